@@ -68,14 +68,16 @@ class Predictor:
         "witness",
     )
 
-    def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
+    def __init__(
+        self, module: CompiledModule | AutoModule, estimator: Any, start: int = 0
+    ) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
-        self.source: Source = source_of(estimator, module.forest)
-        self.witness = Witness(estimator)
+        self.source: Source = source_of(estimator, module.forest, start)
+        self.witness = Witness(estimator, start)
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = class_labels(self.forest)
@@ -150,7 +152,8 @@ class Predictor:
         """Answer with the method's entry, compiling it now if it is due."""
         if out is not None:
             return self._answer_into(method, X, n_jobs, out)
-        if type(X) is not np.ndarray and is_device_array(X):
+        on_device = type(X) is not np.ndarray and self.source.on_device
+        if on_device and is_device_array(X):
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -200,6 +203,7 @@ class Predictor:
 
     def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
+        X = self.source.prepared(X)
         if is_large(X):
             found = self._by_blocks(method, X, n_jobs)
             if found is not None:
@@ -279,6 +283,7 @@ class Predictor:
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
+        X = self.source.prepared(X)
         if is_device_array(X):
             leaves = self.module.apply(X)
         else:

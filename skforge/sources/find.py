@@ -7,7 +7,9 @@ from typing import Any
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.base import is_compiled
 from skforge.compiler.frontends.content import is_saved
+from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources import (  # noqa: F401 - register
     files,
@@ -17,6 +19,8 @@ from skforge.sources import (  # noqa: F401 - register
     xgboost,
 )
 from skforge.sources.base import ADAPTERS, Source
+from skforge.sources.delegation import model_of
+from skforge.sources.prefixed import PrefixedSource
 from skforge.sources.stored_model import StoredModel
 
 
@@ -31,8 +35,15 @@ def adapter_of(model: Any) -> type[Source] | None:
     return None
 
 
-def source_of(model: Any, forest: Forest) -> Source:
-    """Return an adapter for a fitted model that ``load_forest`` can read."""
+def source_of(model: Any, forest: Forest, start: int = 0) -> Source:
+    """Return an adapter for a fitted model whose forest this is.
+
+    The steps of a pipeline before ``start`` run in their library; the forest is then
+    that of the rest.
+    """
+    if start:
+        rest = source_of(_rest(model, start), forest)
+        return PrefixedSource(model, forest, start, rest)
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -40,6 +51,26 @@ def source_of(model: Any, forest: Forest) -> Source:
             "use skforge.compile_forest(skforge.load_forest(model))."
         )
     return adapter(model, forest)
+
+
+def traces_of(model: Any, start: int = 0) -> list[Any]:
+    """Return objects and numbers that change when the compiled part of a model does.
+
+    Steps that run in their library may change: they are called as they are.
+    """
+    if start:
+        first = [step for _, step in flat_steps(model)[:start]]
+        return [*first, *traces_of(_rest(model, start))]
+    if isinstance(model, StoredModel):
+        return []  # plain data, which cannot be trained
+    adapter = adapter_of(model)
+    return [] if adapter is None else adapter.traces(model)
+
+
+def _rest(model: Any, start: int) -> Any:
+    """Return what is compiled of a pipeline."""
+    rest = rest_of(model, start)
+    return model_of(rest) if is_compiled(rest) else rest
 
 
 def read_model(model: Any) -> Forest:

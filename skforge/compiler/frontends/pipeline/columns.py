@@ -210,5 +210,5 @@ def _called(
 def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
     raise UnsupportedModelError(
         f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, "
-        "which cannot be folded."
+        "which cannot be folded. CompiledForest(pipeline) runs it in its library."
     )

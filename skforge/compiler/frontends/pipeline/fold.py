@@ -82,8 +82,8 @@ def accepted(plan: Plan, forest: Forest, takes_nan: bool) -> Accepted:
         at = checks[int(finite(zeros).argmin())]
         raise UnsupportedModelError(
             f"The pipeline turns a 0 in column {at.source} into a value that is not "
-            "finite, so its steps cannot be folded; compile the last step alone: "
-            "Pipeline([..., CompiledForest(forest)])."
+            "finite, so its steps cannot be folded; CompiledForest(pipeline) runs them "
+            "in their library."
         )
     top = np.full(len(checks), _MAX)
     low, high = last_alike(zeros, -top, finite), last_alike(zeros, top, finite)
@@ -164,7 +164,8 @@ def _check(
             if (answer != test(value, at)).any():
                 raise UnsupportedModelError(
                     "A step of the pipeline changes the order of values, so that it "
-                    "cannot be folded into the trees; compile the last step alone."
+                    "cannot be folded into the trees; CompiledForest(pipeline) runs "
+                    "it in its library."
                 )
 
 

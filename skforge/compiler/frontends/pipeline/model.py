@@ -13,6 +13,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     Frontend,
+    is_compiled,
     is_pipeline,
     last_step,
     register,
@@ -31,12 +32,18 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
 def refuse(model: Any) -> None:
-    """Refuse a pipeline that could not be read after fitting."""
+    """Refuse a pipeline whose last step could not be read after fitting."""
+    last = last_step(model)
+    if not is_compiled(last):
+        refuse_untrained(last)
+
+
+def refuse_steps(model: Any) -> None:
+    """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
         if not is_absent(step):
             for inner, transformer in members(name, step):
                 refuse_transformer(inner, transformer)
-    refuse_untrained(model.steps[-1][1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ def taken_apart(
     model: Any, iteration_range: tuple[int, int] | None = None
 ) -> FittedPipeline:
     """Return the parts of a fitted pipeline; raise if it cannot be folded."""
-    refuse(model)
+    refuse_steps(model)
     last = last_step(model)
     forest = load_forest(last, iteration_range=iteration_range)
     plan = plan_of(model)
@@ -96,13 +103,14 @@ def _refuse_tests(forest: Forest) -> None:
     """Raise for tests of a value that are not monotone."""
     if (forest.comparison > Comparison.GE).any() or any(forest.category_names):
         raise UnsupportedModelError(
-            "The last step of the pipeline tests categories, which cannot be folded; "
-            "compile the last step alone."
+            "The last step of the pipeline tests categories, before which no step can "
+            "be folded; CompiledForest(pipeline) runs the steps in their library."
         )
     if (forest.missing == Missing.ZERO).any() or not np.isnan(forest.missing_value):
         raise UnsupportedModelError(
-            "The last step of the pipeline treats a number as missing, which cannot "
-            "be folded; compile the last step alone."
+            "The last step of the pipeline treats a number as missing, before which no "
+            "step can be folded; CompiledForest(pipeline) runs the steps in their "
+            "library."
         )
 
 
