@@ -235,7 +235,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         model = unwrap(given)
         start = time.perf_counter()
         forest, split = read_divided(model, X)
-        first = 0 if split is None else split.start
+        first = None if split is None else split.start
         asked = (self.target, self.reduction)
         choice = choose(
             self.schedule, self.batch_sizes, forest, self.target, self.reduction

@@ -98,7 +98,7 @@ def feature_names(model: CompiledForest) -> list[str] | None:
     """Return the feature names the model was trained with, in order, or None."""
     from skforge.sources.delegation import start_of
 
-    names = None if start_of(model) else model.forest_.feature_names
+    names = None if start_of(model) is not None else model.forest_.feature_names
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return None if names is None else [str(name) for name in names]
 
@@ -107,7 +107,7 @@ def n_features(model: CompiledForest) -> int:
     """Return the number of columns that rows have."""
     from skforge.sources.delegation import start_of
 
-    if not start_of(model):
+    if start_of(model) is None:
         return model.forest_.n_features
     if not hasattr(model, "n_features_in_"):
         raise UnsupportedModelError(

@@ -104,7 +104,7 @@ def job(
     here = loaded(artifact, n_jobs)
     names = names_of(here)
     forest = here.forest_
-    own = not start_of(here)  # the forest's columns are those of the rows
+    own = start_of(here) is None  # the forest's columns are those of the rows
     return Job(
         artifact,
         method,

@@ -219,7 +219,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     from skforge.sources.delegation import start_of
 
     check_is_fitted(compiled)
-    if start_of(compiled):
+    if start_of(compiled) is not None:
         raise UnsupportedModelError(
             "Some steps of the pipeline run in their library, which a library of "
             "compiled code cannot call; export the forest behind them, "

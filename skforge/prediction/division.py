@@ -18,6 +18,7 @@ from skforge.compiler.frontends.pipeline.split import (
     refusals,
     rest_of,
 )
+from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.prediction.verification import take_rows
 from skforge.sources.delegation import model_of
@@ -35,24 +36,38 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     """
     if not is_pipeline(model):
         return read_model(model), None
+    why: dict[str, str] = {}
     names = [name for name, _ in flat_steps(model)]
     last = len(names) - 1
     known = refusals(model)
-    start = max((names.index(_top(name, names)) + 1 for name in known), default=0)
-    why: dict[str, str] = {}
-    while True:
-        rest = rest_of(model, start)
-        try:
-            forest = rest.forest_ if is_compiled(rest) else read_model(rest)
-            unread = "" if start in (0, last) else _unread(model, forest, start, X)
-        except UnsupportedModelError as error:
-            if start == last:
-                raise
-            unread = reason(names[start], rest.steps[0][1], error)
-        if not unread:
+    first = max((names.index(_top(name, names)) + 1 for name in known), default=0)
+    starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
+    for start in starts if first else [None, *starts]:
+        forest, unread = _tried(model, start, last, X)
+        if forest is not None:
             return forest, divided(model, start, {**known, **why})
-        why = {names[start]: unread}  # that of the last step that fails counts
-        start += 1
+        why = {names[start or 0]: unread}  # that of the last step that fails counts
+    raise AssertionError  # the last step by itself is read, or raises
+
+
+def _tried(
+    model: Any, start: int | None, last: int, X: Any
+) -> tuple[Forest | None, str]:
+    """Return the forest of the steps from ``start`` on, or why there is none."""
+    rest = rest_of(model, start)
+    if is_compiled(rest):
+        return rest.forest_, ""
+    if start == last:
+        return read_model(rest), ""
+    name, step = rest.steps[0]
+    if of_first(rest, "n_features_in_") is None:
+        return None, f"{name!r} does not know how many columns its rows have"
+    try:
+        forest = read_model(rest)
+        unread = "" if start is None else _unread(model, forest, start, X)
+    except UnsupportedModelError as error:
+        return None, reason(name, step, error)
+    return None if unread else forest, unread
 
 
 def table_of(wrapper: Any) -> str:

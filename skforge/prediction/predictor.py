@@ -69,7 +69,10 @@ class Predictor:
     )
 
     def __init__(
-        self, module: CompiledModule | AutoModule, estimator: Any, start: int = 0
+        self,
+        module: CompiledModule | AutoModule,
+        estimator: Any,
+        start: int | None = None,
     ) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}

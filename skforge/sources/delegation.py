@@ -46,10 +46,13 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
-def start_of(wrapper: Any) -> int:
-    """Return how many steps of a wrapper's pipeline run in their library."""
+def start_of(wrapper: Any) -> int | None:
+    """Return how many steps of a wrapper's pipeline run in their library.
+
+    None: the forest takes the model's own rows.
+    """
     split = wrapper.__dict__.get("_split")
-    return 0 if split is None else int(split.start)
+    return None if split is None else cast("int | None", split.start)
 
 
 def no_attribute(wrapper: Any, name: str) -> str:

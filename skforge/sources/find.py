@@ -35,13 +35,13 @@ def adapter_of(model: Any) -> type[Source] | None:
     return None
 
 
-def source_of(model: Any, forest: Forest, start: int = 0) -> Source:
+def source_of(model: Any, forest: Forest, start: int | None = None) -> Source:
     """Return an adapter for a fitted model whose forest this is.
 
-    The steps of a pipeline before ``start`` run in their library; the forest is then
+    With ``start``, so many steps of a pipeline run in their library, and the forest is
     that of the rest.
     """
-    if start:
+    if start is not None:
         rest = source_of(_rest(model, start), forest)
         return PrefixedSource(model, forest, start, rest)
     adapter = adapter_of(model)
@@ -53,12 +53,12 @@ def source_of(model: Any, forest: Forest, start: int = 0) -> Source:
     return adapter(model, forest)
 
 
-def traces_of(model: Any, start: int = 0) -> list[Any]:
+def traces_of(model: Any, start: int | None = None) -> list[Any]:
     """Return objects and numbers that change when the compiled part of a model does.
 
     Steps that run in their library may change: they are called as they are.
     """
-    if start:
+    if start is not None:
         first = [step for _, step in flat_steps(model)[:start]]
         return [*first, *traces_of(_rest(model, start))]
     if isinstance(model, StoredModel):

@@ -23,13 +23,13 @@ class Witness:
     ----------
     model : object
         The model that was compiled. Paths, ModelProtos and Forests do not change.
-    start : int, default=0
-        Number of the steps of a pipeline that run in their library.
+    start : int, default=None
+        Number of the steps of a pipeline that run in their library; None: all fold.
     """
 
     __slots__ = ("_model", "_seen", "_start")
 
-    def __init__(self, model: Any, start: int = 0) -> None:
+    def __init__(self, model: Any, start: int | None = None) -> None:
         self._model, self._start = model, start
         self._seen = traces_of(model, start)
 

@@ -36,20 +36,20 @@ class Split:
 
     Parameters
     ----------
-    start : int
-        The first of its ``flat_steps`` that folds; those before run in the library.
+    start : int or None
+        How many of its ``flat_steps`` run in their library; None if all fold.
     parts : tuple of Part
         All steps in order, each followed by the transformers inside it.
     """
 
-    start: int
+    start: int | None
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
         """Return a table with a line for each step.
 
         >>> one = Part(0, "scaler", "StandardScaler", "folded into the trees", "")
-        >>> print(Split(0, (one, Part(1, "tree", "ExtraTree", "compiled", ""))))
+        >>> print(Split(None, (one, Part(1, "tree", "ExtraTree", "compiled", ""))))
         step    transformer     where                  why
         scaler  StandardScaler  folded into the trees
           tree  ExtraTree       compiled
@@ -66,8 +66,9 @@ class Split:
     @property
     def summary(self) -> str:
         """Return how many steps went where."""
-        folded = sum(part.depth == 0 for part in self.parts) - 1 - self.start
-        return f"steps: {self.start} in their library, {folded} folded"
+        start = self.start or 0
+        folded = sum(part.depth == 0 for part in self.parts) - 1 - start
+        return f"steps: {start} in their library, {folded} folded"
 
 
 def flat_steps(pipeline: Any) -> list[tuple[str, Any]]:
@@ -80,9 +81,9 @@ def flat_steps(pipeline: Any) -> list[tuple[str, Any]]:
     return [*pipeline.steps[:-1], *inner]
 
 
-def rest_of(pipeline: Any, start: int) -> Any:
+def rest_of(pipeline: Any, start: int | None) -> Any:
     """Return the pipeline from a step on; the last step by itself, without wrappers."""
-    if start == 0:
+    if start is None:
         return pipeline
     rest = type(pipeline)(flat_steps(pipeline)[start:])
     return rest if len(rest.steps) > 1 else last_step(rest)
@@ -113,13 +114,14 @@ def reason(name: str, transformer: Any, error: Exception) -> str:
     return f"{kind} {text.removeprefix(start)}" if text.startswith(start) else text
 
 
-def divided(pipeline: Any, start: int, reasons: Mapping[str, str]) -> Split:
+def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
     """Return the split of a pipeline whose steps fold from ``start`` on."""
     *steps, (name, last) = flat_steps(pipeline)
+    n_before = start or 0
     parts: list[Part] = []
     for i, (own, step) in enumerate(steps):
-        folds = i >= start
-        why = "" if folds or i == start - 1 else f"comes before {steps[start - 1][0]!r}"
+        folds, before = i >= n_before, steps[n_before - 1][0]
+        why = "" if folds or own == before else f"comes before {before!r}"
         parts += _parts(own, own, step, 0, folds, why, reasons)
     parts.append(Part(0, name, type(last).__name__, "compiled", ""))
     return Split(start, tuple(parts))
