@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.distributed import pack
+from skforge.distributed.ray import Predictor
 
 pd = pytest.importorskip("pandas")
 sp = pytest.importorskip("scipy.sparse")
@@ -582,3 +583,22 @@ def test_a_compiled_last_step_in_searches():
         cv=2,
     ).fit(X, Y)
     same(outer.predict_proba(X), own.predict_proba(X))
+
+
+def test_weights_reach_the_forest():
+    weights = np.random.default_rng(1).random(len(X))
+    own = clone(make_pipeline(PCA, FOREST))
+    own.fit(X, Y, randomforestclassifier__sample_weight=weights)
+    last = CompiledForest(FOREST, tuning="off")
+    fast = CompiledForest(make_pipeline(PCA, last), prefit=False, tuning="off")
+    fast.fit(X, Y, compiledforest__sample_weight=weights)
+    same(fast.predict_proba(X), own.predict_proba(X))
+
+
+def test_workers_get_the_pipelines_own_columns():
+    model = clone(make_pipeline(PCA, SCALER, FOREST)).fit(PLAIN, Y)
+    worker = Predictor(compiled(model, PLAIN), "predict_proba", keep=False)
+    found = worker({name: PLAIN[name].to_numpy() for name in "fedcba"})
+    np.testing.assert_array_equal(
+        found["probability_1"], model.predict_proba(PLAIN)[:, 1]
+    )
