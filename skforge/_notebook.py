@@ -27,6 +27,9 @@ def visual_block(wrapper: Any) -> Any:
     parts = [model if is_estimator(model) else type(model).__name__]
     names, details = [f"estimator: {type(model).__name__}"], [str(model)]
     if wrapper.__sklearn_is_fitted__():
+        split = wrapper.__dict__.get("_split")
+        if split is not None:
+            parts.append(_Lines(split.summary, str(split).splitlines()))
         lines = [f"target: {wrapper.target_.cpu}"]
         for (first, last), schedule in sorted(wrapper.schedule_.items()):
             sizes = f"{first}–{last or ''}" if last != first else f"{first}"

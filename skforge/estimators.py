@@ -32,6 +32,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
+from skforge.prediction.division import read_divided, table_of
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.state import CompiledState
 from skforge.prediction.verification import sample_rows, verify
@@ -46,7 +47,6 @@ from skforge.sources.delegation import (
     tags_of,
     validated,
 )
-from skforge.sources.find import read_model
 from skforge.sources.mappings import is_mapped
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
@@ -66,10 +66,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
         A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
-        ends in one, whose transformers are folded into the trees; a search over one of
-        these, such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a
-        Booster; an ONNX model; or the path of a saved model. Models that cannot be
-        trained are compiled as they are.
+        ends in one, whose last transformers are folded into the trees, as many as can
+        be, while those before run in their library; a search over one of these, such
+        as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an ONNX
+        model; or the path of a saved model. Models that cannot be trained are compiled
+        as they are.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
         train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
@@ -119,7 +120,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         The fitted search whose ``best_estimator_`` is ``estimator_``; set only if
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
-        The forest read from the model.
+        The forest read from the model; of a pipeline, that after the steps that run in
+        their library.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
@@ -235,7 +237,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         given = fitted_model(self, X, y, sample_weight, fit_params)
         model = unwrap(given)
         start = time.perf_counter()
-        forest = read_model(model)
+        forest, split = read_divided(model, X)
+        first = None if split is None else split.start
         asked = (self.target, self.reduction)
         choice = choose(
             self.schedule, self.batch_sizes, forest, self.target, self.reduction
@@ -244,7 +247,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         found = None
         if isinstance(self.schedule, str) and self.schedule == "auto":
             searching = time.perf_counter()
-            choice, found = self._search(Predictor(module, model), choice, X)
+            untuned = Predictor(module, model, first)
+            choice, found = self._search(untuned, choice, X)
             start += time.perf_counter() - searching
             if found is not None:
                 module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
@@ -256,7 +260,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             crossover = module.gpu_min_rows
         module.compile_all()
         seconds = time.perf_counter() - start
-        predictor = Predictor(module, model)
+        predictor = Predictor(module, model, first)
         verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
         if isinstance(model, StoredModel):
             self._stored = model
@@ -267,7 +271,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         self.__dict__.pop("search_", None)
         if is_search(given):
             self.search_ = given
-        self.forest_ = forest
+        self.forest_, self._split = forest, split
         self.schedule_ = dict(module.schedules)
         self.target_ = self.fitted_target_ = module.target
         self._tables = choice.tables
@@ -497,6 +501,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         Parameters
         ----------
         level : str
+            pipeline: which steps are folded into the trees, and why others are not;
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx for a GPU.
         n_rows : int, default=None
             The batch size whose kernel to show; None means the largest range.
@@ -505,6 +510,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         -------
         str
         """
+        if level == "pipeline":
+            return table_of(self)
         return str(self._compiled().module.inspect(level, n_rows=n_rows))
 
     def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
@@ -589,7 +596,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             if hasattr(model, name):
                 self._check_model()
                 return getattr(model, name)
-            if not hasattr(model, "n_features_in_"):  # neither live nor stored
+            live = is_estimator(model)  # texts have no n_features_in_
+            if not live and not hasattr(model, "n_features_in_"):  # nor stored
                 found = attribute_of(state["forest_"], name)
                 if found is not None:
                     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -71,7 +71,7 @@ def described(model: CompiledForest, method: str) -> Answer:
 def _scored(model: CompiledForest, method: str) -> Array:
     """Return the result for one row of zero scores, without compiling the model."""
     from skforge.prediction.predictor import Predictor
-    from skforge.sources.delegation import model_of
+    from skforge.sources.delegation import model_of, start_of
 
     if method == "predict_log_proba":
         method = "predict_proba"  # of the same dtype and shape
@@ -79,25 +79,42 @@ def _scored(model: CompiledForest, method: str) -> Array:
     module: Any = SimpleNamespace(forest=forest)
     several = (forest.n_outputs,) if forest.n_outputs > 1 else ()
     raw = np.zeros((1, *several), forest.accumulator_dtype)
+    predictor = Predictor(module, model_of(model), start_of(model))
     with np.errstate(all="ignore"):
-        return as_array(Predictor(module, model_of(model)).of_scores(method, raw))
+        return as_array(predictor.of_scores(method, raw))
 
 
 def _leaves(model: CompiledForest) -> Array:
     """Return the result of ``apply`` for one row, with every leaf number 0."""
-    from skforge.sources.delegation import model_of
+    from skforge.sources.delegation import model_of, start_of
     from skforge.sources.find import source_of
 
-    source = source_of(model_of(model), model.forest_)
+    source = source_of(model_of(model), model.forest_, start_of(model))
     width = model.forest_.n_trees or int(source.flat_leaves)
     return as_array(source.leaves(np.zeros((1, width), np.int32)))
 
 
 def feature_names(model: CompiledForest) -> list[str] | None:
     """Return the feature names the model was trained with, in order, or None."""
-    names = model.forest_.feature_names
+    from skforge.sources.delegation import start_of
+
+    names = None if start_of(model) is not None else model.forest_.feature_names
     names = getattr(model, "feature_names_in_", None) if names is None else names
     return None if names is None else [str(name) for name in names]
+
+
+def n_features(model: CompiledForest) -> int:
+    """Return the number of columns that rows have."""
+    from skforge.sources.delegation import start_of
+
+    if start_of(model) is None:
+        return model.forest_.n_features
+    if not hasattr(model, "n_features_in_"):
+        raise UnsupportedModelError(
+            "The first step of the pipeline does not know how many columns its rows "
+            "have, so they cannot be taken from a table."
+        )
+    return int(model.n_features_in_)
 
 
 def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, ...]:

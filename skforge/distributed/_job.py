@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.distributed._answer import Answer, Array, as_array, described
+from skforge.distributed._answer import Answer, Array, as_array, described, n_features
 from skforge.distributed._answer import feature_names as names_of
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.distributed._frames import rows_of_frame
@@ -97,20 +97,23 @@ def job(
     keep_estimator: KeepEstimator,
 ) -> Job:
     """Return a job after all checks that need no rows."""
+    from skforge.sources.delegation import start_of
+
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)
     names = names_of(here)
     forest = here.forest_
+    own = start_of(here) is None  # the forest's columns are those of the rows
     return Job(
         artifact,
         method,
         n_jobs,
         described(here, method),
-        forest.n_features,
+        n_features(here),
         None if names is None else tuple(names),
-        forest.category_names,
-        _by_name(forest),
+        forest.category_names if own else (),
+        own and _by_name(forest),
     )
 
 

@@ -17,7 +17,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TargetError
+from skforge.exceptions import (
+    InvalidInputError,
+    TargetError,
+    UnsupportedModelError,
+)
 from skforge.exporters.check import verify
 from skforge.exporters.contents import Library, Table
 from skforge.exporters.header import example_text, header_text
@@ -212,7 +216,15 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
         )
     from sklearn.utils.validation import check_is_fitted
 
+    from skforge.sources.delegation import start_of
+
     check_is_fitted(compiled)
+    if start_of(compiled) is not None:
+        raise UnsupportedModelError(
+            "Some steps of the pipeline run in their library, which a library of "
+            "compiled code cannot call; export the forest behind them, "
+            "skforge.export(fast.forest_, …), and give it transformed rows."
+        )
     own, table = compiled.target_, compiled.schedule_
     if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module
         module = (compiled.__dict__.get("_predictor") or compiled._revive()).module

@@ -74,14 +74,19 @@ class Predictor:
         "witness",
     )
 
-    def __init__(self, module: CompiledModule | AutoModule, estimator: Any) -> None:
+    def __init__(
+        self,
+        module: CompiledModule | AutoModule,
+        estimator: Any,
+        start: int | None = None,
+    ) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
-        self.source: Source = source_of(estimator, module.forest)
-        self.witness = Witness(estimator)
+        self.source: Source = source_of(estimator, module.forest, start)
+        self.witness = Witness(estimator, start)
         #: Reads mappings; None if the model itself takes them. False: not made yet.
         self._mappings: Mappings | Literal[False] | None = False
         #: For float32 arrays, if these need another forest. False: not made yet.
@@ -163,7 +168,7 @@ class Predictor:
         if type(X) is not np.ndarray:
             if is_mapped(X) and (mappings := self._mapped()) is not None:
                 return self._of_mappings(method, mappings, X, n_jobs)
-            if is_device_array(X):
+            if self.source.on_device and is_device_array(X):
                 return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -257,6 +262,7 @@ class Predictor:
 
     def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
+        X = self.source.prepared(X)
         if is_large(X):
             found = self._by_blocks(method, X, n_jobs)
             if found is not None:
@@ -336,7 +342,7 @@ class Predictor:
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
-        X = self.framed(X)
+        X = self.source.prepared(self.framed(X))
         if is_device_array(X):
             leaves = self.module.apply(X)
         else:

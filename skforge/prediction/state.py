@@ -14,7 +14,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.predictor import Predictor
-from skforge.sources.delegation import model_of
+from skforge.sources.delegation import model_of, start_of
 from skforge.sources.witness import Witness
 
 
@@ -69,7 +69,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             before.retire()
         super().__setstate__(state)
         if "forest_" in state:
-            self._witness = Witness(model_of(self))
+            self._witness = Witness(model_of(self), start_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and not self.target_.is_gpu:
             self.target_ = Target.host()
@@ -92,7 +92,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             choice = Choice(target, self.schedule_)
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         self.target_, self.schedule_ = module.target, dict(module.schedules)
-        made = Predictor(module, model_of(self))
+        made = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor

@@ -54,7 +54,9 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
     n_rows = _num_samples(X)
     at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
-    sample = _rows(predictor, take_rows(X, at)) if n_rows else None
+    if n_rows:
+        X = predictor.source.prepared(take_rows(X, at))
+    sample = _rows(predictor, X) if n_rows else None
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
@@ -73,7 +75,6 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                     f"{size} and the schedule {schedule!r}. {_ADVICE}"
                 )
     if n_rows and predictor.module.reduction == "exact":
-        X = take_rows(X, at)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the source has warned before
             outputs = predictor.source.outputs(X)
@@ -124,7 +125,8 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
         return rows_on_host(X, at)
     if hasattr(X, "tocsr"):
         return X.tocsr()[at]
-    if isinstance(X, (np.ndarray, list)) or hasattr(X, "columns"):
+    is_table = hasattr(X, "columns") or hasattr(X, "iloc")
+    if isinstance(X, (np.ndarray, list)) or is_table:
         return _safe_indexing(X, at)
     return np.asarray(X)[at]
 

@@ -69,6 +69,8 @@ class Source(ABC):
     flat_leaves: bool = False
     #: Shape of one row's leaf numbers; None for one number per tree.
     leaf_shape: tuple[int, ...] | None = None
+    #: Whether arrays on a GPU are rows of the forest.
+    on_device: bool = True
     #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
 
@@ -129,6 +131,10 @@ class Source(ABC):
     def warning(self) -> str:
         """The model's warning about an array, which has no feature names, or ""."""
         return "" if self._plain is None else self._plain.unnamed
+
+    def prepared(self, X: Any) -> Any:
+        """Return rows after work to be done once a call; other methods take both."""
+        return X
 
     def takes(self, X: Array) -> bool:
         """Tell whether the model accepts the values of these rows.

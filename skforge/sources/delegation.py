@@ -25,7 +25,9 @@ from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     class_names,
+    is_compiled,
     is_frozen,
+    is_pipeline,
     is_search,
     last_step,
     unwrap,
@@ -42,6 +44,15 @@ def model_of(wrapper: Any) -> Any:
     """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
     state = wrapper.__dict__
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
+
+
+def start_of(wrapper: Any) -> int | None:
+    """Return how many steps of a wrapper's pipeline run in their library.
+
+    None: the forest takes the model's own rows.
+    """
+    split = wrapper.__dict__.get("_split")
+    return None if split is None else cast("int | None", split.start)
 
 
 def no_attribute(wrapper: Any, name: str) -> str:
@@ -257,7 +268,20 @@ def fitted_model(
         params = process_routing(wrapper, "fit", **params).estimator.fit
     elif weight is not None and not _takes_weights(model):
         raise TypeError(f"The fit of {type(model).__name__} takes no sample_weight.")
-    return clone(model).fit(X, y, **params)
+    return _untrained(model).fit(X, y, **params)
+
+
+def _untrained(model: Any) -> Any:
+    """Return a clone to train; a ``CompiledForest`` as last step gives its estimator.
+
+    It would be compiled twice otherwise.
+    """
+    made = clone(model)
+    while is_pipeline(made) and is_compiled(last := made.steps[-1][1]):
+        if last.prefit is True or not is_estimator(last.estimator):
+            break
+        made.steps[-1] = made.steps[-1][0], last.estimator
+    return made
 
 
 def _takes_weights(model: Any) -> bool:

@@ -7,7 +7,10 @@ from typing import Any
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.content import is_saved
+from skforge.compiler.frontends.pipeline.model import load
+from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources import (  # noqa: F401 - register
     files,
@@ -17,6 +20,8 @@ from skforge.sources import (  # noqa: F401 - register
     xgboost,
 )
 from skforge.sources.base import ADAPTERS, Source
+from skforge.sources.delegation import model_of
+from skforge.sources.prefixed import PrefixedSource
 from skforge.sources.stored_model import StoredModel
 
 
@@ -31,8 +36,15 @@ def adapter_of(model: Any) -> type[Source] | None:
     return None
 
 
-def source_of(model: Any, forest: Forest) -> Source:
-    """Return an adapter for a fitted model that ``load_forest`` can read."""
+def source_of(model: Any, forest: Forest, start: int | None = None) -> Source:
+    """Return an adapter for a fitted model whose forest this is.
+
+    With ``start``, so many steps of a pipeline run in their library, and the forest is
+    that of the rest.
+    """
+    if start is not None:
+        rest = source_of(_rest(model, start), forest)
+        return PrefixedSource(model, forest, start, rest)
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -40,6 +52,26 @@ def source_of(model: Any, forest: Forest) -> Source:
             "use skforge.compile_forest(skforge.load_forest(model))."
         )
     return adapter(model, forest)
+
+
+def traces_of(model: Any, start: int | None = None) -> list[Any]:
+    """Return objects and numbers that change when the compiled part of a model does.
+
+    Steps that run in their library may change: they are called as they are.
+    """
+    if start is not None:
+        first = [step for _, step in flat_steps(model)[:start]]
+        return [*first, *traces_of(_rest(model, start))]
+    if isinstance(model, StoredModel):
+        return []  # plain data, which cannot be trained
+    adapter = adapter_of(model)
+    return [] if adapter is None else adapter.traces(model)
+
+
+def _rest(model: Any, start: int) -> Any:
+    """Return what is compiled of a pipeline."""
+    rest = rest_of(model, start)
+    return model_of(rest) if is_compiled(rest) else rest
 
 
 def read_model(model: Any) -> Forest:
@@ -51,4 +83,6 @@ def read_model(model: Any) -> Forest:
             f"{os.fspath(model)} was saved by skforge.save; skforge.load(path) returns "
             "the compiled model, and load_forest(path) its forest alone."
         )
+    if is_pipeline(model):
+        return load(model).validate()  # its codes are known to the adapter
     return model if isinstance(model, Forest) else load_forest(model)

@@ -13,6 +13,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import are
+from skforge.sources.delegation import start_of
 from skforge.sources.find import adapter_of, source_of
 from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
 
@@ -46,7 +47,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_
-    source = source_of(model, forest)
+    source = source_of(model, forest, start_of(wrapper))
     kind, rules = source.describe()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)

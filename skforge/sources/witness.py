@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from skforge.exceptions import InvalidModelError
-from skforge.sources.find import adapter_of
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.find import traces_of
 
 
 class Witness:
@@ -24,21 +23,19 @@ class Witness:
     ----------
     model : object
         The model that was compiled. Paths, ModelProtos and Forests do not change.
+    start : int, default=None
+        Number of the steps of a pipeline that run in their library; None: all fold.
     """
 
-    __slots__ = ("_adapter", "_model", "_seen")
+    __slots__ = ("_model", "_seen", "_start")
 
-    def __init__(self, model: Any) -> None:
-        stored = isinstance(model, StoredModel)  # plain data, which cannot be trained
-        self._model, self._adapter = model, None if stored else adapter_of(model)
-        self._seen = self._traces()
-
-    def _traces(self) -> list[Any]:
-        return [] if self._adapter is None else self._adapter.traces(self._model)
+    def __init__(self, model: Any, start: int | None = None) -> None:
+        self._model, self._start = model, start
+        self._seen = traces_of(model, start)
 
     def check(self) -> None:
         """Raise ``InvalidModelError`` if the model has changed."""
-        now = self._traces()
+        now = traces_of(self._model, self._start)
         same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
         if not same:
             raise InvalidModelError(

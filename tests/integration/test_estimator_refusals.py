@@ -83,10 +83,8 @@ REFUSED = {
     "outputs": (MultiOutputClassifier(forest()), MADE_OF_MODELS),
     "threshold": (ms.FixedThresholdClassifier(forest()), MADE_OF_MODELS),
     "pipeline": (
-        make_pipeline(PCA(), forest()),
-        "The step 'pca' of the pipeline, PCA, is not one of the transformers that can "
-        "be folded. Compile the last step alone: Pipeline([..., "
-        "CompiledForest(forest)]).",
+        make_pipeline(PCA(), OwnXGB()),
+        "OwnXGB overrides predict, so its predictions cannot be reproduced.",
     ),
     "own-pipeline": (OwnPipeline([("s", StandardScaler()), ("f", forest())]), PIPELINE),
     "compiled": (

@@ -92,6 +92,23 @@ def is_pipeline(model: object) -> bool:
     return kind.__module__ == "sklearn.pipeline" and kind.__qualname__ == "Pipeline"
 
 
+def is_compiled(model: object) -> bool:
+    """Tell whether the model is a ``CompiledForest``."""
+    return is_a(model, "skforge.estimators.CompiledForest")
+
+
 def last_step(model: Any) -> Any:
-    """Return the model at the end of a pipeline; any other model itself."""
-    return unwrap(model.steps[-1][1]) if is_pipeline(model) else model
+    """Return the model at the end of a pipeline; any other model itself.
+
+    For a ``CompiledForest`` there, return its estimator; the ``CompiledForest`` itself
+    if it has none (a Booster, a file).
+    """
+    if not is_pipeline(model):
+        return model
+    step = unwrap(model.steps[-1][1])
+    while is_compiled(step):
+        inner = unwrap(vars(step).get("estimator_", step.estimator))
+        if not hasattr(inner, "fit"):
+            break
+        step = inner
+    return step

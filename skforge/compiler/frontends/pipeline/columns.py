@@ -405,7 +405,7 @@ def _dense(answer: Any) -> Array:
 def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
     raise UnsupportedModelError(
         f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, "
-        "which cannot be folded."
+        "which cannot be folded. CompiledForest(pipeline) runs it in its library."
     )
 
 

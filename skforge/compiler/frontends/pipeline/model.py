@@ -15,6 +15,7 @@ from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     Frontend,
+    is_compiled,
     is_pipeline,
     last_step,
     register,
@@ -45,12 +46,18 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
 def refuse(model: Any) -> None:
-    """Refuse a pipeline that could not be read after fitting."""
+    """Refuse a pipeline whose last step could not be read after fitting."""
+    last = last_step(model)
+    if not is_compiled(last):
+        refuse_untrained(last)
+
+
+def refuse_steps(model: Any) -> None:
+    """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
         if not is_absent(step):
             for inner, transformer in members(name, step):
                 refuse_transformer(inner, transformer)
-    refuse_untrained(model.steps[-1][1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def folded(
     UnsupportedModelError
         If a step cannot be folded exactly.
     """
-    refuse(model)
+    refuse_steps(model)
     last = last_step(model)
     forest = load_forest(last, iteration_range=iteration_range)
     plan = plan_of(model, dtype)
@@ -186,6 +193,22 @@ def load(
     return found.forest
 
 
+def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted pipeline into a forest on its own float64 rows, without codes.
+
+    Texts are codes: their place in ``category_names``.
+    """
+    found = folded(model, iteration_range)
+    coded = [column for column, one in found.numbers.items() if one.coded]
+    if coded:
+        raise UnsupportedModelError(
+            f"Tests of column {coded[0]} of the pipeline's rows are true on several "
+            "intervals, which no test of a Forest says; CompiledForest(pipeline) "
+            "compiles it with codes of these intervals."
+        )
+    return found.forest
+
+
 def behind(model: Any, forest: Forest) -> FoldedPipeline:
     """Return the parts that a pipeline's forest was made of."""
     for of, found in _recent:
@@ -205,4 +228,4 @@ def _takes_nan(last: Any, width: int) -> bool:
     return True
 
 
-register(Frontend("sklearn Pipeline", (), is_pipeline, load, refuse=refuse))
+register(Frontend("sklearn Pipeline", (), is_pipeline, load_alone, refuse=refuse))

@@ -230,7 +230,7 @@ def _is_nan(value: Any) -> bool:
 def _fail(step: str, transformer: Any, why: str) -> None:
     raise UnsupportedModelError(
         f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}. "
-        "Compile the last step alone: Pipeline([..., CompiledForest(forest)])."
+        "A Forest cannot hold it; CompiledForest(pipeline) runs it in its library."
     )
 
 

@@ -1,0 +1,162 @@
+"""Divides a pipeline: steps that run in their library, and steps that fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skforge.compiler.frontends.base import is_pipeline, last_step
+from skforge.compiler.frontends.pipeline.transformers import (
+    COLUMNS,
+    PIPELINE,
+    UNION,
+    class_of,
+    is_absent,
+    members,
+    refuse,
+)
+from skforge.exceptions import UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A step, or a transformer inside one: where it runs, and why."""
+
+    depth: int
+    name: str
+    kind: str
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a pipeline was divided.
+
+    Parameters
+    ----------
+    start : int or None
+        How many of its ``flat_steps`` run in their library; None if all fold.
+    parts : tuple of Part
+        All steps in order, each followed by the transformers inside it.
+    """
+
+    start: int | None
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        """Return a table with a line for each step.
+
+        >>> one = Part(0, "scaler", "StandardScaler", "folded into the trees", "")
+        >>> print(Split(None, (one, Part(1, "tree", "ExtraTree", "compiled", ""))))
+        step    transformer     where                  why
+        scaler  StandardScaler  folded into the trees
+          tree  ExtraTree       compiled
+        """
+        lines = [("step", "transformer", "where", "why")]
+        for part in self.parts:
+            name = "  " * part.depth + part.name
+            lines.append((name, part.kind, part.where, part.why))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines
+        )
+
+    @property
+    def summary(self) -> str:
+        """Return how many steps went where."""
+        start = self.start or 0
+        folded = sum(part.depth == 0 for part in self.parts) - 1 - start
+        return f"steps: {start} in their library, {folded} folded"
+
+
+def flat_steps(pipeline: Any) -> list[tuple[str, Any]]:
+    """Return the steps, with those of a pipeline that is the last step."""
+    last = last_step(pipeline)
+    if not is_pipeline(last):
+        return list(pipeline.steps)
+    name = pipeline.steps[-1][0]
+    inner = [(f"{name}__{own}", step) for own, step in flat_steps(last)]
+    return [*pipeline.steps[:-1], *inner]
+
+
+def rest_of(pipeline: Any, start: int | None) -> Any:
+    """Return the pipeline from a step on; the last step by itself, without wrappers."""
+    if start is None:
+        return pipeline
+    rest = type(pipeline)(flat_steps(pipeline)[start:])
+    return rest if len(rest.steps) > 1 else last_step(rest)
+
+
+def refusals(pipeline: Any) -> dict[str, str]:
+    """Return why transformers do not fold, by name, as far as their types show it."""
+    found = {}
+    for name, step in flat_steps(pipeline)[:-1]:
+        if is_absent(step):
+            continue
+        try:
+            for inner, transformer in list(members(name, step)):
+                try:
+                    refuse(inner, transformer)
+                except UnsupportedModelError as error:
+                    found[inner] = reason(inner, transformer, error)
+        except UnsupportedModelError as error:
+            found[name] = reason(name, step, error)
+    return found
+
+
+def reason(name: str, transformer: Any, error: Exception) -> str:
+    """Return an error's first sentence, without the name of the step."""
+    kind = type(transformer).__name__
+    text = str(error).partition(". ")[0].removesuffix(".")
+    start = f"The step {name!r} of the pipeline, {kind}, "
+    return f"{kind} {text.removeprefix(start)}" if text.startswith(start) else text
+
+
+def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
+    """Return the split of a pipeline whose steps fold from ``start`` on."""
+    *steps, (name, last) = flat_steps(pipeline)
+    n_before = start or 0
+    parts: list[Part] = []
+    for i, (own, step) in enumerate(steps):
+        folds, before = i >= n_before, steps[n_before - 1][0]
+        why = "" if folds or own == before else f"comes before {before!r}"
+        parts += _parts(own, own, step, 0, folds, why, reasons)
+    parts.append(Part(0, name, type(last).__name__, "compiled", ""))
+    return Split(start, tuple(parts))
+
+
+def _parts(
+    name: str,
+    path: str,
+    step: Any,
+    depth: int,
+    folds: bool,
+    why: str,
+    reasons: Mapping[str, str],
+) -> Iterator[Part]:
+    """Yield a step and the transformers inside it."""
+    kind = step if isinstance(step, str) else type(step).__name__
+    if folds:
+        where = "folded into the trees"
+    else:
+        ours = type(step).__module__.startswith("sklearn.")
+        where = "runs in scikit-learn" if ours else "runs as it is"
+    blamed = [one for one in reasons if one.startswith(f"{path}__")]
+    if not folds and path in reasons:
+        why = reasons[path]
+    elif not folds and blamed:
+        why = f"{blamed[-1].removeprefix(path + '__')!r} in it does not fold"
+    yield Part(depth, name, kind, where, why)
+    for own, inner in _inside(step):
+        yield from _parts(own, f"{path}__{own}", inner, depth + 1, folds, "", reasons)
+
+
+def _inside(step: Any) -> list[tuple[str, Any]]:
+    """Return the names and transformers that a fitted step is made of."""
+    kind = class_of(step)
+    if kind == COLUMNS:
+        return [(name, one) for name, one, _ in step.transformers_]
+    inside = {PIPELINE: "steps", UNION: "transformer_list"}.get(kind)
+    return [] if inside is None else list(getattr(step, inside))

@@ -1,0 +1,110 @@
+"""Reads a model; divides a pipeline into steps that run in their library and a rest."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _num_samples, check_is_fitted
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import is_compiled, is_pipeline
+from skforge.compiler.frontends.pipeline.split import (
+    Split,
+    divided,
+    flat_steps,
+    reason,
+    refusals,
+    rest_of,
+)
+from skforge.compiler.frontends.pipeline.transformers import of_first
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.prediction.verification import take_rows
+from skforge.sources.delegation import model_of
+from skforge.sources.find import read_model, source_of
+
+#: Rows that are tried, one by one.
+TRIED = 4
+
+
+def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
+    """Return a model's forest; of a pipeline, that of the steps that fold.
+
+    As many of the last steps fold as can. If the forest after them does not read the
+    rows of ``X`` as they arrive there, fewer steps fold.
+    """
+    if not is_pipeline(model):
+        return read_model(model), None
+    why: dict[str, str] = {}
+    names = [name for name, _ in flat_steps(model)]
+    last = len(names) - 1
+    known = refusals(model)
+    first = max((names.index(_top(name, names)) + 1 for name in known), default=0)
+    starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
+    for start in starts if first else [None, *starts]:
+        forest, unread = _tried(model, start, last, X)
+        if forest is not None:
+            return forest, divided(model, start, {**known, **why})
+        why = {names[start or 0]: unread}  # that of the last step that fails counts
+    raise AssertionError  # the last step by itself is read, or raises
+
+
+def _tried(
+    model: Any, start: int | None, last: int, X: Any
+) -> tuple[Forest | None, str]:
+    """Return the forest of the steps from ``start`` on, or why there is none."""
+    rest = rest_of(model, start)
+    if is_compiled(rest):
+        return rest.forest_, ""
+    if start == last:
+        return read_model(rest), ""
+    name, step = rest.steps[0]
+    if of_first(rest, "n_features_in_") is None:
+        return None, f"{name!r} does not know how many columns its rows have"
+    try:
+        forest = read_model(rest)
+        unread = "" if start is None else _unread(model, forest, start, X)
+    except UnsupportedModelError as error:
+        return None, reason(name, step, error)
+    return None if unread else forest, unread
+
+
+def table_of(wrapper: Any) -> str:
+    """Return where each step of a fitted ``CompiledForest``'s pipeline runs."""
+    check_is_fitted(wrapper)
+    split = wrapper.__dict__.get("_split")
+    if split is None:
+        raise InvalidInputError(
+            "The level 'pipeline' shows the steps of a Pipeline, and the model is "
+            f"{type(model_of(wrapper)).__name__}; use another level, such as 'loops'."
+        )
+    return str(split)
+
+
+def _top(name: str, names: list[str]) -> str:
+    """Return the step that a transformer is in."""
+    return next(one for one in names if name == one or name.startswith(f"{one}__"))
+
+
+def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
+    """Return why no row arrives at a step in a form that the forest reads, or ""."""
+    source, n_rows = source_of(model, forest, start), _num_samples(X)
+    name, found = flat_steps(model)[start][0], ""
+    for i in np.unique(np.linspace(0, max(0, n_rows - 1), TRIED).astype(int)):
+        if i >= n_rows:
+            break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # fit has the rows checked again
+            given = source.prepared(take_rows(X, np.array([i])))
+            if source.rows(given, "predict_raw") is not None:
+                return ""
+        found = f"{name!r} gets {_form(given.rows)} rows, which cannot be folded"
+    return found
+
+
+def _form(rows: Any) -> str:
+    """Return what kind of rows these are."""
+    if hasattr(rows, "tocsr"):
+        return "sparse"
+    return str(getattr(rows, "dtype", type(rows).__name__))

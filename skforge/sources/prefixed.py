@@ -1,0 +1,110 @@
+"""Adapter for a pipeline whose first steps run in their library."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+from sklearn.utils import get_tags
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.pipeline.split import flat_steps
+from skforge.compiler.frontends.pipeline.transformers import (
+    COLUMNS,
+    class_of,
+    first_step,
+    is_absent,
+)
+from skforge.exceptions import UnsupportedModelError
+from skforge.sources.base import Array, Source
+from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.plain import Read
+
+
+class Prepared(NamedTuple):
+    """Rows after the steps that run in their library."""
+
+    rows: Any
+
+
+class PrefixedSource(Source):
+    """A fitted pipeline: its first steps, and the adapter of the rest.
+
+    The forest is that of the rest. A batch is transformed as a whole, because rows of
+    a part of it may differ in the last bit: BLAS has code for each size.
+    """
+
+    kinds = ()
+    declines = None
+    direct = False
+    on_device = False
+
+    def __init__(self, model: Any, forest: Forest, start: int, rest: Source) -> None:
+        super().__init__(model, forest)
+        steps = [step for _, step in flat_steps(model)[:start]]
+        self._steps = [step for step in steps if not is_absent(step)]
+        self._rest = rest
+        self.fill, self.labels = rest.fill, rest.labels
+        self.own_log_proba = rest.own_log_proba
+
+    def describe(self) -> NoReturn:
+        """Raise: the steps before the forest are no plain data."""
+        raise UnsupportedModelError(
+            "Some steps of the pipeline run in their library, and files keep no "
+            "transformers; use joblib.dump, or skforge.save(fast.forest_, path) for "
+            "the forest, which takes rows after these steps."
+        )
+
+    def prepared(self, X: Any) -> Prepared:
+        """Return rows after the first steps, transformed once for all further calls."""
+        if type(X) is Prepared:
+            return X
+        for step in self._steps:
+            X = step.transform(X)
+        return Prepared(X)
+
+    def takes(self, X: Array) -> bool:
+        """Tell whether the rest accepts the values of these rows."""
+        return self._rest.takes(X)
+
+    def columns(self) -> Columns | None:
+        """Return the columns of the pipeline's frames; None if it knows no names."""
+        names = getattr(self.model, "feature_names_in_", None)
+        if names is None:
+            return None
+        rules = tuple(
+            ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
+        )
+        first = first_step(self.model.steps[:-1])
+        by_name = first is not None and class_of(first) == COLUMNS
+        return Columns(rules, len(rules), ignores=by_name, by_frame=True)
+
+    def read(self, X: Any) -> Read | None:
+        """Read prepared rows as the rest reads them; leave all others."""
+        return self._rest.read(X.rows) if type(X) is Prepared else None
+
+    def _rows(self, X: Any, method: str) -> Any:
+        return self._rest.rows(self.prepared(X).rows, method)
+
+    def leaves(self, numbers: Any) -> Any:
+        """Return leaf numbers in the last step's own form."""
+        return self._rest.leaves(numbers)
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        """Call the rest with prepared rows, and the pipeline with all others."""
+        if type(X) is Prepared or method in ("predict_raw", "apply"):
+            return self._rest.call(method, self.prepared(X).rows, **params)
+        return super()._call(method, X, **params)
+
+    def drawn(self, n: int, missing: float) -> Array:
+        """Return rows after the first steps, around the thresholds there."""
+        known = self._rest.model
+        nan = hasattr(known, "fit") and get_tags(known).input_tags.allow_nan
+        return self._rest.drawn(n, 0.05 if nan else 0.0)
+
+    def raw(self, rows: Array) -> Array:
+        """Return the rest's raw scores of its own rows."""
+        return self._rest.raw(rows)
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return the rest's answers on one thread."""
+        return self._rest.outputs(self.prepared(X).rows)

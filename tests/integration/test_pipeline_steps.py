@@ -1,0 +1,604 @@
+"""Pipelines with steps that do not fold: they run in their library, the rest folds."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from sklearn import decomposition, ensemble
+from sklearn import preprocessing as pre
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_selection import SelectKBest
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline, make_union
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
+
+import skforge
+from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
+from skforge.distributed import pack
+from skforge.distributed.ray import Predictor
+
+pd = pytest.importorskip("pandas")
+sp = pytest.importorskip("scipy.sparse")
+lgb = pytest.importorskip("lightgbm")
+xgb = pytest.importorskip("xgboost")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Keep OpenMP from waiting for cores that other work has."""
+    with threadpool_limits(1):
+        yield
+
+
+random = np.random.default_rng(0)
+X = random.normal(size=(300, 6)) * np.logspace(-2, 3, 6) + 5
+Y = (X[:, 0] + random.normal(size=300) * X[:, 3] > 5).astype(int)
+GAPS = np.where(random.random(X.shape) < 0.1, np.nan, X)
+WORDS = np.array(["the", "a", "red", "green", "blue", "fast", "slow", "car", "boat"])
+TEXTS = [" ".join(WORDS[random.integers(0, len(WORDS), 7)]) for _ in range(300)]
+LABELS = np.array(["no", "yes"])[[int("red" in text) for text in TEXTS]]
+FRAME = pd.DataFrame(X, columns=list("abcdef")).assign(text=TEXTS)
+PLAIN = FRAME.drop(columns="text")
+
+FORESTS = {
+    "forest": ensemble.RandomForestClassifier(7, random_state=0, n_jobs=1),
+    "hist": ensemble.HistGradientBoostingClassifier(max_iter=7, min_samples_leaf=3),
+    "xgboost": xgb.XGBClassifier(n_estimators=7, max_depth=4, n_jobs=1),
+    "lightgbm": lgb.LGBMClassifier(
+        n_estimators=7, min_child_samples=2, verbose=-1, n_jobs=1
+    ),
+}
+FOREST = FORESTS["forest"]
+SCALER, PCA = pre.StandardScaler(), decomposition.PCA(3)
+METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+
+
+def twice(x):
+    return x * 2
+
+
+class Own(pre.StandardScaler):
+    """A subclass, which may do anything."""
+
+
+class Counting(TransformerMixin, BaseEstimator):
+    """A transformer that remembers how often it was called."""
+
+    def fit(self, X, y=None):
+        self.n_features_in_, self.calls_ = X.shape[1], []
+        return self
+
+    def transform(self, X):
+        self.calls_ = [*self.calls_, len(X)]
+        warnings.warn("Counting counts", UserWarning, stacklevel=2)
+        return X
+
+
+def compiled(model, rows, **how):
+    return CompiledForest(model, tuning="off", **how).fit(rows)
+
+
+def same(found, expected):
+    assert type(found) is type(expected)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def outcome(call, rows):
+    """Return an answer, or an error's type and text, and the warnings."""
+    with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
+        warnings.simplefilter("always")
+        try:
+            answer = call(rows)
+        except Exception as error:  # noqa: BLE001 - whatever the library raises
+            answer = (type(error), str(error))
+    return answer, [(one.category, str(one.message)) for one in caught]
+
+
+def assert_same(fast, model, *forms):
+    for rows in forms:
+        for method in METHODS:
+            assert hasattr(fast, method) == hasattr(model, method)
+            if not hasattr(model, method):
+                continue
+            found, said = outcome(getattr(fast, method), rows)
+            expected, own = outcome(getattr(model, method), rows)
+            assert said == own
+            if isinstance(expected, tuple):
+                assert found == expected
+            else:
+                same(found, expected)
+
+
+def where(fast):
+    """Return where each top-level step but the last runs."""
+    lines = fast.inspect("pipeline").splitlines()[1:-1]
+    lines = [line for line in lines if not line.startswith(" ")]
+    return ["folded" if "folded into the trees" in line else "runs" for line in lines]
+
+
+def start(fast):
+    return where(fast).count("runs")
+
+
+def is_ours(fast, rows):
+    """Tell whether the kernels answer for these rows."""
+    source = fast._predictor.source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return source.rows(source.prepared(rows), "predict") is not None
+
+
+# ------------------------------------------------------------ steps
+
+MIDDLE = {
+    "pca": PCA,
+    "whitened": decomposition.PCA(2, whiten=True),
+    "svd": decomposition.TruncatedSVD(2, random_state=0),
+    "polynomial": pre.PolynomialFeatures(2),
+    "spline": pre.SplineTransformer(n_knots=3),
+    "power": pre.PowerTransformer(),
+    "quantile": pre.QuantileTransformer(n_quantiles=20),
+    "function": pre.FunctionTransformer(twice),
+    "bins": pre.KBinsDiscretizer(3, encode="onehot-dense"),
+    "narrow": pre.FunctionTransformer(np.float32),
+    "own": Own(),
+    "weights": FeatureUnion([("a", SCALER)], transformer_weights={"a": 3.0}),
+    "union": make_union(pre.StandardScaler(), decomposition.PCA(2)),
+    "columns": ColumnTransformer(
+        [("a", make_pipeline(SCALER, decomposition.PCA(2)), [0, 1, 2])],
+        remainder="passthrough",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIDDLE)
+def test_a_step_runs_in_its_library(name):
+    model = make_pipeline(
+        SimpleImputer(), clone(MIDDLE[name]), pre.MinMaxScaler(), clone(FOREST)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(GAPS, Y)
+        fast = compiled(model, GAPS)
+    assert where(fast) == ["runs", "runs", "runs" if name == "narrow" else "folded"]
+    assert fast.n_features_in_ == 6
+    assert fast.forest_.n_features == model[-1].n_features_in_ or start(fast) == 2
+    assert_same(fast, model, GAPS, X, X[:1], X[::3], X.astype("f4"), PLAIN, X[0])
+    assert_same(fast, model, X.tolist(), X[:0], X[:, :4], "text", None, X * np.inf)
+    assert is_ours(fast, GAPS)
+    assert is_ours(fast, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "name, last",
+    [
+        *((name, "forest") for name in ("pca", "quantile", "narrow")),
+        *(("quantile", last) for last in ("hist", "xgboost", "lightgbm")),
+    ],
+)
+def test_every_forest_may_be_behind(name, last):
+    model = make_pipeline(SCALER, MIDDLE[name], pre.RobustScaler(), FORESTS[last])
+    model = clone(model).fit(X, Y)
+    fast = compiled(model, X)
+    assert_same(fast, model, X, X[:1], X[:64].astype("f4"), X[:5] * 1e300, X[:0])
+    rows = model[:-1].transform(X)
+    raw = {
+        "xgboost": {"output_margin": True},
+        "lightgbm": {"raw_score": True},
+    }.get(last)
+    if raw is not None:
+        same(fast.predict_raw(X), model[-1].predict(rows, **raw))
+    if hasattr(model[-1], "apply"):
+        same(fast.apply(X), model[-1].apply(rows))
+        same(fast.apply(PLAIN), model[-1].apply(rows))
+
+
+def test_the_last_step_that_does_not_fold_counts():
+    """Also where types do not show it: dtypes, and what the forest tests."""
+    model = make_pipeline(
+        PCA, SCALER, pre.KBinsDiscretizer(4, encode="ordinal", dtype=np.float32), FOREST
+    )
+    fast = compiled(clone(model).fit(X, Y), X)
+    assert where(fast) == ["runs", "runs", "runs"]
+    assert "comes before 'kbinsdiscretizer'" in fast.inspect("pipeline")
+    assert "KBinsDiscretizer gives float32 columns" in fast.inspect("pipeline")
+    codes = np.column_stack([np.floor(X[:, 0]), X[:, 1:]])
+    tested = ensemble.HistGradientBoostingClassifier(
+        max_iter=5, categorical_features=[0]
+    )
+    model = make_pipeline(pre.FunctionTransformer(np.abs), tested).fit(codes, Y)
+    fast = compiled(model, codes)
+    assert where(fast) == ["runs"]
+    assert_same(fast, model, codes, codes[:1], codes + 50)
+    zeros = xgb.XGBClassifier(n_estimators=5, missing=0.0)
+    model = make_pipeline(pre.MaxAbsScaler(), zeros).fit(X, Y)
+    fast = compiled(model, X)
+    assert where(fast) == ["runs"]
+    assert_same(fast, model, X, np.where(X > 5, X, 0))
+
+
+def test_a_pipeline_of_one_step():
+    coded = np.column_stack([np.floor(X[:, 0]), X[:, 1:]])
+    for last in (
+        ensemble.HistGradientBoostingClassifier(max_iter=3, categorical_features=[0]),
+        xgb.XGBClassifier(n_estimators=5, missing=0.0),
+        FOREST,
+    ):
+        model = make_pipeline(clone(last)).fit(coded, Y)
+        fast = compiled(model, coded)
+        assert where(fast) == []
+        assert_same(fast, model, coded, coded[:1])
+        assert is_ours(fast, coded)
+
+
+def test_only_the_last_step_is_refused():
+    with pytest.raises(UnsupportedModelError, match=r"sklearn\.svm\._classes\.SVC"):
+        CompiledForest(make_pipeline(PCA, SVC())).fit(X, Y)
+    with pytest.raises(UnsupportedModelError, match=r"sklearn\.svm\._classes\.SVC"):
+        compiled(clone(make_pipeline(PCA, SVC())).fit(X, Y), X)
+    model = clone(make_pipeline(PCA, FOREST)).fit(X, Y)
+    with pytest.raises(UnsupportedModelError, match=r"'pca' of the pipeline, PCA, is"):
+        skforge.load_forest(model)
+
+
+def test_a_pipeline_at_the_end_is_taken_apart():
+    inner = make_pipeline(PCA, pre.RobustScaler(), FOREST)
+    model = clone(make_pipeline(SCALER, inner)).fit(X, Y)
+    fast = compiled(model, X)
+    assert where(fast) == ["runs", "runs", "folded"]
+    assert "pipeline__pca" in fast.inspect("pipeline")
+    assert_same(fast, model, X, PLAIN)
+
+
+def test_steps_that_are_absent():
+    steps = [
+        ("a", "passthrough"),
+        ("b", PCA),
+        ("c", None),
+        ("d", SCALER),
+        ("e", FOREST),
+    ]
+    model = clone(Pipeline(steps)).fit(X, Y)
+    fast = compiled(model, X)
+    assert where(fast) == ["runs", "runs", "folded", "folded"]
+    assert_same(fast, model, X, X[:1])
+
+
+def test_a_step_runs_once_a_call_and_warns_itself():
+    model = clone(make_pipeline(Counting(), SCALER, FOREST))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, Y)
+        fast = compiled(model, X)
+    for rows in (X, X[:3], X.astype("f4")):
+        assert_same(fast, model, rows)
+        model[0].calls_ = []
+        with pytest.warns(UserWarning, match="Counting counts") as caught:
+            fast.predict(rows)
+        assert len(caught) == 1
+        assert model[0].calls_ == [len(rows)]
+    pickle.dumps(fast)  # calls change the step, not what was compiled
+
+
+# ------------------------------------------------------------ texts and sparse rows
+
+
+@pytest.mark.parametrize("last", FORESTS)
+def test_texts(last):
+    steps = [TfidfVectorizer()]
+    if last == "hist":
+        steps.append(decomposition.TruncatedSVD(3, random_state=0))
+    y = LABELS if last != "xgboost" else (LABELS == "yes").astype(int)
+    model = clone(make_pipeline(*steps, FORESTS[last])).fit(TEXTS, y)
+    fast = compiled(model, TEXTS)
+    assert is_ours(fast, TEXTS)
+    assert not hasattr(fast, "n_features_in_")
+    assert not hasattr(model, "n_features_in_")
+    assert fast.score(TEXTS, y) == model.score(TEXTS, y)
+    array, series = np.array(TEXTS), pd.Series(TEXTS, index=range(7, 307))
+    assert_same(fast, model, TEXTS, array, tuple(TEXTS), series, ["unknown", "red car"])
+    assert_same(fast, model, TEXTS[:1], "a text", [], [1, 2], None)
+    compiled(model, series)
+    compiled(model, tuple(TEXTS))
+
+
+def test_steps_behind_texts_fold_where_rows_are_dense():
+    for step in (SelectKBest(k=5), pre.MaxAbsScaler()):
+        model = clone(make_pipeline(TfidfVectorizer(), step, FOREST))
+        fast = compiled(model.fit(TEXTS, LABELS), TEXTS)
+        assert where(fast) == ["runs", "runs"]
+        assert "gets sparse rows, which cannot be folded" in fast.inspect("pipeline")
+        assert is_ours(fast, TEXTS)
+        assert_same(fast, model, TEXTS)
+
+
+def test_a_column_of_texts():
+    columns = ColumnTransformer(
+        [
+            ("words", TfidfVectorizer(), "text"),
+            (
+                "filled",
+                make_pipeline(SimpleImputer(), pre.StandardScaler()),
+                ["c", "a"],
+            ),
+        ],
+        sparse_threshold=0,
+    )
+    model = clone(make_pipeline(columns, pre.MinMaxScaler(), FOREST))
+    model.fit(FRAME, LABELS)
+    fast = compiled(model, FRAME)
+    assert where(fast) == ["runs", "folded"]
+    assert fast.feature_names_in_.tolist() == list(FRAME)
+    table = fast.inspect("pipeline")
+    assert "'words' in it does not fold" in table
+    assert "\n  words " in table
+    assert "\n    simpleimputer " in table
+    turned = FRAME[FRAME.columns[::-1]].assign(more=1)
+    assert_same(fast, model, FRAME, FRAME[:1], turned, FRAME.drop(columns="d"))
+    assert_same(fast, model, FRAME.drop(columns="text"), X, FRAME.to_numpy())
+
+
+def test_sparse_rows():
+    rows = sp.csr_matrix(np.where(X > 5, X, 0))
+    for steps in ([decomposition.TruncatedSVD(3), SCALER], [pre.MaxAbsScaler(), Own()]):
+        if isinstance(steps[1], Own):
+            steps[1].set_params(with_mean=False)
+        model = clone(make_pipeline(*steps, FOREST)).fit(rows, Y)
+        fast = compiled(model, rows)
+        assert is_ours(fast, rows)
+        assert_same(fast, model, rows, rows[:1], rows.tocsc(), rows.toarray())
+
+
+# ------------------------------------------------------------ frames
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize("last", ["forest", "xgboost", "lightgbm"])
+def test_set_output(kind, last):
+    if kind == "polars":
+        pytest.importorskip("polars")
+    model = clone(make_pipeline(SCALER, PCA, pre.RobustScaler(), FORESTS[last]))
+    model.set_output(transform=kind).fit(PLAIN, Y)
+    assert model[-1].n_features_in_ == 3
+    fast = compiled(model, PLAIN)
+    assert fast.feature_names_in_.tolist() == list(PLAIN)
+    if (kind, last) != ("polars", "lightgbm"):  # LightGBM itself reads these
+        assert is_ours(fast, PLAIN)
+    assert_same(fast, model, PLAIN, PLAIN[:1], X, PLAIN[list("bacdef")])
+    model.set_output(transform="default")  # the last steps then miss their names
+    assert_same(fast, model, PLAIN, X)
+
+
+def test_names_of_frames():
+    model = clone(make_pipeline(pre.PolynomialFeatures(), SCALER, FOREST)).fit(PLAIN, Y)
+    fast = compiled(model, PLAIN)
+    assert fast.forest_.n_features == 28
+    assert fast.feature_names_in_.tolist() == list("abcdef")
+    assert_same(
+        fast, model, PLAIN, X, PLAIN.assign(g=1.0), PLAIN.rename(columns=str.upper)
+    )
+
+
+# ------------------------------------------------------------ the estimator
+
+
+def test_the_estimator():
+    model = clone(make_pipeline(PCA, SCALER, FOREST)).fit(X, Y)
+    fast = compiled(model, X)
+    assert fast.estimator_ is model
+    assert fast.classes_.tolist() == [0, 1]
+    assert fast.score(X, Y) == model.score(X, Y)
+    same(fast.predict_log_proba(X), model.predict_log_proba(X))
+    out = np.empty((300, 2))
+    assert fast.predict_proba(X, out=out) is out
+    same(out, model.predict_proba(X))
+    same(fast.warm_up().predict(X), model.predict(X))
+    html = fast._repr_html_()
+    assert "steps: 1 in their library, 1 folded" in html
+    assert "PCA is not one of the transformers that can be folded" in html
+
+
+def test_a_bare_model_has_no_steps():
+    fast = compiled(clone(FOREST).fit(X, Y), X)
+    with pytest.raises(InvalidInputError, match="model is RandomForestClassifier; use"):
+        fast.inspect("pipeline")
+
+
+def test_the_table():
+    model = make_pipeline(
+        SCALER, make_union(SimpleImputer(), decomposition.PCA(2)), SCALER, FOREST
+    )
+    fast = compiled(clone(model).fit(X, Y), X)
+    assert fast.inspect("pipeline").splitlines() == [
+        "step                    transformer             where                  why",
+        "standardscaler-1        StandardScaler          runs in scikit-learn   comes "
+        "before 'featureunion'",
+        "featureunion            FeatureUnion            runs in scikit-learn   "
+        "'pca' in it does not fold",
+        "  simpleimputer         SimpleImputer           runs in scikit-learn",
+        "  pca                   PCA                     runs in scikit-learn   PCA is "
+        "not one of the transformers that can be folded",
+        "standardscaler-2        StandardScaler          folded into the trees",
+        "randomforestclassifier  RandomForestClassifier  compiled",
+    ]
+    again = pickle.loads(pickle.dumps(fast))
+    assert again.inspect("pipeline") == fast.inspect("pipeline")
+
+
+def test_it_answers_in_another_process(tmp_path):
+    model = clone(make_pipeline(TfidfVectorizer(), FOREST)).fit(TEXTS, LABELS)
+    fast = compiled(model, TEXTS)
+    joblib.dump((fast, TEXTS, model.predict_proba(TEXTS)), tmp_path / "fast.joblib")
+    code = (
+        "import joblib, numpy, sys\n"
+        "fast, texts, expected = joblib.load(sys.argv[1])\n"
+        "assert numpy.array_equal(fast.predict_proba(texts), expected)\n"
+        "print(fast.inspect('pipeline'))\n"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / "fast.joblib")]
+    found = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert found.stdout.rstrip() == fast.inspect("pipeline")
+
+
+def test_what_needs_plain_data_is_refused(tmp_path):
+    fast = compiled(clone(make_pipeline(PCA, SCALER, FOREST)).fit(X, Y), X)
+    with pytest.raises(
+        UnsupportedModelError, match="Some steps of the pipeline run in"
+    ):
+        skforge.save(fast, tmp_path / "fast.skforge")
+    with pytest.raises(
+        UnsupportedModelError, match="Some steps of the pipeline run in"
+    ):
+        fast.drop_estimator()
+    with pytest.raises(UnsupportedModelError, match=r"skforge\.export\(fast\.forest_"):
+        skforge.export(fast, tmp_path / "model.c", kind="c")
+    assert pack(fast).pickled
+
+
+def test_a_step_that_is_not_fitted():
+    for steps in ([SCALER], [PCA, SCALER], [SCALER, PCA]):
+        model = clone(make_pipeline(*steps, FOREST)).fit(X, Y)
+        model.steps[-2] = "unfitted", clone(steps[-1])
+        with pytest.raises(NotFittedError) as error:
+            model.predict(X)
+        with pytest.raises(NotFittedError) as found:
+            compiled(model, X)
+        assert str(found.value) == str(error.value)
+
+
+def test_a_model_that_changes():
+    model = clone(make_pipeline(PCA, SCALER, FOREST)).fit(X, Y)
+    fast = compiled(model, X)
+    model[0].fit(X * 2)  # it runs as it is now
+    assert_same(fast, model, X)
+    model[1].fit(model[0].transform(X))
+    with pytest.raises(skforge.InvalidModelError, match="has changed since"):
+        pickle.dumps(fast)
+
+
+# ------------------------------------------------------------ training, searches
+
+
+def test_it_is_trained():
+    model = make_pipeline(PCA, SCALER, FOREST)
+    fast = CompiledForest(model, tuning="off").fit(X, Y)
+    own = clone(model).fit(X, Y)
+    same(fast.predict_proba(X), own.predict_proba(X))
+    fast = clone(fast).set_params(estimator__pca__n_components=2).fit(X, Y)
+    own = clone(model).set_params(pca__n_components=2).fit(X, Y)
+    same(fast.predict_proba(X), own.predict_proba(X))
+
+
+def test_searches():
+    model = Pipeline([("pca", PCA), ("scale", SCALER), ("clf", FOREST)])
+    grid = {"clf__max_depth": [2, 5], "pca__n_components": [3]}
+    own = GridSearchCV(model, grid, cv=2).fit(X, Y)
+    inner = CompiledForest(GridSearchCV(model, grid, cv=2), tuning="off").fit(X, Y)
+    same(inner.predict_proba(X), own.predict_proba(X))
+    assert start(inner) == 1
+    outer = GridSearchCV(
+        CompiledForest(model, tuning="off"),
+        {f"estimator__{name}": values for name, values in grid.items()},
+        cv=2,
+    ).fit(X, Y)
+    same(outer.predict_proba(X), own.predict_proba(X))
+    assert outer.best_params_ == {
+        f"estimator__{k}": v for k, v in own.best_params_.items()
+    }
+    np.testing.assert_array_equal(
+        outer.cv_results_["mean_test_score"], own.cv_results_["mean_test_score"]
+    )
+
+
+# ------------------------------------------------------------ a compiled last step
+
+
+@pytest.mark.parametrize("first", [SCALER, PCA])
+def test_the_last_step_may_be_compiled(first):
+    plain = clone(make_pipeline(first, FOREST)).fit(X, Y)
+    last = CompiledForest(clone(FOREST), tuning="off")
+    fitted = make_pipeline(clone(first), last).fit(X, Y)
+    whole = compiled(fitted, X)
+    assert whole.estimator_ is fitted
+    assert start(whole) == int(first is PCA)
+    assert_same(whole, plain, X, X[:1], X.astype("f4"), PLAIN)
+    same(whole.apply(X), plain[-1].apply(plain[:-1].transform(X)))
+    trained = CompiledForest(make_pipeline(clone(first), clone(last)), tuning="off")
+    trained.fit(X, Y)
+    assert_same(trained, plain, X, X[:1])
+    assert start(trained) == int(first is PCA)
+    assert isinstance(trained.estimator_[-1], ensemble.RandomForestClassifier)
+    again = pickle.loads(pickle.dumps(whole))
+    assert_same(again, plain, X)
+    frozen = FrozenEstimator(fitted)
+    assert_same(CompiledForest(frozen, tuning="off").fit(X), plain, X)
+    fitted[-1].fit(first.fit_transform(X), Y)
+    with pytest.raises(skforge.InvalidModelError, match="has changed since"):
+        pickle.dumps(whole)
+
+
+def test_a_compiled_last_step_without_an_estimator(tmp_path):
+    rows = clone(PCA).fit_transform(X)
+    booster = xgb.train({"max_depth": 3}, xgb.DMatrix(rows, Y), 5)
+    booster.save_model(tmp_path / "model.json")
+    stored = compiled(clone(FOREST).fit(rows, Y), rows).drop_estimator()
+    for last in (
+        compiled(booster, rows),
+        compiled(str(tmp_path / "model.json"), rows),
+        stored,
+    ):
+        model = Pipeline([("pca", clone(PCA).fit(X)), ("clf", last)])
+        whole = compiled(model, X)
+        same(whole.predict(X), model.predict(X))
+        same(whole.predict(X[:1]), model.predict(X[:1]))
+        same(whole.predict_raw(X), last.predict_raw(model[0].transform(X)))
+        same(whole.apply(X), last.apply(model[0].transform(X)))
+        same(pickle.loads(pickle.dumps(whole)).predict(X), model.predict(X))
+
+
+def test_a_compiled_last_step_in_searches():
+    last = CompiledForest(FOREST, tuning="off")
+    model = Pipeline([("scale", SCALER), ("pca", PCA), ("clf", last)])
+    plain = Pipeline([("scale", SCALER), ("pca", PCA), ("clf", FOREST)])
+    own = GridSearchCV(plain, {"clf__max_depth": [2, 5]}, cv=2).fit(X, Y)
+    grid = {"clf__estimator__max_depth": [2, 5]}
+    inner = CompiledForest(GridSearchCV(model, grid, cv=2), tuning="off").fit(X, Y)
+    same(inner.predict_proba(X), own.predict_proba(X))
+    outer = GridSearchCV(
+        CompiledForest(model, tuning="off"),
+        {f"estimator__{name}": values for name, values in grid.items()},
+        cv=2,
+    ).fit(X, Y)
+    same(outer.predict_proba(X), own.predict_proba(X))
+
+
+def test_weights_reach_the_forest():
+    weights = np.random.default_rng(1).random(len(X))
+    own = clone(make_pipeline(PCA, FOREST))
+    own.fit(X, Y, randomforestclassifier__sample_weight=weights)
+    last = CompiledForest(FOREST, tuning="off")
+    fast = CompiledForest(make_pipeline(PCA, last), prefit=False, tuning="off")
+    fast.fit(X, Y, compiledforest__sample_weight=weights)
+    same(fast.predict_proba(X), own.predict_proba(X))
+
+
+def test_workers_get_the_pipelines_own_columns():
+    model = clone(make_pipeline(PCA, SCALER, FOREST)).fit(PLAIN, Y)
+    worker = Predictor(compiled(model, PLAIN), "predict_proba", keep=False)
+    found = worker({name: PLAIN[name].to_numpy() for name in "fedcba"})
+    np.testing.assert_array_equal(
+        found["probability_1"], model.predict_proba(PLAIN)[:, 1]
+    )
