@@ -12,23 +12,17 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
-from skforge.compiler.outputs.transforms import (
-    apply_transform,
-    class_labels,
-    decide,
-    decision_function,
-    predict_proba,
-    score_samples,
-)
+from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
-from skforge.exceptions import warn
+from skforge.exceptions import InvalidInputError, warn
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source
@@ -57,6 +51,7 @@ class Predictor:
         "_classes",
         "_dtype",
         "_methods",
+        "_modules",
         "_narrow",
         "_retired",
         "entries",
@@ -75,12 +70,11 @@ class Predictor:
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
+        self._modules: list[CompiledModule] | None = None
         self.witness = Witness(estimator)
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
-        self._classes: Any = class_labels(self.forest)
-        if self._classes is None and self.forest.outputs.named:
-            self._classes = getattr(estimator, "classes_", None)
+        self._classes: Any = labels_of(self.forest, estimator)
         #: Methods known to be offered; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled entries by method. An entry takes rows and returns None for rows
@@ -151,6 +145,11 @@ class Predictor:
         if out is not None:
             return self._answer_into(method, X, n_jobs, out)
         if type(X) is not np.ndarray and is_device_array(X):
+            if self.source.answers:
+                raise InvalidInputError(
+                    f"{type(self.source.model).__name__} computes its answers on the "
+                    "host; pass the rows as a NumPy array."
+                )
             return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -187,11 +186,11 @@ class Predictor:
             if read is None or not self.source.takes(read[0]):
                 return None
             said = read[1]
-            return self.of_scores(
-                method, self.module.predict_raw(read[0], n_jobs=n_jobs)
-            )
+            return self.of_scores(method, self.scores(read[0], n_jobs))
 
         if len(self.forest.output_sizes) > 1:  # a list of arrays
+            return None
+        if self.source.answers and method != "predict_raw":  # from all rows
             return None
         found = by_blocks(X, answer, out)
         if found is not None and said:
@@ -209,25 +208,30 @@ class Predictor:
 
     def _of_rows(self, method: str, rows: Array) -> Any:
         """Answer for rows converted for the kernels, on one thread."""
-        return self.of_scores(method, self.module.predict_raw(rows, n_jobs=1))
+        return self.of_scores(method, self.scores(rows, 1))
+
+    def modules(self) -> list[CompiledModule]:
+        """Return the modules of the source's further forests."""
+        if self._modules is None:
+            like = self.module.target, self.module.reduction
+            self._modules = [
+                compile_forest(one, None, *like) for one in self.source.more
+            ]
+        return self._modules
+
+    def scores(self, rows: Array, n_jobs: int | None) -> Array:
+        """Return the raw scores of rows, those of all forests side by side."""
+        raw: Array = self.module.predict_raw(rows, n_jobs=n_jobs)
+        if not self.source.more:
+            return raw
+        found = [raw, *(one.predict_raw(rows, n_jobs=n_jobs) for one in self.modules())]
+        return np.hstack([one.reshape(len(rows), -1) for one in found])
 
     def of_scores(self, method: str, raw: Array) -> Any:
         """Return a method's answer for raw scores."""
-        forest = self.forest
-        match method:
-            case "predict_raw":
-                return raw
-            case "score_samples":
-                return score_samples(forest, raw)
-            case "decision_function":
-                own = forest.outputs.decision == "none"  # of a custom objective
-                return raw if own else decision_function(forest, raw)
-            case "predict" if forest.classifies:
-                return self._labels(decide(forest, raw))
-            case "predict_proba" if forest.classifies:
-                return predict_proba(forest, raw)
-            case _:  # a regressor, or a custom objective
-                return apply_transform(forest, raw)
+        if self.source.answers:
+            return self.source.answer(method, raw)
+        return answer(self.forest, self._classes, method, raw)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
@@ -254,7 +258,8 @@ class Predictor:
         self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
     ) -> None:
         """Compile everything that calls of these methods would compile on first use."""
-        self.module.warm_up(batch_sizes)
+        for module in (self.module, *self.modules()):
+            module.warm_up(batch_sizes)
         narrow = self._narrowed()
         if narrow is not None:
             narrow.module.warm_up()  # sparse rows use it, in blocks
@@ -294,8 +299,7 @@ class Predictor:
         if read is not None and self.source.takes(read[0]):
             if read[1]:
                 warn(read[1])
-            raw: Array = self.module.predict_raw(read[0], n_jobs=n_jobs)
-            return raw
+            return self.scores(read[0], n_jobs)
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)
@@ -305,6 +309,8 @@ class Predictor:
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""
+        if method == "predict_raw" and self.source.more:  # these are never sparse
+            return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
@@ -323,18 +329,6 @@ class Predictor:
         if self._narrow is False:
             self._narrow = narrowed(self.module)
         return self._narrow or None
-
-    def _labels(self, index: Array) -> Array:
-        """Convert indices into ``classes_`` to labels."""
-        classes = self._classes
-        if classes is None:
-            return index
-        if not isinstance(classes, list):
-            return np.asarray(classes.take(index, axis=0))
-        labels = np.empty(index.shape, classes[0].dtype)
-        for target, names in enumerate(classes):
-            labels[:, target] = names.take(index[:, target], axis=0)
-        return labels
 
 
 Entry = Callable[[Any], Any]
@@ -358,6 +352,8 @@ def build_entry(
     """
     refused = source.declines
     output = _output(module, method)
+    if source.answers and (method != "predict_raw" or source.more):
+        return None
     if refused is None or output is None:
         return None
     labels = classes if isinstance(classes, np.ndarray) else None

@@ -69,6 +69,10 @@ class Source(ABC):
     leaf_shape: tuple[int, ...] | None = None
     #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
+    #: Whether :meth:`answer` computes the answers, not the rules of the forest.
+    answers: bool = False
+    #: Further forests, whose raw scores follow those of the forest.
+    more: tuple[Forest, ...] = ()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -203,6 +207,10 @@ class Source(ABC):
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return a method's answer for raw scores, if ``answers`` says so."""
+        raise NotImplementedError
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""

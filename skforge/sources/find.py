@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.content import is_saved
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources import (  # noqa: F401 - register
@@ -16,6 +16,7 @@ from skforge.sources import (  # noqa: F401 - register
     sklearn,
     xgboost,
 )
+from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
 from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.stored_model import StoredModel
 
@@ -51,4 +52,4 @@ def read_model(model: Any) -> Forest:
             f"{os.fspath(model)} was saved by skforge.save; skforge.load(path) returns "
             "the compiled model, and load_forest(path) its forest alone."
         )
-    return model if isinstance(model, Forest) else load_forest(model)
+    return model if isinstance(model, Forest) else read_forest(model)

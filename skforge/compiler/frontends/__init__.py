@@ -19,6 +19,7 @@ from skforge.compiler.frontends.base import (
     Frontend,
     is_a,
     is_search,
+    last_step,
     register,
     registered,
     unwrap,
@@ -75,6 +76,22 @@ def load_forest(
     <Forest sklearn regression: 1 trees, 3 nodes, 1 distinct predicates, \
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
+    _discover()
+    model = unwrap(model)
+    last = last_step(model)
+    if any(one.detect(last) and one.scores_alone for one in registered()):
+        raise UnsupportedModelError(
+            f"{type(last).__name__} computes its answers from the scores of the "
+            "forests inside it, which a Forest does not hold; CompiledForest(model) "
+            "compiles the whole."
+        )
+    return read_forest(model, iteration_range)
+
+
+def read_forest(
+    model: Any, iteration_range: tuple[int, int] | None = None
+) -> Forest:
+    """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     _discover()
     model = unwrap(model)
     a_text = isinstance(model, str) and "\n" in model  # a model's text, not a path

@@ -30,6 +30,9 @@ class Frontend:
     refuse : callable or None
         ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
         and parameters show that it could not be read after fitting.
+    scores_alone : bool, default=False
+        Whether the forest has the model's raw scores, but not how the model computes
+        its answers from them. ``load_forest`` refuses such models.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Frontend:
     load: Callable[[Any, tuple[int, int] | None], Forest]
     load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
     refuse: Callable[[Any], None] | None = None
+    scores_alone: bool = False
 
 
 _REGISTRY: dict[str, Frontend] = {}

@@ -1,0 +1,137 @@
+"""Takes fitted wrappers apart: their forests, and where the scores of each one are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends import read_forest, refuse_untrained
+from skforge.compiler.frontends.base import Frontend, register, unwrap
+from skforge.compiler.frontends.wrappers.join import joined, one_output, same_kind
+from skforge.compiler.frontends.wrappers.members import (
+    CALIBRATED,
+    CONSTANT,
+    ONE_VS_REST,
+    fitted_members,
+    is_wrapper,
+    kind_of,
+    members,
+)
+from skforge.exceptions import UnsupportedModelError
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A fitted wrapper with its members, or a forest inside one.
+
+    Parameters
+    ----------
+    model : estimator
+        Without the ``FrozenEstimator`` and the search around it.
+    inside : tuple of Part
+        The members of a wrapper.
+    forest : Forest or None
+        The forest of a model that is no wrapper; None for a constant.
+    only : int or None
+        The only output that the wrapper around it asks for.
+    place : slice
+        The columns of its raw scores among those of the whole wrapper.
+    """
+
+    model: Any
+    inside: tuple[Part, ...] = ()
+    forest: Forest | None = None
+    only: int | None = None
+    place: slice = field(default_factory=lambda: slice(0))
+
+    def leaves(self) -> Iterator[Part]:
+        """Yield the parts that have forests, in the wrapper's order."""
+        if self.forest is not None:
+            yield self
+        for one in self.inside:
+            yield from one.leaves()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A fitted wrapper taken apart; its raw scores are those of ``forests``."""
+
+    root: Part
+    forests: tuple[Forest, ...]
+
+
+def taken_apart(model: Any) -> Wrapped:
+    """Return the parts of a fitted wrapper, and their forests, joined by kind."""
+    root = _part(model)
+    groups: dict[Any, list[Part]] = {}
+    for part in root.leaves():
+        assert part.forest is not None
+        key = same_kind(part.forest)
+        wide = part.only is None and part.forest.vector_leaves
+        groups.setdefault((*key, id(part) if wide else None), []).append(part)
+    if not groups:
+        raise UnsupportedModelError(
+            f"All members of {type(model).__name__} are constants; there is no forest "
+            "to compile."
+        )
+    forests = []
+    start = 0
+    for parts in groups.values():
+        chosen = []
+        for part in parts:
+            assert part.forest is not None
+            only = part.only
+            own = part.forest if only is None else one_output(part.forest, only)
+            part.place = slice(start, start + own.n_outputs)
+            start += own.n_outputs
+            chosen.append(own)
+        forests.append(joined(chosen))
+    return Wrapped(root, tuple(forests))
+
+
+def _part(model: Any, asks_one: bool = False) -> Part:
+    model = unwrap(model)
+    if is_wrapper(model):
+        one = kind_of(model) in (CALIBRATED, ONE_VS_REST)
+        return Part(model, tuple(_part(each, one) for each in fitted_members(model)))
+    if kind_of(model) == CONSTANT:
+        return Part(model)
+    forest = read_forest(model)
+    return Part(model, forest=forest, only=1 if asks_one and _is_pair(forest) else None)
+
+
+def _is_pair(forest: Forest) -> bool:
+    """Tell whether a forest's scores are the probabilities of two classes."""
+    spec = forest.outputs
+    return (
+        forest.classifies
+        and forest.vector_leaves
+        and forest.n_outputs == 2
+        and len(forest.output_sizes) < 2
+        and spec.probabilities == "scores"
+        and spec.decision == "none"
+    )
+
+
+def refuse(model: Any) -> None:
+    """Refuse a wrapper that could not be read after fitting."""
+    for one in members(model):
+        refuse_untrained(unwrap(one))
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read the raw scores of a fitted wrapper's members: the first of its forests."""
+    if iteration_range is not None:
+        raise UnsupportedModelError(
+            f"The predict of {type(model).__name__} takes no iteration_range."
+        )
+    return taken_apart(model).forests[0]
+
+
+register(
+    Frontend(
+        "sklearn wrappers", (), is_wrapper, load, refuse=refuse, scores_alone=True
+    )
+)
