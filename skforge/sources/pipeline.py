@@ -11,7 +11,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.model import taken_apart
+from skforge.compiler.frontends.pipeline.model import folded, taken_apart
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -47,6 +47,8 @@ class PipelineSource(Source):
         self.labels, self.own_log_proba = last.labels, last.own_log_proba
         self.leaf_dtype, self.leaf_shape = last.leaf_dtype, last.leaf_shape
         self.flat_leaves = last.flat_leaves
+        self.answers = last.answers
+        self.more = tuple(folded(model, self._parts, one) for one in self._parts.more)
         #: The first step that looks at rows, and the names it knows.
         self._first = first_step(model.steps[:-1])
         self._names = of_first(model, "feature_names_in_")
@@ -124,6 +126,8 @@ class PipelineSource(Source):
 
     def read(self, X: Any) -> Read | None:
         """Read float64 and whole numbers if every step accepts them."""
+        if self.answers and self._last.declines is None:
+            return None
         kind = type(X)
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
@@ -183,6 +187,10 @@ class PipelineSource(Source):
         if method == "apply":
             return self._last.call(method, self._transformed(X), **params)
         return super()._call(method, X, **params)
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return what the last step makes of raw scores."""
+        return self._last.answer(method, raw)
 
     def _transformed(self, X: Any) -> Any:
         """Return rows as the last step gets them."""

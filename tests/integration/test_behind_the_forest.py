@@ -47,7 +47,7 @@ CLASSIFIERS = {
     "extra": ensemble.ExtraTreesClassifier(5, max_depth=4, random_state=0),
     "tree": tree.DecisionTreeClassifier(max_depth=4, random_state=0),
     "gb": ensemble.GradientBoostingClassifier(n_estimators=5, random_state=0),
-    "hist": ensemble.HistGradientBoostingClassifier(max_iter=5, min_samples_leaf=3),
+    "hist": ensemble.HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=30),
     "bagging": ensemble.BaggingClassifier(n_estimators=4, random_state=0),
     "adaboost": ensemble.AdaBoostClassifier(n_estimators=4, random_state=0),
     "xgboost": xgb.XGBClassifier(n_estimators=5, max_depth=3, n_jobs=1),
@@ -57,7 +57,7 @@ REGRESSORS = {
     "forest": ensemble.RandomForestRegressor(5, random_state=0),
     "tree": tree.DecisionTreeRegressor(max_depth=4, random_state=0),
     "gb": ensemble.GradientBoostingRegressor(n_estimators=5, random_state=0),
-    "hist": ensemble.HistGradientBoostingRegressor(max_iter=5, min_samples_leaf=3),
+    "hist": ensemble.HistGradientBoostingRegressor(max_iter=3, min_samples_leaf=30),
     "bagging": ensemble.BaggingRegressor(n_estimators=4, random_state=0),
     "xgboost": xgb.XGBRegressor(n_estimators=5, max_depth=3, n_jobs=1),
     "lightgbm": lgb.LGBMRegressor(**LIGHT),
@@ -87,7 +87,10 @@ def check(fast, wrapper, kinds=(np.asarray, np.float32)):
             continue
         for kind in kinds:
             for rows in (drawn[:1], drawn[1:8], drawn):
-                same(getattr(fast, method)(kind(rows)), getattr(wrapper, method)(kind(rows)))
+                same(
+                    getattr(fast, method)(kind(rows)),
+                    getattr(wrapper, method)(kind(rows)),
+                )
 
 
 def same(found, expected):
@@ -203,7 +206,7 @@ def test_transformed_targets(name, monkeypatch):
         REGRESSORS[name], func=np.log, inverse_func=np.exp
     )
     scaled = compose.TransformedTargetRegressor(
-        REGRESSORS[name], transformer=pre.QuantileTransformer(50)
+        REGRESSORS[name], transformer=pre.QuantileTransformer(n_quantiles=50)
     )
     for wrapper in (by_function, scaled):
         wrapper.fit(X, y)
@@ -302,7 +305,9 @@ def test_one_vs_rest_over_regressors():
 MIXED = ("forest", "gb", "hist", "xgboost", "lightgbm")
 
 
-@pytest.mark.parametrize("weights", [None, [2, 1, 0.5, 3, 1]], ids=["equal", "weighted"])
+@pytest.mark.parametrize(
+    "weights", [None, [2, 1, 0.5, 3, 1]], ids=["equal", "weighted"]
+)
 @pytest.mark.parametrize("y", [TWO, THREE_NAMES], ids=["two", "three"])
 @pytest.mark.parametrize("voting", ["soft", "hard"])
 def test_votes(voting, y, weights, monkeypatch):
@@ -315,14 +320,22 @@ def test_votes(voting, y, weights, monkeypatch):
 
 
 def test_hard_votes_that_tie():
-    members = [(str(i), tree.DecisionTreeClassifier(max_depth=1, max_features=1, random_state=i)) for i in range(4)]
+    members = [
+        (
+            str(i),
+            tree.DecisionTreeClassifier(max_depth=1, max_features=1, random_state=i),
+        )
+        for i in range(4)
+    ]
     wrapper = ensemble.VotingClassifier(members).fit(X, THREE_NAMES)
     votes = wrapper.transform(X)
     assert any(len(set(row)) == 2 and np.bincount(row).max() == 2 for row in votes)
     check(compiled(wrapper), wrapper)
 
 
-@pytest.mark.parametrize("weights", [None, [2, 1, 0.5, 3, 1]], ids=["equal", "weighted"])
+@pytest.mark.parametrize(
+    "weights", [None, [2, 1, 0.5, 3, 1]], ids=["equal", "weighted"]
+)
 def test_mean_votes(weights, monkeypatch):
     members = [(name, REGRESSORS[name]) for name in MIXED]
     wrapper = ensemble.VotingRegressor(members, weights=weights).fit(X, SCORE)
@@ -370,7 +383,22 @@ NESTED = {
         pre.MinMaxScaler(), FixedThresholdClassifier(CLASSIFIERS["gb"], threshold=0.4)
     ),
     "threshold of a pipeline": TunedThresholdClassifierCV(
-        make_pipeline(pre.StandardScaler(), CLASSIFIERS["hist"]), cv=2
+        make_pipeline(pre.StandardScaler(), CLASSIFIERS["gb"]), cv=2
+    ),
+    "pipeline of votes": make_pipeline(
+        pre.StandardScaler(),
+        ensemble.VotingClassifier(
+            [("a", CLASSIFIERS["forest"]), ("b", CLASSIFIERS["xgboost"])], voting="soft"
+        ),
+    ),
+    "calibrated pipelines of votes": CalibratedClassifierCV(
+        make_pipeline(
+            pre.StandardScaler(),
+            ensemble.VotingClassifier(
+                [("a", CLASSIFIERS["forest"]), ("b", CLASSIFIERS["hist"])]
+            ).set_params(voting="soft"),
+        ),
+        cv=2,
     ),
 }
 

@@ -18,6 +18,7 @@ from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
     Frontend,
     is_a,
+    is_pipeline,
     is_search,
     last_step,
     register,
@@ -78,8 +79,10 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()
     model = unwrap(model)
-    last = last_step(model)
-    if any(one.detect(last) and one.scores_alone for one in registered()):
+    last = model
+    while is_pipeline(last):
+        last = last_step(last)
+    if any(one.detect(last) and one.load_all for one in registered()):
         raise UnsupportedModelError(
             f"{type(last).__name__} computes its answers from the scores of the "
             "forests inside it, which a Forest does not hold; CompiledForest(model) "
@@ -88,9 +91,7 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     return read_forest(model, iteration_range)
 
 
-def read_forest(
-    model: Any, iteration_range: tuple[int, int] | None = None
-) -> Forest:
+def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     _discover()
     model = unwrap(model)
@@ -101,6 +102,16 @@ def read_forest(
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
     raise _unknown(model)
+
+
+def read_forests(model: Any) -> tuple[Forest, ...]:
+    """Return the forests whose raw scores, side by side, are those of a model."""
+    _discover()
+    model = unwrap(model)
+    for frontend in registered():
+        if frontend.detect(model) and frontend.load_all is not None:
+            return tuple(one.validate() for one in frontend.load_all(model))
+    return (read_forest(model),)
 
 
 def refuse_untrained(estimator: Any) -> None:

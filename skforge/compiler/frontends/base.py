@@ -30,9 +30,9 @@ class Frontend:
     refuse : callable or None
         ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
         and parameters show that it could not be read after fitting.
-    scores_alone : bool, default=False
-        Whether the forest has the model's raw scores, but not how the model computes
-        its answers from them. ``load_forest`` refuses such models.
+    load_all : callable or None
+        ``load_all(model)`` returns all forests of a model that computes its answers
+        from their raw scores by itself. ``load_forest`` refuses such models.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Frontend:
     load: Callable[[Any, tuple[int, int] | None], Forest]
     load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
     refuse: Callable[[Any], None] | None = None
-    scores_alone: bool = False
+    load_all: Callable[[Any], tuple[Forest, ...]] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}

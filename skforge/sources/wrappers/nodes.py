@@ -52,18 +52,21 @@ class Leaf(Node):
 
     def __init__(self, part: Part, source: Source) -> None:
         super().__init__(part.model)
-        assert part.forest is not None
-        self.forest: Forest = part.forest
+        self.forest: Forest = part.forests[0]
         self.source = source
         self.only = part.only
-        self.place = part.place
-        self._one = part.place.stop - part.place.start == 1
-        self._classes = labels_of(part.forest, part.model)
+        self.places = part.places
+        first = part.places[0]
+        self._columns: Any = first.start if first.stop - first.start == 1 else first
+        self._classes = labels_of(self.forest, part.model)
 
     def scores(self, raw: Array) -> Array:
-        """Return its raw scores as its own forest gives them."""
-        part = raw[:, self.place.start] if self._one else raw[:, self.place]
-        return np.ascontiguousarray(part, self.forest.accumulator_dtype)
+        """Return its raw scores as its own forests give them."""
+        if len(self.places) > 1:
+            return np.hstack([raw[:, place] for place in self.places])
+        return np.ascontiguousarray(
+            raw[:, self._columns], self.forest.accumulator_dtype
+        )
 
     def answer(self, method: str, raw: Array) -> Any:
         """Return its answer, as the rules of its forest say."""

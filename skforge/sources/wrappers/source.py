@@ -82,7 +82,7 @@ class WrapperSource(Source):
         )
 
     def _node(self, part: Part) -> Node:
-        if part.forest is not None:
+        if part.forests:
             self._leaves.append(_leaf(part))
             return self._leaves[-1]
         if kind_of(part.model) == CONSTANT:
@@ -102,7 +102,9 @@ class WrapperSource(Source):
         found = [model, *vars(model).values()]
         for one in getattr(model, "calibrated_classifiers_", ()):
             found += [one, *vars(one).values()]
-            found += [value for each in one.calibrators for value in vars(each).values()]
+            found += [
+                value for each in one.calibrators for value in vars(each).values()
+            ]
         for member in fitted_members(model):
             own = unwrap(member)
             found += [member, own]
@@ -193,18 +195,27 @@ class WrapperSource(Source):
         return super()._call(method, X, **params)
 
     def _raw(self, rows: Array) -> Any:
-        return self._together(lambda leaf: leaf.source.raw(rows))
+        def scores(leaf: Leaf) -> Any:
+            with np.errstate(over="ignore"):
+                own = rows.astype(leaf.forest.input_dtype, copy=False)
+            return leaf.source.raw(own)
+
+        return self._together(scores)
 
     def _together(self, scores: Callable[[Leaf], Any]) -> Array:
         """Return all raw scores, those of the forests one after the other."""
-        width = max(leaf.place.stop for leaf in self._leaves)
         parts: list[tuple[slice, Array]] = []
         for leaf in self._leaves:
             own = np.asarray(scores(leaf))
             own = own.reshape(len(own), -1)
             if leaf.only is not None:
                 own = own[:, leaf.only : leaf.only + 1]
-            parts.append((leaf.place, own))
+            start = 0
+            for place in leaf.places:
+                end = start + place.stop - place.start
+                parts.append((place, own[:, start:end]))
+                start = end
+        width = max(place.stop for place, _ in parts)
         dtype = np.result_type(*(own for _, own in parts))
         raw = np.empty((len(parts[0][1]), width), dtype)
         for place, own in parts:
@@ -258,7 +269,7 @@ def _serial(node: Node) -> Any:
 
 
 def _leaf(part: Part) -> Leaf:
-    return Leaf(part, _adapter(part.model)(part.model, part.forest))
+    return Leaf(part, _adapter(part.model)(part.model, part.forests[0]))
 
 
 def _adapter(model: Any) -> type[Source]:

@@ -25,7 +25,10 @@ class Threshold(Node):
         if not is_classifier(own) or len(own.classes_) != 2:
             raise UnsureError
         if kind_of(model) == TUNED:
-            label, threshold = model._curve_scorer._get_pos_label(), model.best_threshold_
+            label, threshold = (
+                model._curve_scorer._get_pos_label(),
+                model.best_threshold_,
+            )
         else:
             label, threshold = model.pos_label, model.threshold
         self._values = response(self._member, methods, label)
@@ -37,7 +40,10 @@ class Threshold(Node):
         order = np.array([0, 1])
         if label is not None:
             order = np.array(
-                [np.flatnonzero(classes != label)[0], np.flatnonzero(classes == label)[0]]
+                [
+                    np.flatnonzero(classes != label)[0],
+                    np.flatnonzero(classes == label)[0],
+                ]
             )
         self._labels = classes[order]
 

@@ -61,7 +61,7 @@ class Votes(Node):
             if label.dtype.kind not in "iu":
                 raise UnsureError
             votes[rows, label] += 1.0 if self._weights is None else self._of_one[number]
-        return votes.argmax(axis=1)
+        return np.asarray(votes.argmax(axis=1))
 
 
 class OneVsRest(Node):
@@ -85,9 +85,11 @@ class OneVsRest(Node):
             return self._probabilities(raw)
         if method == "decision_function":
             found = [one.answer(method, raw) for one in self.members]
-            return found[0] if len(found) == 1 else np.array(
-                [one.ravel() for one in found]
-            ).T
+            return (
+                found[0]
+                if len(found) == 1
+                else np.array([one.ravel() for one in found]).T
+            )
         scores = [one(raw) for one in self._scores]
         return self._greatest(scores) if self._several else self._above(scores)
 

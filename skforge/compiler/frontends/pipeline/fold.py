@@ -43,6 +43,11 @@ class Accepted:
         rows = np.clip(rows, self.low, self.high)
         return np.where(np.isnan(rows) & ~self.nan, 0.0, rows)
 
+    def and_of(self, other: Accepted) -> Accepted:
+        """Return the values that both accept."""
+        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
+        return Accepted(low, high, self.nan & other.nan)
+
 
 @dataclass(frozen=True, slots=True)
 class Folded:

@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
-from skforge.compiler.frontends import load_forest, refuse_untrained
+from skforge.compiler.frontends import load_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.base import (
     Frontend,
     is_pipeline,
@@ -48,6 +48,8 @@ class FittedPipeline:
     last: Any
     forest: Forest
     accepted: Accepted
+    #: Further forests, if the last step is a wrapper around several.
+    more: tuple[Forest, ...] = ()
 
 
 def taken_apart(
@@ -56,21 +58,38 @@ def taken_apart(
     """Return the parts of a fitted pipeline; raise if it cannot be folded."""
     refuse(model)
     last = last_step(model)
-    forest = load_forest(last, iteration_range=iteration_range)
+    if iteration_range is None:
+        forest, *more = read_forests(last)
+    else:
+        forest, more = load_forest(last, iteration_range=iteration_range), []
     plan = plan_of(model)
     if len(plan.columns) != forest.n_features:
         raise InvalidModelError(
             f"The steps of the pipeline make {len(plan.columns)} columns, but its last "
             f"step was trained on {forest.n_features}; fit the pipeline as a whole."
         )
-    bounds = accepted(plan, forest, _takes_nan(last, forest.n_features))
-    return FittedPipeline(plan, last, forest, bounds)
+    nan = _takes_nan(last, forest.n_features)
+    bounds = accepted(plan, forest, nan)
+    for one in more:
+        bounds = bounds.and_of(accepted(plan, one, nan))
+    return FittedPipeline(plan, last, forest, bounds, tuple(more))
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a fitted pipeline into a forest that takes the pipeline's float64 rows."""
     parts = taken_apart(model, iteration_range)
-    plan, forest = parts.plan, parts.forest
+    return folded(model, parts, parts.forest)
+
+
+def load_all(model: Any) -> tuple[Forest, ...]:
+    """Read all forests of a fitted pipeline that ends in a wrapper."""
+    parts = taken_apart(model)
+    return tuple(folded(model, parts, one) for one in (parts.forest, *parts.more))
+
+
+def folded(model: Any, parts: FittedPipeline, forest: Forest) -> Forest:
+    """Return a forest of the last step as one that takes the pipeline's rows."""
+    plan = parts.plan
     _refuse_tests(forest)
     found = fold(plan, forest, parts.accepted)
     source = np.array([column.source for column in plan.columns], np.int32)
@@ -117,4 +136,8 @@ def _takes_nan(last: Any, width: int) -> bool:
     return True
 
 
-register(Frontend("sklearn Pipeline", (), is_pipeline, load, refuse=refuse))
+register(
+    Frontend(
+        "sklearn Pipeline", (), is_pipeline, load, refuse=refuse, load_all=load_all
+    )
+)

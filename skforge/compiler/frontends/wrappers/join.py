@@ -76,7 +76,10 @@ def joined(forests: Sequence[Forest]) -> Forest:
     fields: dict[str, Any] = {
         **tests,
         "tree_offset": np.concatenate(
-            [[0], *(o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True))]
+            [
+                [0],
+                *(o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)),
+            ]
         ),
         "tree_output": np.full(sum(one.n_trees for one in forests), -1, np.int32)
         if wide

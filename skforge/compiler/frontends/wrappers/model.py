@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import read_forest, refuse_untrained
+from skforge.compiler.frontends import read_forests, refuse_untrained
 from skforge.compiler.frontends.base import Frontend, register, unwrap
 from skforge.compiler.frontends.wrappers.join import joined, one_output, same_kind
 from skforge.compiler.frontends.wrappers.members import (
@@ -32,23 +32,24 @@ class Part:
         Without the ``FrozenEstimator`` and the search around it.
     inside : tuple of Part
         The members of a wrapper.
-    forest : Forest or None
-        The forest of a model that is no wrapper; None for a constant.
+    forests : tuple of Forest
+        Those of a model that is no wrapper: one, or those of a pipeline that ends in a
+        wrapper; () for a constant.
     only : int or None
         The only output that the wrapper around it asks for.
-    place : slice
-        The columns of its raw scores among those of the whole wrapper.
+    places : list of slice
+        For each forest, the columns of its scores among those of the whole wrapper.
     """
 
     model: Any
     inside: tuple[Part, ...] = ()
-    forest: Forest | None = None
+    forests: tuple[Forest, ...] = ()
     only: int | None = None
-    place: slice = field(default_factory=lambda: slice(0))
+    places: list[slice] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Part]:
         """Yield the parts that have forests, in the wrapper's order."""
-        if self.forest is not None:
+        if self.forests:
             yield self
         for one in self.inside:
             yield from one.leaves()
@@ -65,12 +66,14 @@ class Wrapped:
 def taken_apart(model: Any) -> Wrapped:
     """Return the parts of a fitted wrapper, and their forests, joined by kind."""
     root = _part(model)
-    groups: dict[Any, list[Part]] = {}
+    groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():
-        assert part.forest is not None
-        key = same_kind(part.forest)
-        wide = part.only is None and part.forest.vector_leaves
-        groups.setdefault((*key, id(part) if wide else None), []).append(part)
+        part.places = [slice(0)] * len(part.forests)
+        for number, forest in enumerate(part.forests):
+            # joined, every leaf would hold zeros for the outputs of all the others
+            apart = id(forest) if part.only is None and forest.vector_leaves else None
+            key = *same_kind(forest), apart
+            groups.setdefault(key, []).append((part, number))
     if not groups:
         raise UnsupportedModelError(
             f"All members of {type(model).__name__} are constants; there is no forest "
@@ -78,13 +81,12 @@ def taken_apart(model: Any) -> Wrapped:
         )
     forests = []
     start = 0
-    for parts in groups.values():
+    for members_of_kind in groups.values():
         chosen = []
-        for part in parts:
-            assert part.forest is not None
-            only = part.only
-            own = part.forest if only is None else one_output(part.forest, only)
-            part.place = slice(start, start + own.n_outputs)
+        for part, number in members_of_kind:
+            forest = part.forests[number]
+            own = forest if part.only is None else one_output(forest, part.only)
+            part.places[number] = slice(start, start + own.n_outputs)
             start += own.n_outputs
             chosen.append(own)
         forests.append(joined(chosen))
@@ -98,8 +100,9 @@ def _part(model: Any, asks_one: bool = False) -> Part:
         return Part(model, tuple(_part(each, one) for each in fitted_members(model)))
     if kind_of(model) == CONSTANT:
         return Part(model)
-    forest = read_forest(model)
-    return Part(model, forest=forest, only=1 if asks_one and _is_pair(forest) else None)
+    forests = read_forests(model)
+    only = 1 if asks_one and len(forests) == 1 and _is_pair(forests[0]) else None
+    return Part(model, forests=forests, only=only)
 
 
 def _is_pair(forest: Forest) -> bool:
@@ -122,16 +125,19 @@ def refuse(model: Any) -> None:
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read the raw scores of a fitted wrapper's members: the first of its forests."""
+    """Read the first of a fitted wrapper's forests."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"The predict of {type(model).__name__} takes no iteration_range."
         )
-    return taken_apart(model).forests[0]
+    return load_all(model)[0]
+
+
+def load_all(model: Any) -> tuple[Forest, ...]:
+    """Read the forests of a fitted wrapper's members, those of a kind as one."""
+    return taken_apart(model).forests
 
 
 register(
-    Frontend(
-        "sklearn wrappers", (), is_wrapper, load, refuse=refuse, scores_alone=True
-    )
+    Frontend("sklearn wrappers", (), is_wrapper, load, refuse=refuse, load_all=load_all)
 )
