@@ -25,7 +25,7 @@ from skforge.compiler.runtime.out import into
 from skforge.exceptions import InvalidInputError, warn
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
-from skforge.sources.base import Source
+from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
 from skforge.sources.witness import Witness
 
@@ -105,6 +105,8 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
+        if self.source.answers and function.__name__ != "predict_raw":
+            return function
         if entry is None or self.source.warning or not self.source.direct:
             return function
         with _METHODS_CHANGE:
@@ -204,7 +206,12 @@ class Predictor:
             if found is not None:
                 return found
         raw = self._raw(X, method, n_jobs)
-        return self.ask(method, X) if raw is None else self.of_scores(method, raw)
+        if raw is None:
+            return self.ask(method, X)
+        try:
+            return self.of_scores(method, raw)
+        except UnsureError:
+            return self.ask(method, X)
 
     def _of_rows(self, method: str, rows: Array) -> Any:
         """Answer for rows converted for the kernels, on one thread."""
@@ -225,7 +232,7 @@ class Predictor:
         if not self.source.more:
             return raw
         found = [raw, *(one.predict_raw(rows, n_jobs=n_jobs) for one in self.modules())]
-        return np.hstack([one.reshape(len(rows), -1) for one in found])
+        return side_by_side(found)
 
     def of_scores(self, method: str, raw: Array) -> Any:
         """Return a method's answer for raw scores."""
@@ -244,11 +251,40 @@ class Predictor:
             self.entry_jobs = n_jobs
         if method not in self.entries:
             self.entries[method] = None  # for other threads in the meantime
-            ordinary = partial(self._of_rows, method)
-            self.entries[method] = build_entry(
-                self.module, self.source, method, ordinary, n_jobs, self._classes
-            )
+            if self.source.answers and method != "predict_raw":
+                self.entries[method] = self._answering(method, n_jobs)
+            else:
+                ordinary = partial(self._of_rows, method)
+                self.entries[method] = build_entry(
+                    self.module, self.source, method, ordinary, n_jobs, self._classes
+                )
             self.offered.clear()  # the methods found so far lack the entry
+
+    def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
+        """Return the answers of a source to the scores of compiled entries."""
+        source, refused = self.source, self.source.declines
+        if refused is None:
+            return None
+        entries = [
+            one.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
+            for one in (self.module, *self.modules())
+        ]
+        if None in entries:
+            return None
+        first = entries[0] if len(entries) == 1 else None
+
+        def answered(X: Any) -> Any:
+            if first is not None:
+                raw = first(X)
+            else:
+                found = [one(X) for one in entries]
+                raw = None if any(one is None for one in found) else side_by_side(found)
+            try:
+                return None if raw is None else source.answer(method, raw)
+            except UnsureError:
+                return None
+
+        return answered
 
     def _forget_entries(self) -> None:
         self.entries = {}
@@ -329,6 +365,11 @@ class Predictor:
         if self._narrow is False:
             self._narrow = narrowed(self.module)
         return self._narrow or None
+
+
+def side_by_side(scores: list[Array]) -> Array:
+    """Return the columns of all scores, in the widest dtype."""
+    return np.hstack([one.reshape(len(one), -1) for one in scores])
 
 
 Entry = Callable[[Any], Any]

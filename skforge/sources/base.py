@@ -30,7 +30,12 @@ Array = NDArray[Any]
 #: Tells whether a rule's value is one that ``describe`` can return.
 Check: TypeAlias = Callable[[Any, Forest], bool]
 
-_METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+#: Methods whose answers follow from raw scores.
+METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+
+
+class UnsureError(Exception):
+    """An answer is not certain here, so that the model itself must answer."""
 
 
 class Source(ABC):
@@ -209,7 +214,13 @@ class Source(ABC):
         return getattr(self.model, method)(X, **params)
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return a method's answer for raw scores, if ``answers`` says so."""
+        """Return a method's answer for raw scores, if ``answers`` says so.
+
+        Raises
+        ------
+        UnsureError
+            If the model itself must answer.
+        """
         raise NotImplementedError
 
     def drawn(self, n: int, missing: float) -> Array:
@@ -233,7 +244,7 @@ class Source(ABC):
     def _outputs(self, X: Any) -> dict[str, Any]:
         serial = self._serial()
         return {
-            name: getattr(serial, name)(X) for name in _METHODS if hasattr(serial, name)
+            name: getattr(serial, name)(X) for name in METHODS if hasattr(serial, name)
         }
 
     def _serial(self) -> Any:

@@ -16,9 +16,9 @@ from skforge.sources import (  # noqa: F401 - register
     sklearn,
     xgboost,
 )
-from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
 from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.stored_model import StoredModel
+from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
 
 
 def adapter_of(model: Any) -> type[Source] | None:

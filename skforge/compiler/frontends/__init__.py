@@ -79,16 +79,22 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     _discover()
     model = unwrap(model)
-    last = model
-    while is_pipeline(last):
-        last = last_step(last)
-    if any(one.detect(last) and one.load_all for one in registered()):
+    if answers_itself(model):
+        last = type(model.steps[-1][1] if is_pipeline(model) else model).__name__
         raise UnsupportedModelError(
-            f"{type(last).__name__} computes its answers from the scores of the "
-            "forests inside it, which a Forest does not hold; CompiledForest(model) "
-            "compiles the whole."
+            f"{last} computes its answers from the scores of the forests inside it, "
+            "which a Forest does not hold; CompiledForest(model) compiles the whole."
         )
     return read_forest(model, iteration_range)
+
+
+def answers_itself(model: Any) -> bool:
+    """Tell whether a model computes its answers from the scores of several forests."""
+    _discover()
+    last = unwrap(model)
+    while is_pipeline(last):
+        last = last_step(last)
+    return any(one.load_all and one.detect(last) for one in registered())
 
 
 def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 from sklearn.preprocessing import LabelEncoder
 
-from skforge.sources.base import Array
-from skforge.sources.wrappers.nodes import Answer, Node, UnsureError, response
+from skforge.sources.base import Array, UnsureError
+from skforge.sources.wrappers.nodes import Answer, Node, positives, response
 
 _RESPONSES = ("decision_function", "predict_proba")
 
@@ -23,6 +23,7 @@ class Calibrated(Node):
         self._classes = model.classes_
         pairs = zip(model.calibrated_classifiers_, members, strict=True)
         self._each = [_calibrated(one, member) for one, member in pairs]
+        self._sigmoids = _sigmoids(model, members)
 
     def answer(self, method: str, raw: Array) -> Any:
         """Return the mean of all folds, or the label of its greatest value."""
@@ -32,6 +33,8 @@ class Calibrated(Node):
         return self._mean(raw)
 
     def _mean(self, raw: Array) -> Array:
+        if self._sigmoids is not None:
+            return np.asarray(self._sigmoids(raw))
         mean = np.zeros((len(raw), len(self._classes)))
         for one in self._each:
             mean += one(raw)
@@ -49,6 +52,12 @@ def _calibrated(one: Any, member: Node) -> Answer:
         raise UnsureError
     places = LabelEncoder().fit(one.classes).transform(one.estimator.classes_)
     curves = [_curve(one.method, calibrator) for calibrator in one.calibrators]
+    at_once = one.method == "sigmoid" and _in_double(one.calibrators)
+    if at_once:
+        a, b = (
+            np.array([getattr(each, name) for each in one.calibrators])
+            for name in ("a_", "b_")
+        )
     if n_classes == 2:
         return _of_two(values, curves, places)
 
@@ -56,13 +65,53 @@ def _calibrated(one: Any, member: Node) -> Answer:
         found = values(raw)
         found = found.reshape(-1, 1) if found.ndim == 1 else found
         proba = np.zeros((len(raw), n_classes))
-        for place, column, curve in zip(places, found.T, curves, strict=False):
-            proba[:, place] = curve(column)
+        if at_once and len(places) == len(curves) == found.shape[1]:
+            proba[:, places] = expit(-(a * found + b))
+        else:
+            for place, column, curve in zip(places, found.T, curves, strict=False):
+                proba[:, place] = curve(column)
         total = np.sum(proba, axis=1)[:, np.newaxis]
+        if total.all():
+            return _cut(proba / total)
         uniform = np.full_like(proba, 1 / n_classes)
         return _cut(np.divide(proba, total, out=uniform, where=total != 0))
 
     return of_several
+
+
+def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
+    """Return the mean of sigmoids of two classes, all folds at once."""
+    folds = model.calibrated_classifiers_
+    values = positives(members, _RESPONSES)
+    if values is None or len(model.classes_) != 2:
+        return None
+    if any(one.method != "sigmoid" or len(one.calibrators) != 1 for one in folds):
+        return None
+    curves = [one.calibrators[0] for one in folds]
+    if not _in_double(curves):
+        return None
+    a, b = (np.array([[getattr(c, name)] for c in curves]) for name in ("a_", "b_"))
+
+    def mean(raw: Array) -> Array:
+        proba = expit(-(a * values(raw) + b))
+        found = np.empty((len(raw), 2))
+        # in the order of the folds; a sum of eight and more would add in pairs
+        found[:, 1] = np.add.accumulate(proba, axis=0)[-1]
+        found[:, 0] = np.add.accumulate(1.0 - proba, axis=0)[-1]
+        found /= len(curves)
+        return found
+
+    return mean
+
+
+def _in_double(calibrators: Sequence[Any]) -> bool:
+    """Tell whether sigmoids of float32 values are computed in float64.
+
+    NumPy 1 computes a number times a float32 array in float32.
+    """
+    single = np.zeros(1, np.float32)
+    numbers = [getattr(one, name) for one in calibrators for name in ("a_", "b_")]
+    return all((number * single).dtype == np.float64 for number in numbers)
 
 
 def _of_two(values: Answer, curves: list[Answer], places: Array) -> Answer:

@@ -17,14 +17,11 @@ from sklearn.utils.multiclass import type_of_target
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.wrappers.model import Part
 from skforge.compiler.outputs.answers import answer, labels_of
-from skforge.sources.base import Array, Source
+from skforge.compiler.outputs.functions import HOST, evaluate
+from skforge.sources.base import METHODS, Array, Source, UnsureError
 
 #: From all raw scores to a member's answer.
 Answer: TypeAlias = Callable[[Array], Any]
-
-
-class UnsureError(Exception):
-    """The wrapper's answers are not certain here, so that it must answer itself."""
 
 
 class Node(ABC):
@@ -59,6 +56,7 @@ class Leaf(Node):
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
         self._classes = labels_of(self.forest, part.model)
+        self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
     def scores(self, raw: Array) -> Array:
         """Return its raw scores as its own forests give them."""
@@ -70,13 +68,11 @@ class Leaf(Node):
 
     def answer(self, method: str, raw: Array) -> Any:
         """Return its answer, as the rules of its forest say."""
+        if method not in self._offers:  # the model says why
+            raise UnsureError
         scores = self.scores(raw)
         if self.source.answers:
             return self.source.answer(method, scores)
-        if method == "predict_log_proba":
-            if self.source.own_log_proba:
-                raise UnsureError
-            return np.log(answer(self.forest, None, "predict_proba", scores))
         return answer(self.forest, self._classes, method, scores)
 
 
@@ -123,3 +119,46 @@ def response(node: Node, methods: Sequence[str], pos_label: Any = None) -> Answe
         assert node.only == column
         return node.scores
     return lambda raw: values(raw)[:, column]
+
+
+#: Functions that are computed value by value, so that members share one call.
+_BY_VALUE = ("sigmoid", "logistic")
+
+
+def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
+    """Return the values of :func:`response` of all members at once.
+
+    They are rows of an array of shape (n_members, n_rows). None if the members are not
+    forests with one score each and the same rule.
+    """
+    first = nodes[0]
+    if not isinstance(first, Leaf):
+        return None
+    spec, dtype = first.forest.outputs, first.forest.accumulator_dtype
+    for node in nodes:
+        if not isinstance(node, Leaf) or len(node.places) > 1 or node.source.answers:
+            return None
+        own, place = node.forest, node.places[0]
+        alike = own.outputs == spec and own.accumulator_dtype == dtype
+        classes = getattr(node.model, "classes_", ())
+        if not alike or place.stop - place.start != 1 or len(classes) != 2:
+            return None
+        if (node.only is None) != (first.only is None):
+            return None
+    columns = [node.places[0].start for node in nodes if isinstance(node, Leaf)]
+    by_score = hasattr(first.model, "decision_function")
+    if "decision_function" in methods and by_score:
+        plain = spec.decision == "scores"
+    else:
+        plain = first.only is not None
+    by_value = spec.function in _BY_VALUE and spec.probabilities == "complement"
+    if not plain and (by_score or not by_value or spec.divisor != 1):
+        return None
+
+    def values(raw: Array) -> Array:
+        found = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
+        if plain:
+            return found
+        return np.asarray(evaluate(spec.function, found, spec.parameter, HOST))
+
+    return values

@@ -29,10 +29,10 @@ from skforge.compiler.frontends.wrappers.members import (
 from skforge.compiler.frontends.wrappers.model import Part, taken_apart
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
-from skforge.sources.base import ADAPTERS, Array, Source, register
+from skforge.sources.base import ADAPTERS, METHODS, Array, Source, UnsureError, register
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
-from skforge.sources.wrappers.nodes import Constant, Leaf, Node, UnsureError
+from skforge.sources.wrappers.nodes import Constant, Leaf, Node
 from skforge.sources.wrappers.targets import MultiOutput, TransformedTarget
 from skforge.sources.wrappers.thresholds import Threshold
 from skforge.sources.wrappers.votes import MeanVote, OneVsRest, Votes
@@ -76,6 +76,7 @@ class WrapperSource(Source):
             self._root = self._node(parts.root)
         except (UnsureError, AttributeError, TypeError, ValueError):
             self._leaves = [_leaf(part) for part in parts.root.leaves()]
+        self.own_log_proba = any(one.source.own_log_proba for one in self._leaves)
         self._readers = _distinct([leaf.source for leaf in self._leaves])
         self._widest = max(
             (one.input_dtype for one in parts.forests), key=lambda dtype: dtype.itemsize
@@ -237,12 +238,16 @@ class WrapperSource(Source):
         return read is not None and self.takes(read[0])
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the wrapper's answers; none if it is the wrapper that answers."""
-        return {} if self._root is None else self._outputs(X)
-
-    def _serial(self) -> Any:
-        assert self._root is not None
-        return _serial(self._root)
+        """Return the answers of the wrapper, unless it answers by itself or raises."""
+        if self._root is None:
+            return {}
+        serial, found = _serial(self._root), {}
+        for name in METHODS:
+            try:
+                found[name] = getattr(serial, name)(X)
+            except Exception:  # noqa: BLE001 - users' functions raise what they like
+                continue
+        return found
 
 
 def _serial(node: Node) -> Any:

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from skforge.compiler.frontends.wrappers.members import TUNED, kind_of
-from skforge.sources.base import Array
-from skforge.sources.wrappers.nodes import Node, UnsureError, response
+from skforge.sources.base import Array, UnsureError
+from skforge.sources.wrappers.nodes import Node, response
 
 
 class Threshold(Node):

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
 from sklearn.base import is_classifier, is_regressor
 
-from skforge.sources.base import Array
-from skforge.sources.wrappers.nodes import Answer, Constant, Leaf, Node, UnsureError
+from skforge.sources.base import Array, UnsureError
+from skforge.sources.wrappers.nodes import Answer, Constant, Leaf, Node, positives
 
 
 class MeanVote(Node):
@@ -75,6 +75,8 @@ class OneVsRest(Node):
         self._classes = model.classes_
         self._scores = [_scores(one) for one in members]
         self._positive = [_positive(one) for one in members]
+        self._all_positive = positives(members, ("predict_proba",))
+        self._all_scores = positives(members, ("decision_function", "predict_proba"))
         first = members[0].model
         by_score = hasattr(first, "decision_function") and is_classifier(first)
         self._bound = 0.0 if by_score else 0.5
@@ -85,16 +87,17 @@ class OneVsRest(Node):
             return self._probabilities(raw)
         if method == "decision_function":
             found = [one.answer(method, raw) for one in self.members]
-            return (
-                found[0]
-                if len(found) == 1
-                else np.array([one.ravel() for one in found]).T
-            )
-        scores = [one(raw) for one in self._scores]
+            if len(found) == 1:
+                return found[0]
+            return np.array([one.ravel() for one in found]).T
+        every = self._all_scores
+        scores = every(raw) if every else [one(raw) for one in self._scores]
         return self._greatest(scores) if self._several else self._above(scores)
 
     def _probabilities(self, raw: Array) -> Array:
-        found = np.array([one(raw) for one in self._positive]).T
+        every = self._all_positive
+        rows = every(raw) if every else [one(raw) for one in self._positive]
+        found: Array = np.asarray(rows).T
         if len(self.members) == 1:
             found = np.concatenate(((1 - found), found), axis=1)
         if self._normalised:
@@ -102,7 +105,7 @@ class OneVsRest(Node):
             np.divide(found, total, out=found, where=total != 0)
         return found
 
-    def _greatest(self, scores: list[Array]) -> Array:
+    def _greatest(self, scores: Sequence[Array]) -> Array:
         best = np.full(len(scores[0]), -np.inf)
         chosen = np.zeros(len(best), int)
         for number in reversed(range(len(scores))):
@@ -110,7 +113,7 @@ class OneVsRest(Node):
             chosen[best == scores[number]] = number
         return np.asarray(self._classes[chosen])
 
-    def _above(self, scores: list[Array]) -> Any:
+    def _above(self, scores: Sequence[Array]) -> Any:
         at, ends = array.array("i"), array.array("i", [0])
         for one in scores:
             at.extend(np.where(one > self._bound)[0])
