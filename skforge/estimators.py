@@ -65,10 +65,13 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
         A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
-        ends in one, whose transformers are folded into the trees; a search over one of
-        these, such as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a
-        Booster; an ONNX model; or the path of a saved model. Models that cannot be
-        trained are compiled as they are.
+        ends in one, whose transformers are folded into the trees; a
+        ``CalibratedClassifierCV``, ``FixedThresholdClassifier``,
+        ``TunedThresholdClassifierCV``, ``TransformedTargetRegressor``,
+        ``MultiOutput*``, ``OneVsRestClassifier`` or ``Voting*`` around these; a search
+        over one of these, such as ``GridSearchCV``, whose ``best_estimator_`` is
+        compiled; a Booster; an ONNX model; or the path of a saved model. Models that
+        cannot be trained are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
         train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
@@ -118,7 +121,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         The fitted search whose ``best_estimator_`` is ``estimator_``; set only if
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
-        The forest read from the model.
+        The forest read from the model; for a wrapper around several, their raw scores,
+        or the first of them if they cannot be one forest.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target

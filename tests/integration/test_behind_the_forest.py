@@ -531,6 +531,55 @@ def test_rows_that_members_refuse_and_other_kinds():
         same(fast.predict_proba(right), wrapper.predict_proba(right))
 
 
+def test_categories_of_frames():
+    names = np.array(["red", "green", "blue", "grey"])[np.digitize(X[:, 0], [-1, 0, 1])]
+    frame = pd.DataFrame({"a": X[:, 1], "b": pd.Categorical(names), "c": X[:, 2]})
+    member = ensemble.HistGradientBoostingClassifier(
+        max_iter=3, categorical_features="from_dtype", min_samples_leaf=5
+    )
+    rare = frame["b"] == "grey"  # some folds do not see it
+    folds = [(np.flatnonzero(~rare), np.arange(300)), (np.arange(200), np.arange(300))]
+    wrapper = CalibratedClassifierCV(member, cv=folds).fit(frame, TWO)
+    fast = compiled(wrapper, frame)
+    for rows in (frame, frame[:1], frame[rare], frame[::-1]):
+        same(fast.predict_proba(rows), wrapper.predict_proba(rows))
+
+
+def test_weights_of_samples_in_fit():
+    weights = np.linspace(0.1, 2, 300)
+    wrapper = compose.TransformedTargetRegressor(
+        REGRESSORS["gb"], func=np.cbrt, inverse_func=lambda y: y**3
+    )
+    fast = CompiledForest(wrapper, tuning="off").fit(X, SCORE, sample_weight=weights)
+    same(fast.predict(X), wrapper.fit(X, SCORE, sample_weight=weights).predict(X))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": "emulated"},
+        {"reduction": "fast"},
+        {"tuning": "heuristic"},
+        {"n_jobs": 2},
+    ],
+    ids=str,
+)
+def test_options(options):
+    members = [("a", CLASSIFIERS["forest"]), ("b", CLASSIFIERS["xgboost"])]
+    wrapper = ensemble.VotingClassifier(members, voting="soft").fit(X, TWO)
+    options = {"tuning": "off", "tuning_budget": 0.5, **options}
+    fast = CompiledForest(wrapper, **options).fit(X)
+    found = fast.predict_proba(X)
+    if "reduction" in options:
+        np.testing.assert_allclose(found, wrapper.predict_proba(X), rtol=1e-5)
+    else:
+        same(found, wrapper.predict_proba(X))
+    fast.warm_up()
+    into = np.empty_like(found)
+    assert fast.predict_proba(X, out=into) is into
+    same(into, found)
+
+
 def test_missing_values_that_members_accept():
     gaps = np.where(np.random.default_rng(2).random(X.shape) < 0.1, np.nan, X)
     wrapper = CalibratedClassifierCV(CLASSIFIERS["xgboost"], cv=2).fit(gaps, THREE)

@@ -68,7 +68,8 @@ def load_forest(
     InvalidModelError
         The file cannot be read, is damaged, or the estimator is not fitted.
     UnsupportedModelError
-        The model uses something that cannot be reproduced exactly; the text names it.
+        The model uses something that cannot be reproduced exactly, or computes its
+        answers from several forests; the text names it.
 
     Examples
     --------
@@ -77,10 +78,8 @@ def load_forest(
     <Forest sklearn regression: 1 trees, 3 nodes, 1 distinct predicates, \
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
-    _discover()
-    model = unwrap(model)
     if answers_itself(model):
-        last = type(model.steps[-1][1] if is_pipeline(model) else model).__name__
+        last = type(last_step(unwrap(model))).__name__
         raise UnsupportedModelError(
             f"{last} computes its answers from the scores of the forests inside it, "
             "which a Forest does not hold; CompiledForest(model) compiles the whole."

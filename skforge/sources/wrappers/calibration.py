@@ -141,7 +141,7 @@ def _temperature(one: Any, member: Node, values: Answer) -> Answer:
         found = values(raw)
         found = found.reshape(-1, 1) if found.ndim == 1 else found
         if two and found.shape[-1] == 1 and probabilities:
-            found = np.concat([1 - found, found], axis=1)
+            found = np.concatenate([1 - found, found], axis=1)
         return _cut(calibrator.predict(found))
 
     return scaled

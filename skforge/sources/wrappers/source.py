@@ -291,6 +291,6 @@ def _distinct(sources: Sequence[Source]) -> list[Source]:
     for one in sources:
         plain = not one.answers and not is_pipeline(one.model)
         rules = (type(one), one.reading(), repr(one.rules), one.declines, one.direct)
-        coded = tuple(getattr(one, "_coded", ()))
-        found.setdefault((*rules, coded) if plain else id(one), one)
+        coded = tuple(getattr(one, "_coded", ())), one.forest.category_names
+        found.setdefault((*rules, *coded) if plain else id(one), one)
     return list(found.values())

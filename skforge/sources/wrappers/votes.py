@@ -102,7 +102,9 @@ class OneVsRest(Node):
             found = np.concatenate(((1 - found), found), axis=1)
         if self._normalised:
             total = np.sum(found, axis=1)[:, np.newaxis]
-            np.divide(found, total, out=found, where=total != 0)
+            if not total.all():  # releases of scikit-learn differ
+                raise UnsureError
+            found = np.divide(found, total, out=found)
         return found
 
     def _greatest(self, scores: Sequence[Array]) -> Array:
