@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -247,7 +247,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         found = None
         if isinstance(self.schedule, str) and self.schedule == "auto":
             searching = time.perf_counter()
-            choice, found = self._search(Predictor(module, model), choice, X)
+            choice, found = self._search(lambda: Predictor(module, model), choice, X)
             start += time.perf_counter() - searching
             if found is not None:
                 module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
@@ -286,7 +286,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self
 
     def _search(
-        self, predictor: Predictor, choice: Choice, X: Any
+        self, predictor: Callable[[], Predictor], choice: Choice, X: Any
     ) -> tuple[Choice, TuningResult | None]:
         """Search schedules for the requested ranges, on rows as kernels read them."""
         by_name = isinstance(self.tuning, str)
@@ -295,11 +295,12 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             or (self.tuning_budget is None and tuning_seconds(1.0) == 0.0)
         ):
             return choice, None
+        made = predictor()
         return searched(
             self.tuning,
             choice,
-            predictor.forest,
-            sample_rows(predictor, X, TUNING_ROWS),
+            made.forest,
+            sample_rows(made, X, TUNING_ROWS),
             reduction=self.reduction,
             ranges=size_ranges(self.batch_sizes),
             n_jobs=self.n_jobs,

@@ -257,6 +257,31 @@ def test_multi_output_regressors(name, columns, monkeypatch):
     check(fast, wrapper)
 
 
+def test_multi_output_regressors_are_one_forest(tmp_path):
+    wrapper = multioutput.MultiOutputRegressor(REGRESSORS["forest"]).fit(X, TARGETS)
+    forest = load_forest(wrapper)
+    assert (forest.n_trees, forest.n_outputs) == (15, 3)
+    same(skforge.compile_forest(forest).predict(X), wrapper.predict(X))
+    skforge.export(compiled(wrapper), tmp_path / "c", kind="c")
+    within = make_pipeline(pre.StandardScaler(), wrapper).fit(X, TARGETS)
+    same(skforge.compile_forest(within).predict(X), within.predict(X))
+    check(compiled(within), within, kinds=(np.asarray,))
+
+
+def test_multi_output_regressors_of_other_links():
+    member = ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=3)
+    wrapper = multioutput.MultiOutputRegressor(member).fit(X, np.abs(TARGETS))
+    with pytest.raises(UnsupportedModelError, match="MultiOutputRegressor computes"):
+        load_forest(wrapper)
+    check(compiled(wrapper), wrapper)
+
+
+def test_hard_votes_with_negative_weights_are_the_wrappers_own():
+    members = [(name, CLASSIFIERS[name]) for name in USUAL]
+    wrapper = ensemble.VotingClassifier(members, weights=[1, -1, 2]).fit(X, THREE)
+    check(compiled(wrapper), wrapper)
+
+
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 def test_multi_output_classifiers(name):
     y = np.column_stack([TWO, THREE, TWO])

@@ -93,7 +93,10 @@ def answers_itself(model: Any) -> bool:
     last = unwrap(model)
     while is_pipeline(last):
         last = last_step(last)
-    return any(one.load_all and one.detect(last) for one in registered())
+    for one in registered():
+        if one.load_all is not None and one.detect(last):
+            return one.is_whole is None or not one.is_whole(last)
+    return False
 
 
 def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:

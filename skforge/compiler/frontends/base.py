@@ -33,6 +33,8 @@ class Frontend:
     load_all : callable or None
         ``load_all(model)`` returns all forests of a model that computes its answers
         from their raw scores by itself. ``load_forest`` refuses such models.
+    is_whole : callable or None
+        ``is_whole(model)`` tells that the first of these forests has the answers, too.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Frontend:
     load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
     refuse: Callable[[Any], None] | None = None
     load_all: Callable[[Any], tuple[Forest, ...]] | None = None
+    is_whole: Callable[[Any], bool] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}

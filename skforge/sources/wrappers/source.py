@@ -26,9 +26,9 @@ from skforge.compiler.frontends.wrappers.members import (
     is_wrapper,
     kind_of,
 )
-from skforge.compiler.frontends.wrappers.model import Part, taken_apart
+from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import UnsupportedModelError, warn
+from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, METHODS, Array, Source, UnsureError, register
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
@@ -62,12 +62,17 @@ class WrapperSource(Source):
     """
 
     kinds = ("wrapper",)
-    answers = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         parts = taken_apart(model)
+        if parts.forests[0].n_outputs != forest.n_outputs:
+            raise InvalidModelError(
+                f"The forest of this {type(model).__name__} was made by another "
+                "release; fit the CompiledForest again."
+            )
         self.more = parts.forests[1:]
+        self.answers = not has_answers(parts)
         self._leaves: list[Leaf] = []
         self._constants = False
         self._root: Node | None = None
@@ -241,13 +246,16 @@ class WrapperSource(Source):
         """Return the answers of the wrapper, unless it answers by itself or raises."""
         if self._root is None:
             return {}
-        serial, found = _serial(self._root), {}
+        serial, found = self._serial(), {}
         for name in METHODS:
             try:
                 found[name] = getattr(serial, name)(X)
             except Exception:  # noqa: BLE001 - users' functions raise what they like
                 continue
         return found
+
+    def _serial(self) -> Any:
+        return self.model if self._root is None else _serial(self._root)
 
 
 def _serial(node: Node) -> Any:
@@ -289,7 +297,7 @@ def _distinct(sources: Sequence[Source]) -> list[Source]:
     """Return one source of each way to read rows."""
     found: dict[Any, Source] = {}
     for one in sources:
-        plain = not one.answers and not is_pipeline(one.model)
+        plain = not is_wrapper(one.model) and not is_pipeline(one.model)
         rules = (type(one), one.reading(), repr(one.rules), one.declines, one.direct)
         coded = tuple(getattr(one, "_coded", ())), one.forest.category_names
         found.setdefault((*rules, *coded) if plain else id(one), one)

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import read_forests, refuse_untrained
+from skforge.compiler.forest.outputs import SCORES
+from skforge.compiler.frontends import answers_itself, read_forests, refuse_untrained
 from skforge.compiler.frontends.base import Frontend, register, unwrap
 from skforge.compiler.frontends.wrappers.join import joined, one_output, same_kind
 from skforge.compiler.frontends.wrappers.members import (
     CALIBRATED,
     CONSTANT,
     ONE_VS_REST,
+    REGRESSORS,
     fitted_members,
     is_wrapper,
     kind_of,
@@ -93,6 +95,29 @@ def taken_apart(model: Any) -> Wrapped:
     return Wrapped(root, tuple(forests))
 
 
+def is_whole(model: Any) -> bool:
+    """Tell whether the scores of a fitted wrapper are its answers.
+
+    They are those of MultiOutputRegressor over regressors that predict their scores.
+    """
+    return kind_of(model) == REGRESSORS and has_answers(taken_apart(model))
+
+
+def has_answers(wrapped: Wrapped) -> bool:
+    """Tell whether a MultiOutputRegressor predicts the scores of one forest."""
+    root = wrapped.root
+    plain = all(
+        len(one.forests) == 1
+        and one.forests[0].outputs == SCORES
+        and one.forests[0].task == "regression"
+        and one.forests[0].n_outputs == 1
+        and not answers_itself(one.model)
+        for one in root.inside
+    )
+    one_forest = len(wrapped.forests) == 1 and len(root.inside) > 1
+    return kind_of(root.model) == REGRESSORS and one_forest and plain
+
+
 def _part(model: Any, asks_one: bool = False) -> Part:
     model = unwrap(model)
     if is_wrapper(model):
@@ -139,5 +164,13 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 
 register(
-    Frontend("sklearn wrappers", (), is_wrapper, load, refuse=refuse, load_all=load_all)
+    Frontend(
+        "sklearn wrappers",
+        (),
+        is_wrapper,
+        load,
+        refuse=refuse,
+        load_all=load_all,
+        is_whole=is_whole,
+    )
 )
