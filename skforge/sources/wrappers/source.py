@@ -230,6 +230,8 @@ class WrapperSource(Source):
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the members' thresholds that they accept."""
+        gap = np.full((1, self.forest.n_features), np.nan)
+        missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
         rows = [draw_rows(one, n, 0, missing) for one in (self.forest, *self.more)]
         for leaf in self._leaves:
             if is_pipeline(leaf.model) or leaf.source.answers:
