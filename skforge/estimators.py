@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -66,9 +66,13 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
         A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
+        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
         ends in one, whose last transformers are folded into the trees, as many as can
-        be, while those before run in their library; a search over one of these, such
-        as ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an ONNX
+        be, while those before run in their library; a ``CalibratedClassifierCV``,
+        ``FixedThresholdClassifier``, ``TunedThresholdClassifierCV``,
+        ``TransformedTargetRegressor``, ``MultiOutput*``, ``OneVsRestClassifier`` or
+        ``Voting*`` around these; a search over one of these, such as
+        ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an ONNX
         model; or the path of a saved model. Models that cannot be trained are compiled
         as they are.
     prefit : {"auto", True, False}, default="auto"
@@ -121,7 +125,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
         The forest read from the model; of a pipeline, that after the steps that run in
-        their library.
+        their library; for a wrapper around several, their raw scores, or the first of
+        them if they cannot be one forest.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
@@ -247,8 +252,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         found = None
         if isinstance(self.schedule, str) and self.schedule == "auto":
             searching = time.perf_counter()
-            untuned = Predictor(module, model, first)
-            choice, found = self._search(untuned, choice, X)
+            choice, found = self._search(
+                lambda: Predictor(module, model, first), choice, X
+            )
             start += time.perf_counter() - searching
             if found is not None:
                 module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
@@ -287,7 +293,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self
 
     def _search(
-        self, predictor: Predictor, choice: Choice, X: Any
+        self, predictor: Callable[[], Predictor], choice: Choice, X: Any
     ) -> tuple[Choice, TuningResult | None]:
         """Search schedules for the requested ranges, on rows as kernels read them."""
         by_name = isinstance(self.tuning, str)
@@ -296,11 +302,12 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             or (self.tuning_budget is None and tuning_seconds(1.0) == 0.0)
         ):
             return choice, None
+        made = predictor()
         return searched(
             self.tuning,
             choice,
-            predictor.forest,
-            sample_rows(predictor, X, TUNING_ROWS),
+            made.forest,
+            sample_rows(made, X, TUNING_ROWS),
             reduction=self.reduction,
             ranges=size_ranges(self.batch_sizes),
             n_jobs=self.n_jobs,

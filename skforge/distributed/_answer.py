@@ -77,9 +77,9 @@ def _scored(model: CompiledForest, method: str) -> Array:
         method = "predict_proba"  # of the same dtype and shape
     forest = model.forest_
     module: Any = SimpleNamespace(forest=forest)
-    several = (forest.n_outputs,) if forest.n_outputs > 1 else ()
-    raw = np.zeros((1, *several), forest.accumulator_dtype)
     predictor = Predictor(module, model_of(model), start_of(model))
+    width = sum(one.n_outputs for one in (forest, *predictor.source.more))
+    raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
     with np.errstate(all="ignore"):
         return as_array(predictor.of_scores(method, raw))
 

@@ -17,11 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
-from skforge.exceptions import (
-    InvalidInputError,
-    TargetError,
-    UnsupportedModelError,
-)
+from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.exporters.check import verify
 from skforge.exporters.contents import Library, Table
 from skforge.exporters.header import example_text, header_text
@@ -207,7 +203,9 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     if isinstance(compiled, CompiledModule):
         own = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
         return compiled.forest, compiled.schedules, own, compiled.reduction
+    from skforge.compiler.frontends import answers_itself
     from skforge.estimators import CompiledForest
+    from skforge.sources.delegation import model_of
 
     if not isinstance(compiled, CompiledForest):
         raise InvalidInputError(
@@ -224,6 +222,13 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
             "Some steps of the pipeline run in their library, which a library of "
             "compiled code cannot call; export the forest behind them, "
             "skforge.export(fast.forest_, …), and give it transformed rows."
+        )
+    model = model_of(compiled)
+    if answers_itself(model):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} computes its answers from raw scores with "
+            "objects of scikit-learn, which cannot be exported; "
+            "skforge.export(fast.forest_, …) exports the scores."
         )
     own, table = compiled.target_, compiled.schedule_
     if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module

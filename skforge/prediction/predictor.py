@@ -12,15 +12,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows
+from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
-from skforge.compiler.outputs.transforms import (
-    apply_transform,
-    class_labels,
-    decide,
-    decision_function,
-    predict_proba,
-    score_samples,
-)
+from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry.entry import as_method, retire
@@ -28,10 +22,10 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
-from skforge.exceptions import warn
+from skforge.exceptions import InvalidInputError, warn
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
-from skforge.sources.base import Source
+from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.witness import Witness
@@ -62,6 +56,7 @@ class Predictor:
         "_dtype",
         "_mappings",
         "_methods",
+        "_modules",
         "_narrow",
         "_retired",
         "_single",
@@ -86,6 +81,7 @@ class Predictor:
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest, start)
+        self._modules: list[CompiledModule] | None = None
         self.witness = Witness(estimator, start)
         #: Reads mappings; None if the model itself takes them. False: not made yet.
         self._mappings: Mappings | Literal[False] | None = False
@@ -93,9 +89,7 @@ class Predictor:
         self._single: Predictor | Literal[False] | None = False
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
-        self._classes: Any = class_labels(self.forest)
-        if self._classes is None and self.forest.outputs.named:
-            self._classes = getattr(estimator, "classes_", None)
+        self._classes: Any = labels_of(self.forest, estimator)
         #: Methods known to be offered; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled entries by method. An entry takes rows and returns None for rows
@@ -126,6 +120,8 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
+        if self.source.answers and function.__name__ != "predict_raw":
+            return function
         if entry is None or self.source.warning or not self.source.direct:
             return function
         with _METHODS_CHANGE:
@@ -169,6 +165,11 @@ class Predictor:
             if is_mapped(X) and (mappings := self._mapped()) is not None:
                 return self._of_mappings(method, mappings, X, n_jobs)
             if self.source.on_device and is_device_array(X):
+                if self.source.answers:
+                    raise InvalidInputError(
+                        f"{type(self.source.model).__name__} computes its answers on "
+                        "the host; pass the rows as a NumPy array."
+                    )
                 return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -249,11 +250,11 @@ class Predictor:
             if read is None or not self.source.takes(read[0]):
                 return None
             said = read[1]
-            return self.of_scores(
-                method, self.module.predict_raw(read[0], n_jobs=n_jobs)
-            )
+            return self.of_scores(method, self.scores(read[0], n_jobs))
 
         if len(self.forest.output_sizes) > 1:  # a list of arrays
+            return None
+        if self.source.answers and method != "predict_raw":  # from all rows
             return None
         found = by_blocks(X, answer, out)
         if found is not None and said:
@@ -268,29 +269,39 @@ class Predictor:
             if found is not None:
                 return found
         raw = self._raw(X, method, n_jobs)
-        return self.ask(method, X) if raw is None else self.of_scores(method, raw)
+        if raw is None:
+            return self.ask(method, X)
+        try:
+            return self.of_scores(method, raw)
+        except UnsureError:
+            return self.ask(method, X)
 
     def _of_rows(self, method: str, rows: Array) -> Any:
         """Answer for rows converted for the kernels, on one thread."""
-        return self.of_scores(method, self.module.predict_raw(rows, n_jobs=1))
+        return self.of_scores(method, self.scores(rows, 1))
+
+    def modules(self) -> list[CompiledModule]:
+        """Return the modules of the source's further forests."""
+        if self._modules is None:
+            like = self.module.target, self.module.reduction
+            self._modules = [
+                compile_forest(one, None, *like) for one in self.source.more
+            ]
+        return self._modules
+
+    def scores(self, rows: Array, n_jobs: int | None) -> Array:
+        """Return the raw scores of rows, those of all forests side by side."""
+        raw: Array = self.module.predict_raw(rows, n_jobs=n_jobs)
+        if not self.source.more:
+            return raw
+        found = [raw, *(one.predict_raw(rows, n_jobs=n_jobs) for one in self.modules())]
+        return side_by_side(found)
 
     def of_scores(self, method: str, raw: Array) -> Any:
         """Return a method's answer for raw scores."""
-        forest = self.forest
-        match method:
-            case "predict_raw":
-                return raw
-            case "score_samples":
-                return score_samples(forest, raw)
-            case "decision_function":
-                own = forest.outputs.decision == "none"  # of a custom objective
-                return raw if own else decision_function(forest, raw)
-            case "predict" if forest.classifies:
-                return self._labels(decide(forest, raw))
-            case "predict_proba" if forest.classifies:
-                return predict_proba(forest, raw)
-            case _:  # a regressor, or a custom objective
-                return apply_transform(forest, raw)
+        if self.source.answers:
+            return self.source.answer(method, raw)
+        return answer(self.forest, self._classes, method, raw)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
@@ -303,11 +314,40 @@ class Predictor:
             self.entry_jobs = n_jobs
         if method not in self.entries:
             self.entries[method] = None  # for other threads in the meantime
-            ordinary = partial(self._of_rows, method)
-            self.entries[method] = build_entry(
-                self.module, self.source, method, ordinary, n_jobs, self._classes
-            )
+            if self.source.answers and method != "predict_raw":
+                self.entries[method] = self._answering(method, n_jobs)
+            else:
+                ordinary = partial(self._of_rows, method)
+                self.entries[method] = build_entry(
+                    self.module, self.source, method, ordinary, n_jobs, self._classes
+                )
             self.offered.clear()  # the methods found so far lack the entry
+
+    def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
+        """Return the answers of a source to the scores of compiled entries."""
+        source, refused = self.source, self.source.declines
+        if refused is None:
+            return None
+        entries = [
+            one.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
+            for one in (self.module, *self.modules())
+        ]
+        if None in entries:
+            return None
+        first = entries[0] if len(entries) == 1 else None
+
+        def answered(X: Any) -> Any:
+            if first is not None:
+                raw = first(X)
+            else:
+                found = [one(X) for one in entries]
+                raw = None if any(one is None for one in found) else side_by_side(found)
+            try:
+                return None if raw is None else source.answer(method, raw)
+            except UnsureError:
+                return None
+
+        return answered
 
     def _forget_entries(self) -> None:
         self.entries = {}
@@ -317,7 +357,8 @@ class Predictor:
         self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
     ) -> None:
         """Compile everything that calls of these methods would compile on first use."""
-        self.module.warm_up(batch_sizes)
+        for module in (self.module, *self.modules()):
+            module.warm_up(batch_sizes)
         narrow = self._narrowed()
         if narrow is not None:
             narrow.module.warm_up()  # sparse rows use it, in blocks
@@ -358,8 +399,7 @@ class Predictor:
         if read is not None and self.source.takes(read[0]):
             if read[1]:
                 warn(read[1])
-            raw: Array = self.module.predict_raw(read[0], n_jobs=n_jobs)
-            return raw
+            return self.scores(read[0], n_jobs)
         rows = self.source.rows(X, method)
         if rows is not None:
             return self._run("predict_raw", rows, n_jobs)
@@ -369,6 +409,8 @@ class Predictor:
 
     def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""
+        if method == "predict_raw" and self.source.more:  # these are never sparse
+            return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs))
@@ -388,17 +430,10 @@ class Predictor:
             self._narrow = narrowed(self.module)
         return self._narrow or None
 
-    def _labels(self, index: Array) -> Array:
-        """Convert indices into ``classes_`` to labels."""
-        classes = self._classes
-        if classes is None:
-            return index
-        if not isinstance(classes, list):
-            return np.asarray(classes.take(index, axis=0))
-        labels = np.empty(index.shape, classes[0].dtype)
-        for target, names in enumerate(classes):
-            labels[:, target] = names.take(index[:, target], axis=0)
-        return labels
+
+def side_by_side(scores: list[Array]) -> Array:
+    """Return the columns of all scores, in the widest dtype."""
+    return np.hstack([one.reshape(len(one), -1) for one in scores])
 
 
 Entry = Callable[[Any], Any]
@@ -422,6 +457,8 @@ def build_entry(
     """
     refused = source.declines
     output = _output(module, method)
+    if source.answers and (method != "predict_raw" or source.more):
+        return None
     if refused is None or output is None:
         return None
     labels = classes if isinstance(classes, np.ndarray) else None

@@ -49,9 +49,9 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     Raise ``VerificationError`` with the first row that differs, the value found and
     the value expected.
     """
-    forest = predictor.forest
     rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
-    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    n_drawn = len(rows)
+    names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
     n_rows = _num_samples(X)
     at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
     if n_rows:
@@ -61,39 +61,60 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
     expected = predictor.source.raw(rows)
-    limit = _limit(predictor, rows)
-    for module, size in _batch_sizes(predictor):
-        for batch in _batches(len(rows), size):
-            found = module.predict_raw(rows[batch])
-            wrong = differing_rows(found, expected[batch], limit[batch])
-            if len(wrong):
-                first = wrong[0]
-                schedule = module.schedule_for(size)
-                raise VerificationError(
-                    f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
-                    f"expected {expected[batch[first]].tolist()!r}, with batches of "
-                    f"{size} and the schedule {schedule!r}. {_ADVICE}"
-                )
-    if n_rows and predictor.module.reduction == "exact":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the source has warned before
-            outputs = predictor.source.outputs(X)
-        if not outputs and sample is not None:  # a file: no live model to compare
-            raw = expected[: len(sample)]
-            outputs = {"predict_raw": raw}
-            outputs["transformed"] = apply_transform(forest, raw)
-        _verify_outputs(predictor, X, at, outputs)
+    for module, own in _scored(predictor, expected):
+        limit = _limit(module, rows)
+        for part, size in _batch_sizes(module):
+            for batch in _batches(len(rows), size):
+                found = part.predict_raw(rows[batch])
+                wrong = differing_rows(found, own[batch], limit[batch])
+                if len(wrong):
+                    first = wrong[0]
+                    schedule = part.schedule_for(size)
+                    raise VerificationError(
+                        f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
+                        f"expected {own[batch[first]].tolist()!r}, with batches "
+                        f"of {size} and the schedule {schedule!r}. {_ADVICE}"
+                    )
+    exact = predictor.module.reduction == "exact"
+    if exact and predictor.source.answers and predictor.source.direct:
+        drawn = rows[-n_drawn:]
+        _verify_outputs(predictor, drawn, names[-n_drawn:])
+    if n_rows and exact:
+        _verify_outputs(
+            predictor,
+            X,
+            [f"row {i} of X" for i in at],
+            None if sample is None else expected[: len(sample)],
+        )
+
+
+def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
+    """Yield each module with its own part of the expected scores."""
+    if not predictor.source.more:
+        yield predictor.module, expected
+        return
+    start = 0
+    for module in (predictor.module, *predictor.modules()):
+        width = module.forest.n_outputs
+        own = expected[:, start : start + width].astype(module.forest.accumulator_dtype)
+        yield module, own[:, 0] if width == 1 else own
+        start += width
 
 
 def _verify_outputs(
-    predictor: Predictor,
-    X: Any,
-    numbers: NDArray[np.intp],
-    outputs: dict[str, Any],
+    predictor: Predictor, X: Any, names: list[str], raw: Array | None = None
 ) -> None:
-    """Compare the methods' answers: with input conversion, transforms and labels."""
+    """Compare the methods' answers: with input conversion, transforms and labels.
+
+    ``raw`` are the raw scores of the same rows, if they are known.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # the source has warned before
+        outputs = predictor.source.outputs(X)
+        if not outputs and raw is not None and not predictor.source.answers:
+            # a file: no live model to compare
+            outputs = {"predict_raw": raw}
+            outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
             found = getattr(predictor, method)(X)
             for one, other in zip(_parts(found), _parts(expected), strict=True):
@@ -101,7 +122,7 @@ def _verify_outputs(
                 if len(wrong):
                     row = wrong[0]
                     raise VerificationError(
-                        f"row {numbers[row]} of X: {method} gives {one[row].tolist()!r}"
+                        f"{names[row]}: {method} gives {one[row].tolist()!r}"
                         f", expected {other[row].tolist()!r}. {_ADVICE}"
                     )
 
@@ -155,18 +176,17 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
         return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
 
 
-def _batch_sizes(predictor: Predictor) -> Iterator[tuple[CompiledModule, int]]:
+def _batch_sizes(compiled: Any) -> Iterator[tuple[CompiledModule, int]]:
     """Yield every range's first and last number of rows, and one between."""
-    parts: tuple[CompiledModule, ...]
-    parts = getattr(predictor.module, "parts", (predictor.module,))
-    most = MOST_VALUES // max(1, predictor.forest.n_features)
+    parts: tuple[CompiledModule, ...] = getattr(compiled, "parts", (compiled,))
+    most = MOST_VALUES // max(1, compiled.forest.n_features)
     for module in parts:
         for (low, high), schedule in sorted(module.schedules.items()):
             first = max(1, low)
             if high is not None and high <= most:
                 sizes = {first, (first + high) // 2, high}
             else:
-                step = _rows_of_a_block(schedule.loop_nest(predictor.forest).loops)
+                step = _rows_of_a_block(schedule.loop_nest(compiled.forest).loops)
                 sizes = {first, *_open_sizes(first, step)}
             for size in sorted(sizes):
                 if size == first or first < size <= most:
@@ -204,9 +224,8 @@ def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
         yield np.arange(start, min(start + size, n_rows))
 
 
-def _limit(predictor: Predictor, rows: Array) -> Array:
+def _limit(module: Any, rows: Array) -> Array:
     """Return each row's tolerance: zero in exact mode."""
-    forest = predictor.forest
-    if predictor.module.reduction == "exact":
+    if module.reduction == "exact":
         return np.zeros(len(rows))
-    return sum_limits(forest, reference_leaves(forest, rows))
+    return sum_limits(module.forest, reference_leaves(module.forest, rows))

@@ -32,7 +32,12 @@ Array = NDArray[Any]
 #: Tells whether a rule's value is one that ``describe`` can return.
 Check: TypeAlias = Callable[[Any, Forest], bool]
 
-_METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+#: Methods whose answers follow from raw scores.
+METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+
+
+class UnsureError(Exception):
+    """An answer is not certain here, so that the model itself must answer."""
 
 
 class Source(ABC):
@@ -73,6 +78,10 @@ class Source(ABC):
     on_device: bool = True
     #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
+    #: Whether :meth:`answer` computes the answers, not the rules of the forest.
+    answers: bool = False
+    #: Further forests, whose raw scores follow those of the forest.
+    more: tuple[Forest, ...] = ()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -250,6 +259,16 @@ class Source(ABC):
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
 
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return a method's answer for raw scores, if ``answers`` says so.
+
+        Raises
+        ------
+        UnsureError
+            If the model itself must answer.
+        """
+        raise NotImplementedError
+
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""
         return draw_rows(self.forest, n, 0, missing)
@@ -271,7 +290,7 @@ class Source(ABC):
     def _outputs(self, X: Any) -> dict[str, Any]:
         serial = self._serial()
         return {
-            name: getattr(serial, name)(X) for name in _METHODS if hasattr(serial, name)
+            name: getattr(serial, name)(X) for name in METHODS if hasattr(serial, name)
         }
 
     def _serial(self) -> Any:

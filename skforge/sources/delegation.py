@@ -32,6 +32,7 @@ from skforge.compiler.frontends.base import (
     last_step,
     unwrap,
 )
+from skforge.compiler.frontends.wrappers.members import is_wrapper
 from skforge.compiler.outputs.transforms import class_labels, has_method
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.sources.stored_model import StoredModel
@@ -288,6 +289,8 @@ def _takes_weights(model: Any) -> bool:
     """Tell whether ``fit`` takes weights; a search passes them to its estimator."""
     if is_search(model):
         return _takes_weights(model.estimator)
+    if is_wrapper(model):  # many take them among other parameters, and all say if not
+        return True
     return bool(has_fit_parameter(model, "sample_weight"))
 
 

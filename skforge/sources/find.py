@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.content import is_saved
 from skforge.compiler.frontends.pipeline.model import load
@@ -23,6 +23,7 @@ from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.delegation import model_of
 from skforge.sources.prefixed import PrefixedSource
 from skforge.sources.stored_model import StoredModel
+from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
 
 
 def adapter_of(model: Any) -> type[Source] | None:
@@ -85,4 +86,4 @@ def read_model(model: Any) -> Forest:
         )
     if is_pipeline(model):
         return load(model).validate()  # its codes are known to the adapter
-    return model if isinstance(model, Forest) else load_forest(model)
+    return model if isinstance(model, Forest) else read_forest(model)

@@ -69,6 +69,7 @@ class PipelineSource(Source):
         self.labels, self.own_log_proba = last.labels, last.own_log_proba
         self.leaf_dtype, self.leaf_shape = last.leaf_dtype, last.leaf_shape
         self.flat_leaves = last.flat_leaves
+        self.answers, self.more = last.answers, parts.more
         # the first step that looks at rows checks their names
         first = first_step(model.steps[:-1])
         names = of_first(model, "feature_names_in_")
@@ -116,6 +117,8 @@ class PipelineSource(Source):
         """Return what is known of rows and leaves."""
         if self.stored is not None:
             return super().describe()
+        if self.answers:
+            self._last.describe()  # refuses
         return self.kinds[0], {
             "rows": self._known.described(),
             "answers": [self.labels, self.own_log_proba, self.flat_leaves],
@@ -158,7 +161,8 @@ class PipelineSource(Source):
 
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
-        return self._known.read(X)
+        unsure = self.answers and self._last.declines is None
+        return None if unsure else self._known.read(X)
 
     def single(self) -> Forest | None:
         """Return the forest folded for float32 rows, which steps round differently."""
@@ -185,6 +189,10 @@ class PipelineSource(Source):
         if method == "apply":
             return self._last.call(method, self._transformed(X), **params)
         return super()._call(method, X, **params)
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return what the last step makes of raw scores."""
+        return self._last.answer(method, raw)
 
     def _transformed(self, X: Any) -> Any:
         """Return rows as the last step gets them."""

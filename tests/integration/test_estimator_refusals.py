@@ -15,7 +15,8 @@ from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
-from sklearn.multioutput import MultiOutputClassifier
+from sklearn.multiclass import OneVsOneClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
@@ -72,16 +73,29 @@ MADE_OF_MODELS = (
     "CompiledForest(model) in their places. "
 )
 OTHER = "it is none of the tree ensembles that can be compiled. "
+SVC = f"No frontend reads sklearn.svm._classes.SVC; {OTHER}Frontends: "
 PIPELINE = "give its last step, which pipelines take compiled too. "
 REFUSED = {
     "svc": (svm.SVC(), OTHER),
     "linear": (linear_model.LogisticRegression(), OTHER),
     "dummy": (dummy.DummyClassifier(), OTHER),
     "stacking": (e.StackingClassifier([("a", forest())]), MADE_OF_MODELS),
-    "voting": (e.VotingClassifier([("a", forest())]), MADE_OF_MODELS),
-    "calibrated": (CalibratedClassifierCV(forest(), cv=2), MADE_OF_MODELS),
-    "outputs": (MultiOutputClassifier(forest()), MADE_OF_MODELS),
-    "threshold": (ms.FixedThresholdClassifier(forest()), MADE_OF_MODELS),
+    "chain": (ClassifierChain(forest()), MADE_OF_MODELS),
+    "one-vs-one": (OneVsOneClassifier(forest()), MADE_OF_MODELS),
+    "voting": (e.VotingClassifier([("a", forest()), ("b", svm.SVC())]), SVC),
+    "calibrated": (CalibratedClassifierCV(svm.SVC(), cv=2), SVC),
+    "outputs": (MultiOutputClassifier(svm.SVC()), SVC),
+    "threshold": (ms.FixedThresholdClassifier(svm.SVC()), SVC),
+    "calibrated-gb": (
+        CalibratedClassifierCV(
+            e.GradientBoostingClassifier(
+                init=dummy.DummyClassifier(strategy="stratified")
+            )
+        ),
+        "GradientBoostingClassifier starts from "
+        "DummyClassifier(strategy='stratified'), which draws at random; fit with "
+        "another strategy.",
+    ),
     "pipeline": (
         make_pipeline(PCA(), OwnXGB()),
         "OwnXGB overrides predict, so its predictions cannot be reproduced.",
@@ -191,7 +205,7 @@ def test_it_is_refused_before_it_is_trained(kind, trained):
 
 
 def test_nobody_with_a_fitted_model_is_told_to_fit_it():
-    for model in (svm.SVC(), e.VotingClassifier([("a", forest())])):
+    for model in (svm.SVC(), e.StackingClassifier([("a", forest())])):
         fitted = model.fit(X, Y)
         text = message(lambda: load_forest(fitted))  # noqa: B023
         assert "fitted" not in text

@@ -657,14 +657,17 @@ def test_subclasses_are_refused():
         load_forest(model)
 
 
+@pytest.mark.parametrize("step", [pre.RobustScaler(), "passthrough"])
 @pytest.mark.parametrize("marker", [0.0, -3.0])
-def test_a_number_may_mean_missing_to_the_last_step(marker):
+def test_a_number_may_mean_missing_to_the_last_step(marker, step):
     rows = np.round(X)
     model = make_pipeline(
-        pre.RobustScaler(), xgb.XGBClassifier(missing=marker, n_estimators=5, n_jobs=1)
+        step, xgb.XGBClassifier(missing=marker, n_estimators=5, n_jobs=1)
     )
     rows[::3] = np.median(rows, axis=0)
     model.fit(rows, Y)
     fast = compiled(model, rows)
-    assert is_ours(fast, rows)
-    assert_same(fast, model, rows)
+    tiny = rows * [1e-300, 1.0, 1e-42, 0.0, 1e-46, 1e-30]
+    for one in (rows, tiny, tiny + rows, X):
+        assert is_ours(fast, one)
+        assert_same(fast, model, one)

@@ -160,7 +160,7 @@ def test_a_large_batch_has_few_values(monkeypatch):
     monkeypatch.setattr(verification, "MOST_VALUES", 6 * 90)
     table = {(1, 1000): BLOCKS, (1001, None): BLOCKS}
     compiled = CompiledForest(FITTED, schedule=table).fit(X)
-    sizes = [size for _, size in verification._batch_sizes(compiled._predictor)]
+    sizes = [size for _, size in verification._batch_sizes(compiled._predictor.module)]
     # the first size of a range is the only one that cannot be made smaller
     assert sizes == [1, 25, 47, 1001]
 

@@ -11,7 +11,7 @@ from sklearn.ensemble import (
     BaggingRegressor,
     RandomForestClassifier,
     RandomTreesEmbedding,
-    VotingClassifier,
+    StackingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
@@ -163,16 +163,16 @@ def test_refusals():
         with pytest.raises(UnsupportedModelError) as error:
             load_forest(model)
         assert str(error.value) == text
-    voting = VotingClassifier([("a", DecisionTreeClassifier())])
+    stacking = StackingClassifier([("a", DecisionTreeClassifier())])
     with pytest.raises(UnsupportedModelError) as error:
-        load_forest(voting)
+        load_forest(stacking)
     assert str(error.value) == (
-        "No frontend reads sklearn.ensemble._voting.VotingClassifier; it is made of "
-        "other models; where these are tree ensembles, put CompiledForest(model) in "
+        "No frontend reads sklearn.ensemble._stacking.StackingClassifier; it is made "
+        "of other models; where these are tree ensembles, put CompiledForest(model) in "
         "their places. Frontends: lightgbm, onnx, sklearn, "
         "sklearn Bagging and AdaBoost, "
         "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
-        "IsolationForest, sklearn Pipeline, xgboost."
+        "IsolationForest, sklearn Pipeline, sklearn wrappers, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())

@@ -471,7 +471,7 @@ def fitted(model):
             "of a saved one. Frontends: lightgbm, onnx, sklearn, "
             "sklearn Bagging and AdaBoost, "
             "sklearn GradientBoosting, sklearn HistGradientBoosting, "
-            "sklearn IsolationForest, sklearn Pipeline, xgboost.",
+            "sklearn IsolationForest, sklearn Pipeline, sklearn wrappers, xgboost.",
         ),
         (
             lambda: "absent.json",

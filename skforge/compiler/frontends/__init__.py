@@ -18,7 +18,9 @@ from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
     Frontend,
     is_a,
+    is_pipeline,
     is_search,
+    last_step,
     register,
     registered,
     unwrap,
@@ -66,7 +68,8 @@ def load_forest(
     InvalidModelError
         The file cannot be read, is damaged, or the estimator is not fitted.
     UnsupportedModelError
-        The model uses something that cannot be reproduced exactly; the text names it.
+        The model uses something that cannot be reproduced exactly, or computes its
+        answers from several forests; the text names it.
 
     Examples
     --------
@@ -75,6 +78,29 @@ def load_forest(
     <Forest sklearn regression: 1 trees, 3 nodes, 1 distinct predicates, \
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
+    if answers_itself(model):
+        last = type(last_step(unwrap(model))).__name__
+        raise UnsupportedModelError(
+            f"{last} computes its answers from the scores of the forests inside it, "
+            "which a Forest does not hold; CompiledForest(model) compiles the whole."
+        )
+    return read_forest(model, iteration_range)
+
+
+def answers_itself(model: Any) -> bool:
+    """Tell whether a model computes its answers from the scores of several forests."""
+    _discover()
+    last = unwrap(model)
+    while is_pipeline(last):
+        last = last_step(last)
+    for one in registered():
+        if one.load_all is not None and one.detect(last):
+            return one.is_whole is None or not one.is_whole(last)
+    return False
+
+
+def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     _discover()
     model = unwrap(model)
     a_text = isinstance(model, str) and "\n" in model  # a model's text, not a path
@@ -84,6 +110,16 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
     raise _unknown(model)
+
+
+def read_forests(model: Any) -> tuple[Forest, ...]:
+    """Return the forests whose raw scores, side by side, are those of a model."""
+    _discover()
+    model = unwrap(model)
+    for frontend in registered():
+        if frontend.detect(model) and frontend.load_all is not None:
+            return tuple(one.validate() for one in frontend.load_all(model))
+    return (read_forest(model),)
 
 
 def refuse_untrained(estimator: Any) -> None:

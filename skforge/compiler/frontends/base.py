@@ -30,6 +30,11 @@ class Frontend:
     refuse : callable or None
         ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
         and parameters show that it could not be read after fitting.
+    load_all : callable or None
+        ``load_all(model)`` returns all forests of a model that computes its answers
+        from their raw scores by itself. ``load_forest`` refuses such models.
+    is_whole : callable or None
+        ``is_whole(model)`` tells that the first of these forests has the answers, too.
     """
 
     name: str
@@ -38,6 +43,8 @@ class Frontend:
     load: Callable[[Any, tuple[int, int] | None], Forest]
     load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
     refuse: Callable[[Any], None] | None = None
+    load_all: Callable[[Any], tuple[Forest, ...]] | None = None
+    is_whole: Callable[[Any], bool] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}

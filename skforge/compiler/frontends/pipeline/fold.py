@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,11 @@ class Bounds:
         """Return rows with values that are inside in place of all others."""
         rows = np.clip(rows, self.low, self.high)
         return np.where(np.isnan(rows) & ~self.nan, self.low.dtype.type(0), rows)
+
+    def and_of(self, other: Bounds) -> Bounds:
+        """Return the values that both accept."""
+        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
+        return Bounds(low, high, self.nan & other.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,9 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
             if column.source not in plan.texts:
                 _divide(plan, column, numbers_of(special), bounds, pieces)
     for number, special in _tested(plan, forest).items():
-        _divide(plan, plan.columns[number], special, bounds, pieces)
+        # the last step reads numbers in a dtype of its own
+        dtype = forest.input_dtype
+        _divide(plan, plan.columns[number], special, bounds, pieces, dtype)
     return pieces
 
 
@@ -164,7 +171,12 @@ def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
 
 
 def _divide(
-    plan: Plan, column: Column, special: Array, bounds: Bounds, pieces: dict[int, Array]
+    plan: Plan,
+    column: Column,
+    special: Array,
+    bounds: Bounds,
+    pieces: dict[int, Array],
+    dtype: Any = None,
 ) -> None:
     """Divide the pieces of a column's source below and above some of its values."""
     source = column.source
@@ -173,7 +185,7 @@ def _divide(
         return
     low, high = bounds.low[source], bounds.high[source]
     ends = pieces.get(source, np.array([high]))
-    if column.stage is None:
+    if column.stage is None and dtype in (None, plan.dtype):
         at = special.astype(plan.dtype)
         exact = at[at == special]  # the others are between two numbers
         below = np.nextafter(exact, low.dtype.type(-np.inf))
@@ -193,6 +205,8 @@ def _divide(
 
         def above(x: Array, item: Array) -> Flags:
             found = plan.values_of([column], np.zeros(len(x), np.intp), x)
+            with np.errstate(over="ignore"):
+                found = found if dtype is None else found.astype(dtype)
             return np.where(over[item], found > value[item], found >= value[item])
 
         before = above(start, np.arange(len(start)))

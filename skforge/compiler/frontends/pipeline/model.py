@@ -12,7 +12,7 @@ import numpy as np
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends import load_forest, refuse_untrained
+from skforge.compiler.frontends import load_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.base import (
     Frontend,
     is_compiled,
@@ -86,6 +86,8 @@ class FoldedPipeline:
     bounds: Bounds
     texts: dict[int, TextCodes]
     numbers: dict[int, NumberCodes]
+    #: Further forests on the same rows, if the last step is a wrapper around several.
+    more: tuple[Forest, ...] = ()
 
 
 def folded(
@@ -102,8 +104,30 @@ def folded(
     """
     refuse_steps(model)
     last = last_step(model)
-    forest = load_forest(last, iteration_range=iteration_range)
+    inner: tuple[Forest, ...]
+    if iteration_range is None:
+        inner = read_forests(last)
+    else:
+        inner = (load_forest(last, iteration_range=iteration_range),)
     plan = plan_of(model, dtype)
+    found = [_folded(model, plan, last, one) for one in inner]
+    first = found[0]
+    if len(found) == 1:
+        return first
+    if any(one.texts or one.numbers for one in found):
+        raise UnsupportedModelError(
+            "The last step of the pipeline is several forests, before which texts and "
+            "categories cannot be folded; CompiledForest(pipeline) runs the steps in "
+            "their library."
+        )
+    bounds = first.bounds
+    for other in found[1:]:
+        bounds = bounds.and_of(other.bounds)
+    return replace(first, bounds=bounds, more=tuple(one.forest for one in found[1:]))
+
+
+def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline:
+    """Fold the transformers into one forest of the last step."""
     if len(plan.columns) != forest.n_features:
         raise InvalidModelError(
             f"The steps of the pipeline make {len(plan.columns)} columns, but its last "
@@ -111,8 +135,9 @@ def folded(
         )
     if any(forest.category_names):
         raise UnsupportedModelError(
-            "The last step of the pipeline knows categories by their names, which "
-            "cannot be folded; compile the last step alone."
+            "The last step of the pipeline knows categories by their names, before "
+            "which no step can be folded; CompiledForest(pipeline) runs the steps in "
+            "their library."
         )
     takes_nan = _takes_nan(last, forest.n_features)
     bounds = bounds_of(plan, forest, takes_nan)
@@ -178,8 +203,8 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flag
     return evaluate_predicates(forest, every, values[forest.feature])
 
 
-#: The last result of ``load``, and the pipeline that it was read from.
-_recent: list[tuple[weakref.ref[Any], FoldedPipeline]] = []
+#: The last result of ``load``, and its pipeline's last step with the ids of all steps.
+_recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
 def load(
@@ -189,7 +214,8 @@ def load(
 ) -> Forest:
     """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
     found = folded(model, iteration_range, dtype)
-    _recent[:] = [(weakref.ref(model, lambda _: _recent.clear()), found)]
+    last = weakref.ref(model.steps[-1][1], lambda _: _recent.clear())
+    _recent[:] = [(last, _steps_of(model), found)]
     return found.forest
 
 
@@ -209,12 +235,23 @@ def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Fo
     return found.forest
 
 
+def load_all(model: Any) -> tuple[Forest, ...]:
+    """Read all forests of a fitted pipeline that ends in a wrapper."""
+    found = folded(model)
+    return found.forest, *found.more
+
+
 def behind(model: Any, forest: Forest) -> FoldedPipeline:
     """Return the parts that a pipeline's forest was made of."""
-    for of, found in _recent:
-        if of() is model and found.forest is forest:
+    for last, steps, found in _recent:
+        alive = last() is not None and steps == _steps_of(model)
+        if alive and found.forest is forest:
             return found
     return folded(model, dtype=forest.input_dtype)
+
+
+def _steps_of(model: Any) -> list[int]:
+    return [id(step) for _, step in model.steps]
 
 
 def _takes_nan(last: Any, width: int) -> bool:
@@ -228,4 +265,13 @@ def _takes_nan(last: Any, width: int) -> bool:
     return True
 
 
-register(Frontend("sklearn Pipeline", (), is_pipeline, load_alone, refuse=refuse))
+register(
+    Frontend(
+        "sklearn Pipeline",
+        (),
+        is_pipeline,
+        load_alone,
+        refuse=refuse,
+        load_all=load_all,
+    )
+)

@@ -1,0 +1,5 @@
+"""scikit-learn's wrappers around forests: calibration, thresholds, votes, targets."""
+
+from skforge.compiler.frontends.wrappers import model
+
+__all__ = ["model"]

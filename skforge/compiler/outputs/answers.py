@@ -1,0 +1,58 @@
+"""The answers of a model's methods, from the raw scores of its forest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.outputs.transforms import (
+    apply_transform,
+    class_labels,
+    decide,
+    decision_function,
+    predict_proba,
+    score_samples,
+)
+
+Array = NDArray[Any]
+
+
+def labels_of(forest: Forest, model: Any) -> Any:
+    """Return the labels that ``predict`` returns; None for 0, 1, ..."""
+    labels = class_labels(forest)
+    if labels is None and forest.outputs.named:
+        return getattr(model, "classes_", None)
+    return labels
+
+
+def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
+    """Return a method's answer for raw scores."""
+    match method:
+        case "predict_raw":
+            return raw
+        case "score_samples":
+            return score_samples(forest, raw)
+        case "decision_function":
+            own = forest.outputs.decision == "none"  # of a custom objective
+            return raw if own else decision_function(forest, raw)
+        case "predict" if forest.classifies:
+            return _labels(classes, decide(forest, raw))
+        case "predict_proba" if forest.classifies:
+            return predict_proba(forest, raw)
+        case _:  # a regressor, or a custom objective
+            return apply_transform(forest, raw)
+
+
+def _labels(classes: Any, index: Array) -> Array:
+    """Convert indices into ``classes_`` to labels."""
+    if classes is None:
+        return index
+    if not isinstance(classes, list):
+        return np.asarray(classes.take(index, axis=0))
+    labels = np.empty(index.shape, classes[0].dtype)
+    for target, names in enumerate(classes):
+        labels[:, target] = names.take(index[:, target], axis=0)
+    return labels

@@ -1,0 +1,306 @@
+"""Adapter for scikit-learn's wrappers: rows of their members, answers of their own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.frontends.base import is_pipeline, unwrap
+from skforge.compiler.frontends.wrappers.members import (
+    CALIBRATED,
+    CLASSIFIERS,
+    CONSTANT,
+    FIXED,
+    MEAN,
+    ONE_VS_REST,
+    REGRESSORS,
+    TARGET,
+    TUNED,
+    VOTES,
+    fitted_members,
+    is_wrapper,
+    kind_of,
+)
+from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
+from skforge.compiler.outputs.steps import Refused
+from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
+from skforge.sources.base import ADAPTERS, METHODS, Array, Source, UnsureError, register
+from skforge.sources.plain import Read
+from skforge.sources.wrappers.calibration import Calibrated
+from skforge.sources.wrappers.nodes import Constant, Leaf, Node
+from skforge.sources.wrappers.targets import MultiOutput, TransformedTarget
+from skforge.sources.wrappers.thresholds import Threshold
+from skforge.sources.wrappers.votes import MeanVote, OneVsRest, Votes
+
+_NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
+    CALIBRATED: Calibrated,
+    FIXED: Threshold,
+    TUNED: Threshold,
+    TARGET: TransformedTarget,
+    REGRESSORS: MultiOutput,
+    CLASSIFIERS: MultiOutput,
+    ONE_VS_REST: OneVsRest,
+    VOTES: Votes,
+    MEAN: MeanVote,
+}
+
+#: How strict entries are, from least to most.
+_STRICT: tuple[Refused, ...] = ("nothing", "infinite", "not_finite")
+
+
+@register
+class WrapperSource(Source):
+    """A fitted wrapper around forests.
+
+    Rows are read as all its forests read them; the wrapper itself answers for rows on
+    which they do not agree, and for all rows if its answers are not certain here.
+    """
+
+    kinds = ("wrapper",)
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        parts = taken_apart(model)
+        if parts.forests[0].n_outputs != forest.n_outputs:
+            raise InvalidModelError(
+                f"The forest of this {type(model).__name__} was made by another "
+                "release; fit the CompiledForest again."
+            )
+        self.more = parts.forests[1:]
+        self.answers = not has_answers(parts)
+        self._leaves: list[Leaf] = []
+        self._constants = False
+        self._root: Node | None = None
+        # a wrapper that computes otherwise than those known here answers itself
+        try:
+            self._root = self._node(parts.root)
+        except (UnsureError, AttributeError, TypeError, ValueError):
+            self._leaves = [_leaf(part) for part in parts.root.leaves()]
+        self.own_log_proba = any(one.source.own_log_proba for one in self._leaves)
+        self._readers = _distinct([leaf.source for leaf in self._leaves])
+        self._widest = max(
+            (one.input_dtype for one in parts.forests), key=lambda dtype: dtype.itemsize
+        )
+
+    def _node(self, part: Part) -> Node:
+        if part.forests:
+            self._leaves.append(_leaf(part))
+            return self._leaves[-1]
+        if kind_of(part.model) == CONSTANT:
+            self._constants = True
+            return Constant(part.model)
+        inside = [self._node(one) for one in part.inside]
+        return _NODES[kind_of(part.model)](part.model, inside)
+
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        """Accept wrappers."""
+        return is_wrapper(model)
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        """Return what the wrapper and its calibrators hold, and its members' traces."""
+        found = [model, *vars(model).values()]
+        for one in getattr(model, "calibrated_classifiers_", ()):
+            found += [one, *vars(one).values()]
+            found += [
+                value for each in one.calibrators for value in vars(each).values()
+            ]
+        for member in fitted_members(model):
+            own = unwrap(member)
+            found += [member, own]
+            if kind_of(own) != CONSTANT:
+                found += _adapter(own).traces(own)
+        return found
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Raise: its answers are those of live objects."""
+        raise UnsupportedModelError(
+            f"{type(self.model).__name__} computes its answers with fitted objects of "
+            "scikit-learn, which cannot be stored; use joblib.dump."
+        )
+
+    # ------------------------------------------------------------------- rows
+
+    @property
+    def declines(self) -> Refused | None:
+        """The values that some member's entry declines."""
+        found = [one.declines for one in self._readers]
+        if self._root is None or any(one is None for one in found):
+            return None
+        return max((one for one in found if one is not None), key=_STRICT.index)
+
+    @property
+    def limit(self) -> float:
+        """The smallest limit of all members."""
+        return min(one.limit for one in self._readers)
+
+    @property
+    def direct(self) -> bool:
+        """Whether all members take arrays, with the same warning or none."""
+        said = {one.warning for one in self._readers}
+        quiet = said == {""} or (len(said) == 1 and not self._constants)
+        return self._root is not None and quiet and all(r.direct for r in self._readers)
+
+    @property
+    def warning(self) -> str:
+        """The warning of the members about arrays."""
+        return self._readers[0].warning
+
+    def takes(self, X: Array) -> bool:
+        """Tell whether all members accept the values."""
+        return all(one.takes(X) for one in self._readers)
+
+    def read(self, X: Any) -> Read | None:
+        """Read rows that all members read alike."""
+        if self._root is None:
+            return None
+        first, *others = self._readers
+        read = first.read(X)
+        for one in others:
+            other = one.read(X)
+            if read is None or other is None or other[1] != read[1]:
+                return None
+            wide, narrow = sorted((read[0], other[0]), key=_size, reverse=True)
+            with np.errstate(over="ignore"):
+                same = wide is narrow or np.array_equal(
+                    wide.astype(narrow.dtype, copy=False), narrow, equal_nan=True
+                )
+            if not same:
+                return None
+            read = wide, read[1]
+        if read is not None and read[1] and self._constants:
+            return None  # they warn in another name
+        return read
+
+    def _rows(self, X: Any, method: str) -> Any:
+        read = self.read(X)
+        if read is None or not self.takes(read[0]):
+            return None
+        if read[1]:
+            warn(read[1])
+        return read[0]
+
+    # ---------------------------------------------------------------- answers
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return what the wrapper makes of its members' raw scores."""
+        if method == "predict_raw":
+            return raw
+        assert self._root is not None
+        return self._root.answer(method, raw.reshape(len(raw), -1))
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if method == "predict_raw":
+            return self._together(lambda leaf: leaf.source.call("predict_raw", X))
+        return super()._call(method, X, **params)
+
+    def _raw(self, rows: Array) -> Any:
+        def scores(leaf: Leaf) -> Any:
+            with np.errstate(over="ignore"):
+                own = rows.astype(leaf.forest.input_dtype, copy=False)
+            return leaf.source.raw(own)
+
+        return self._together(scores)
+
+    def _together(self, scores: Callable[[Leaf], Any]) -> Array:
+        """Return all raw scores, those of the forests one after the other."""
+        parts: list[tuple[slice, Array]] = []
+        for leaf in self._leaves:
+            own = np.asarray(scores(leaf))
+            own = own.reshape(len(own), -1)
+            if leaf.only is not None:
+                own = own[:, leaf.only : leaf.only + 1]
+            start = 0
+            for place in leaf.places:
+                end = start + place.stop - place.start
+                parts.append((place, own[:, start:end]))
+                start = end
+        width = max(place.stop for place, _ in parts)
+        dtype = np.result_type(*(own for _, own in parts))
+        raw = np.empty((len(parts[0][1]), width), dtype)
+        for place, own in parts:
+            raw[:, place] = own
+        return raw[:, 0] if width == 1 else raw
+
+    def drawn(self, n: int, missing: float) -> Array:
+        """Return rows around the members' thresholds that they accept."""
+        gap = np.full((1, self.forest.n_features), np.nan)
+        missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
+        rows = [draw_rows(one, n, 0, missing) for one in (self.forest, *self.more)]
+        for leaf in self._leaves:
+            if is_pipeline(leaf.model) or leaf.source.answers:
+                rows.append(leaf.source.drawn(n, missing))
+        every = np.concatenate([one.astype(self._widest) for one in rows])
+        fine = [self._accepts(every[i : i + 1]) for i in range(len(every))]
+        return every[fine] if any(fine) else every
+
+    def _accepts(self, row: Array) -> bool:
+        read = self.read(row)
+        return read is not None and self.takes(read[0])
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return the answers of the wrapper, unless it answers by itself or raises."""
+        if self._root is None:
+            return {}
+        serial, found = self._serial(), {}
+        for name in METHODS:
+            try:
+                found[name] = getattr(serial, name)(X)
+            except Exception:  # noqa: BLE001 - users' functions raise what they like
+                continue
+        return found
+
+    def _serial(self) -> Any:
+        return self.model if self._root is None else _serial(self._root)
+
+
+def _serial(node: Node) -> Any:
+    """Return a copy of a model that predicts on one thread."""
+    if isinstance(node, Leaf):
+        return node.source._serial()
+    if isinstance(node, Constant):
+        return node.model
+    serial, members = copy.copy(node.model), [_serial(one) for one in node.members]
+    kind = kind_of(serial)
+    if kind == CALIBRATED:
+        folds = [copy.copy(one) for one in serial.calibrated_classifiers_]
+        for fold, member in zip(folds, members, strict=True):
+            fold.estimator = member
+        serial.calibrated_classifiers_ = folds
+    elif kind in (FIXED, TUNED):
+        (serial.estimator_,) = members
+    elif kind == TARGET:
+        (serial.regressor_,) = members
+    else:
+        serial.estimators_ = members
+        serial.n_jobs = None
+    return serial
+
+
+def _leaf(part: Part) -> Leaf:
+    return Leaf(part, _adapter(part.model)(part.model, part.forests[0]))
+
+
+def _adapter(model: Any) -> type[Source]:
+    return next(one for one in ADAPTERS if one.detects(model))
+
+
+def _size(rows: Array) -> int:
+    return int(rows.dtype.itemsize)
+
+
+def _distinct(sources: Sequence[Source]) -> list[Source]:
+    """Return one source of each way to read rows."""
+    found: dict[Any, Source] = {}
+    for one in sources:
+        plain = not is_wrapper(one.model) and not is_pipeline(one.model)
+        rules = (type(one), one.reading(), repr(one.rules), one.declines, one.direct)
+        coded = tuple(getattr(one, "_coded", ())), one.forest.category_names
+        found.setdefault((*rules, *coded) if plain else id(one), one)
+    return list(found.values())

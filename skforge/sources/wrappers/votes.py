@@ -1,0 +1,143 @@
+"""VotingClassifier, VotingRegressor and OneVsRestClassifier."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+from sklearn.base import is_classifier, is_regressor
+
+from skforge.sources.base import Array, UnsureError
+from skforge.sources.wrappers.nodes import Answer, Constant, Leaf, Node, positives
+
+
+class MeanVote(Node):
+    """``VotingRegressor.predict``."""
+
+    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+        super().__init__(model, members)
+        self._weights = model._weights_not_none
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return the weighted mean."""
+        found = np.asarray([one.answer(method, raw) for one in self.members]).T
+        return np.average(found, axis=1, weights=self._weights)
+
+
+class Votes(Node):
+    """``VotingClassifier``: the mean of probabilities, or most labels."""
+
+    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+        super().__init__(model, members)
+        self._weights = model._weights_not_none
+        self._soft = model.voting == "soft"
+        self._labels = model.le_.classes_
+        if self._weights is not None and not self._soft:
+            self._of_one = np.asarray(self._weights, np.float64)
+            if not (self._of_one >= 0).all():
+                raise UnsureError
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return the mean probabilities, or the label of the most votes."""
+        if method == "predict_proba":
+            return self._mean(raw)
+        chosen = self._mean(raw).argmax(axis=1) if self._soft else self._most(raw)
+        return self._labels.take(chosen, axis=0)
+
+    def _mean(self, raw: Array) -> Array:
+        found = [one.answer("predict_proba", raw) for one in self.members]
+        mean: Array = np.average(np.asarray(found), axis=0, weights=self._weights)
+        return mean
+
+    def _most(self, raw: Array) -> Array:
+        """Count votes in the order of the members, as ``np.bincount`` adds weights."""
+        votes = np.zeros((len(raw), len(self._labels)))
+        rows = np.arange(len(raw))
+        for number, one in enumerate(self.members):
+            label = one.answer("predict", raw)
+            if label.dtype.kind not in "iu":
+                raise UnsureError
+            votes[rows, label] += 1.0 if self._weights is None else self._of_one[number]
+        return np.asarray(votes.argmax(axis=1))
+
+
+class OneVsRest(Node):
+    """``OneVsRestClassifier``: a binary model a class."""
+
+    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+        super().__init__(model, members)
+        self._binarizer = model.label_binarizer_
+        self._several = self._binarizer.y_type_ == "multiclass"
+        self._normalised = not model.multilabel_
+        self._classes = model.classes_
+        self._scores = [_scores(one) for one in members]
+        self._positive = [_positive(one) for one in members]
+        self._all_positive = positives(members, ("predict_proba",))
+        self._all_scores = positives(members, ("decision_function", "predict_proba"))
+        first = members[0].model
+        by_score = hasattr(first, "decision_function") and is_classifier(first)
+        self._bound = 0.0 if by_score else 0.5
+
+    def answer(self, method: str, raw: Array) -> Any:
+        """Return what the class's own method makes of the binary answers."""
+        if method == "predict_proba":
+            return self._probabilities(raw)
+        if method == "decision_function":
+            found = [one.answer(method, raw) for one in self.members]
+            if len(found) == 1:
+                return found[0]
+            return np.array([one.ravel() for one in found]).T
+        every = self._all_scores
+        scores = every(raw) if every else [one(raw) for one in self._scores]
+        return self._greatest(scores) if self._several else self._above(scores)
+
+    def _probabilities(self, raw: Array) -> Array:
+        every = self._all_positive
+        rows = every(raw) if every else [one(raw) for one in self._positive]
+        found: Array = np.asarray(rows).T
+        if len(self.members) == 1:
+            found = np.concatenate(((1 - found), found), axis=1)
+        if self._normalised:
+            total = np.sum(found, axis=1)[:, np.newaxis]
+            if not total.all():  # releases of scikit-learn differ
+                raise UnsureError
+            found = np.divide(found, total, out=found)
+        return found
+
+    def _greatest(self, scores: Sequence[Array]) -> Array:
+        best = np.full(len(scores[0]), -np.inf)
+        chosen = np.zeros(len(best), int)
+        for number in reversed(range(len(scores))):
+            np.maximum(best, scores[number], out=best)
+            chosen[best == scores[number]] = number
+        return np.asarray(self._classes[chosen])
+
+    def _above(self, scores: Sequence[Array]) -> Any:
+        at, ends = array.array("i"), array.array("i", [0])
+        for one in scores:
+            at.extend(np.where(one > self._bound)[0])
+            ends.append(len(at))
+        shape = len(scores[0]), len(scores)
+        marks = sparse.csc_array((np.ones(len(at), int), at, ends), shape=shape)
+        return self._binarizer.inverse_transform(marks)
+
+
+def _positive(node: Node) -> Answer:
+    """Return the second column of a member's probabilities."""
+    if isinstance(node, Leaf) and node.only is not None:
+        return node.scores
+    return lambda raw: node.answer("predict_proba", raw)[:, 1]
+
+
+def _scores(node: Node) -> Answer:
+    """Return ``sklearn.multiclass._predict_binary`` of a member."""
+    if isinstance(node, Constant):
+        return lambda raw: node.answer("decision_function", raw)
+    if is_regressor(node.model):
+        return lambda raw: node.answer("predict", raw)
+    if hasattr(node.model, "decision_function"):
+        return lambda raw: np.ravel(node.answer("decision_function", raw))
+    return _positive(node)
