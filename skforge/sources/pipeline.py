@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import is_category
 from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.model import taken_apart
+from skforge.compiler.frontends.pipeline.model import behind
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -42,8 +43,8 @@ class PipelineSource(Source):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._parts = taken_apart(model)
-        last = _adapter(self._parts.last)(self._parts.last, self._parts.forest)
+        self._parts = parts = behind(model, forest)
+        last = _adapter(parts.last)(parts.last, parts.inner)
         #: The adapter of the last step, which gets transformed rows.
         self._last = last
         self.labels, self.own_log_proba = last.labels, last.own_log_proba
@@ -83,18 +84,20 @@ class PipelineSource(Source):
     @property
     def declines(self) -> Refused | None:
         """Infinite values, and missing ones unless every column may have them."""
-        return "infinite" if self._parts.accepted.nan.all() else "not_finite"
+        return "infinite" if self._parts.bounds.nan.all() else "not_finite"
 
     @property
     def limit(self) -> float:
         """The size of the first value that some column refuses."""
-        bounds = self._parts.accepted
+        bounds = self._parts.bounds
         return float(min(-bounds.low.max(initial=-_MAX), bounds.high.min(initial=_MAX)))
 
     @property
     def direct(self) -> bool:
-        """Whether the pipeline takes arrays, with one warning or none."""
-        return self._array_warning is not None
+        """Whether the forest reads arrays as they are, with one warning or none."""
+        parts = self._parts
+        read = parts.texts or parts.numbers
+        return not read and self._array_warning is not None
 
     @property
     def warning(self) -> str:
@@ -106,9 +109,11 @@ class PipelineSource(Source):
         """The warning about arrays, asked from the pipeline; None for several."""
         if self._names is None or self._by_name is not None:
             return "" if self._names is None else None
+        if self._parts.texts:
+            return None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self.model.predict(np.zeros((1, self.forest.n_features)))
+            self.model.predict(self._decoded(np.zeros((1, self.forest.n_features))))
         texts = {str(one.message) for one in caught}
         said = [text for text in texts if "valid feature names" in text]
         return None if len(said) > 1 else "".join(said)
@@ -135,9 +140,38 @@ class PipelineSource(Source):
             read = self._frame(X)
         else:
             return None
-        if read is None or not self._parts.accepted.holds(read[0]):
+        if read is None or not self._parts.bounds.holds(read[0]):
             return None
-        return read
+        return self._coded(*read)
+
+    def _coded(self, rows: Array, said: str) -> Read | None:
+        """Return rows with the codes of numbers; None if a number is refused."""
+        numbers = self._parts.numbers
+        if any(one.coded for one in numbers.values()):
+            rows = rows.copy()
+        for column, codes in numbers.items():
+            found = codes.codes(rows[:, column])
+            if found is None:
+                return None
+            if codes.coded:
+                rows[:, column] = found
+        return rows, said
+
+    def _decoded(self, rows: Array) -> Any:
+        """Return rows as the pipeline takes them, for rows as the forest does."""
+        parts, known = self._parts, {}
+        given: Any = rows.copy()
+        for column, numbers in parts.numbers.items():
+            given[:, column] = numbers.values(rows[:, column])
+        for column, texts in parts.texts.items():
+            known[column] = texts.values(rows[:, column])
+        if not known and self._by_name is None:
+            return given
+        from pandas import DataFrame
+
+        names = range(rows.shape[1]) if self._names is None else self._names
+        columns = {i: known.get(i, given[:, i]) for i in range(rows.shape[1])}
+        return DataFrame(columns).set_axis(names, axis=1)
 
     def _array(self, X: Any) -> Read | None:
         said = self._array_warning
@@ -149,26 +183,60 @@ class PipelineSource(Source):
         return None if read is None else (read[0], said)
 
     def _frame(self, X: Any) -> Read | None:
-        if self._by_name is not None:
-            part = self._by_name.part(X)
-            if part is None or not _all_known(part):
-                return None
-            rows = np.zeros((len(X), self.forest.n_features))
-            rows[:, self._by_name.columns] = part.to_numpy(np.float64)
-            read: Read | None = rows, ""
-        else:
-            if not _all_known(X) or (self._names is None and not self._by_position):
-                return None
-            part, read = X, super().read(X)
-        if read is None or not len(X):
+        if not len(X):
             return None
-        whole = any(dtype.kind in "iu" for dtype in _dtypes(part))
-        return None if whole and not self._is_exact(read[0]) else read
+        if self._by_name is None and not self._parts.texts:
+            positional = self._names is not None or self._by_position
+            read = super().read(X) if positional and _all_known(X) else None
+            whole = _has_integers(X)
+            return (
+                None
+                if read is None or (whole and not self._is_exact(read[0]))
+                else read
+            )
+        part, places = X, [*range(X.shape[1])]
+        if self._by_name is not None:
+            part, places = self._by_name.part(X), self._by_name.columns
+            if part is None:
+                return None
+        elif self._names is None or [*X.columns] != [*self._names]:
+            return None
+        rows = np.zeros((len(X), self.forest.n_features))
+        texts = self._parts.texts
+        numeric = [i for i, place in enumerate(places) if place not in texts]
+        if numeric:
+            some = part if len(numeric) == len(places) else part.iloc[:, numeric]
+            if not _all_known(some):
+                return None
+            values = some.to_numpy(np.float64)
+            if _has_integers(some) and not self._is_exact(values):
+                return None
+            rows[:, [places[i] for i in numeric]] = values
+        for i, place in enumerate(places):
+            if place in texts:
+                codes = self._texts_of(place, part.iloc[:, i])
+                if codes is None:
+                    return None
+                rows[:, place] = codes
+        return rows, ""
+
+    def _texts_of(self, place: int, column: Any) -> Array | None:
+        """Return the codes of a pandas column; None if the pipeline must answer."""
+        texts, dtype = self._parts.texts[place], column.dtype
+        if dtype == np.object_ or type(dtype).__name__ == "StringDtype":
+            return texts.codes(column.to_numpy(np.object_).tolist())
+        if not is_category(dtype):
+            return None
+        table = texts.codes([*dtype.categories.tolist(), np.nan])
+        if table is None:
+            return texts.codes(column.to_numpy(np.object_).tolist())
+        found: Array = table[column.array.codes]
+        return found
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
         most = self._largest
-        return bool((values <= most).all() and (values >= -most).all())
+        return not bool(((values > most) | (values < -most)).any())
 
     def _rows(self, X: Any, method: str) -> Any:
         read = self.read(X)
@@ -200,11 +268,7 @@ class PipelineSource(Source):
         return self._last.raw(rows)
 
     def _raw(self, rows: Array) -> Any:
-        given: Any = rows
-        if self._by_name is not None:  # it takes frames alone
-            from pandas import DataFrame
-
-            given = DataFrame(rows, columns=self._names)
+        given = self._decoded(rows)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # feature names: the rows have none
             return self._raw_of(self._transformed(given))
@@ -228,7 +292,12 @@ class PipelineSource(Source):
                 at = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
                 near[:, feature] = np.where(way == 0, at, np.nextafter(at, way))
-        return self._parts.accepted.repaired(np.concatenate([rows, near]))
+        rows = self._parts.bounds.repaired(np.concatenate([rows, near]))
+        for column, texts in self._parts.texts.items():
+            rows[:, column] = texts.codes(texts.values(rows[:, column]).tolist())
+        for column, numbers in self._parts.numbers.items():
+            rows[:, column] = numbers.codes(numbers.values(rows[:, column]))
+        return rows
 
 
 class _NamedColumns:
@@ -291,6 +360,10 @@ def _is_known(dtype: Any) -> bool:
 
 def _dtypes(X: Any) -> set[Any]:
     return {block.dtype for block in X._mgr.blocks}
+
+
+def _has_integers(X: Any) -> bool:
+    return any(dtype.kind in "iu" for dtype in _dtypes(X))
 
 
 def _all_known(X: Any) -> bool:

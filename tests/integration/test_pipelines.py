@@ -83,6 +83,12 @@ TRANSFORMERS = {
     "binarizer": pre.Binarizer(threshold=0.25),
     "bins-quantile": bins(5, strategy="quantile", quantile_method="linear"),
     "bins-uniform": bins(4, strategy="uniform"),
+    "bins-one-hot": pre.KBinsDiscretizer(
+        4, encode="onehot", quantile_method="averaged_inverted_cdf"
+    ),
+    "bins-one-hot-dense": pre.KBinsDiscretizer(
+        3, encode="onehot-dense", strategy="uniform"
+    ),
     "identity": pre.FunctionTransformer(),
     "identity-checked": pre.FunctionTransformer(validate=True),
     "variance": fs.VarianceThreshold(1e-3),
@@ -95,6 +101,7 @@ TRANSFORMERS = {
     "imputer-frequent": SimpleImputer(strategy="most_frequent"),
     "imputer-constant": SimpleImputer(strategy="constant", fill_value=-1.5),
     "imputer-marks": SimpleImputer(add_indicator=True),
+    "imputer-number": SimpleImputer(missing_values=X[3, 1], add_indicator=True),
     "union": make_union(pre.StandardScaler(), pre.MinMaxScaler()),
     "union-marks": make_union(SimpleImputer(), MissingIndicator(features="all")),
     "columns": ColumnTransformer(
@@ -120,6 +127,7 @@ TAKE_NAN = [
     name
     for name in TRANSFORMERS
     if name.startswith(("standard", "minmax", "maxabs", "robust", "imputer", "union"))
+    and name != "imputer-number"
     or name in ("identity", "variance", "columns", "columns-mask", "nested")
 ]
 
@@ -596,12 +604,11 @@ REFUSED = {
         pre.FunctionTransformer(np.tanh),
         r"FunctionTransformer, calls a function",
     ),
-    "onehot-bins": (
-        pre.KBinsDiscretizer(3, encode="onehot-dense"),
-        r"KBinsDiscretizer, makes several columns of one",
-    ),
     "narrow-bins": (bins(3, dtype=np.float32), r"gives float32 columns"),
-    "marker": (SimpleImputer(missing_values=-1), r"marks missing values by -1"),
+    "marker": (
+        SimpleImputer(missing_values=None, strategy="most_frequent"),
+        r"marks missing values by None",
+    ),
     "weights": (
         FeatureUnion([("a", pre.StandardScaler())], transformer_weights={"a": 2}),
         r"'featureunion' of the pipeline, FeatureUnion, has transformer_weights",
@@ -635,7 +642,14 @@ def test_subclasses_are_refused():
         load_forest(model)
 
 
-def test_a_number_that_means_missing_is_refused():
-    model = make_pipeline(pre.StandardScaler(), xgb.XGBClassifier(missing=0.0))
-    with pytest.raises(UnsupportedModelError, match="treats a number as missing"):
-        load_forest(model.fit(X, Y))
+@pytest.mark.parametrize("marker", [0.0, -3.0])
+def test_a_number_may_mean_missing_to_the_last_step(marker):
+    rows = np.round(X)
+    model = make_pipeline(
+        pre.RobustScaler(), xgb.XGBClassifier(missing=marker, n_estimators=5, n_jobs=1)
+    )
+    rows[::3] = np.median(rows, axis=0)
+    model.fit(rows, Y)
+    fast = compiled(model, rows)
+    assert is_ours(fast, rows)
+    assert_same(fast, model, rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,46 +15,56 @@ from skforge.compiler.frontends.pipeline.transformers import (
     PIPELINE,
     UNION,
     class_of,
-    is_absent,
+    is_encoder,
+    is_strict,
+    lenient,
     of_first,
+    passes_on,
     reads,
     refuse,
+    special_values,
+    texts_of,
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 Array = NDArray[Any]
 
-_CELLS = 1 << 22  # of a matrix given to a transformer at a time
+_CELLS = 1 << 22  # of the matrices that transformers make at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted transformer and the columns that it gets."""
+    """A fitted transformer and the columns that it gets.
+
+    Parameters
+    ----------
+    step : str
+        Its name, with those of the steps around it.
+    transformer : object
+        The transformer; one that raises no error for unknown categories.
+    inputs : tuple of Column
+        The columns that it gets.
+    sparse : bool
+        Whether it gets them as a sparse matrix.
+    nan : bool
+        Whether it accepts missing numbers.
+    special : list of ndarray
+        By input: values around which the outputs change in any order.
+    strict : bool
+        Whether it refuses texts and numbers that are not among the special values.
+    """
 
     step: str
     transformer: Any
     inputs: tuple[Column, ...]
-    #: Whether it accepts missing values.
+    sparse: bool
     nan: bool
+    special: list[Any]
+    strict: bool
 
-    def apply(self, values: Array, read: Array, place: Array) -> Array:
-        """Return output ``place`` of rows that hold each value in column ``read``."""
-        order = np.argsort(read, kind="stable")
-        counts = np.bincount(read, minlength=len(self.inputs))
-        row = np.empty(len(read), np.intp)
-        row[order] = np.arange(len(read)) - np.repeat(counts.cumsum() - counts, counts)
-        found = np.empty(len(values), np.float64)
-        n_rows, step = counts.max(initial=0), max(1, _CELLS // len(self.inputs))
-        for start in range(0, n_rows, step):
-            at = np.flatnonzero((row >= start) & (row < start + step))
-            matrix = np.zeros((min(step, n_rows - start), len(self.inputs)))
-            matrix[row[at] - start, read[at]] = values[at]
-            found[at] = self.transform(matrix)[row[at] - start, place[at]]
-        return found
-
-    def transform(self, matrix: Array) -> Array:
-        """Return what the transformer itself makes of a matrix."""
-        return _called(self.transformer.transform, self.step, matrix, checks=False)
+    def transform(self, columns: Sequence[Array]) -> Any:
+        """Return the transformer's own answer for these columns, as it gives it."""
+        return _called(self.transformer, _matrix(self, columns), finite=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +73,9 @@ class Column:
 
     #: The column of the rows that it depends on.
     source: int
+    dtype: Any
+    #: A value that it may have.
+    example: Any = 0.0
     stage: Stage | None = None
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
@@ -77,40 +90,110 @@ class Plan:
     ----------
     width : int
         Columns of the rows.
+    dtype : dtype
+        The dtype of numbers in the rows.
     columns : tuple of Column
         Those that the last step gets.
-    stages : tuple of Stage
+    sparse : bool
+        Whether it gets them as a sparse matrix.
+    stages : list of Stage
         All transformers, also those whose outputs are dropped later.
+    texts : dict of int -> list of str
+        The known texts of each column of the rows that holds texts.
     """
 
     width: int
-    columns: tuple[Column, ...]
-    stages: tuple[Stage, ...]
+    dtype: Any
+    columns: tuple[Column, ...] = ()
+    sparse: bool = False
+    stages: list[Stage] = field(default_factory=list)
+    texts: dict[int, list[str]] = field(default_factory=dict)
+
+    def sources(self) -> Array:
+        """Return the column of the rows that each column depends on."""
+        return np.array([column.source for column in self.columns], np.intp)
+
+    def values(
+        self, columns: Sequence[Column], rows: Mapping[int, Array]
+    ) -> list[Array]:
+        """Return columns of rows with these values, all of one length.
+
+        Columns of the rows that are not given hold some valid value.
+        """
+        n_rows = len(next(iter(rows.values()))) if rows else 1
+        needed = _needed(columns)
+        width = sum(stage_width for stage_width in needed.values()) or 1
+        step = max(1, _CELLS // width)
+        parts = [
+            self._values(
+                columns, {s: v[at : at + step] for s, v in rows.items()}, n_rows
+            )
+            for at in range(0, max(n_rows, 1), step)
+        ]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def _values(
+        self, columns: Sequence[Column], rows: Mapping[int, Array], n_rows: int
+    ) -> list[Array]:
+        n_rows = len(next(iter(rows.values()))) if rows else n_rows
+        made: dict[int, Array] = {}
+
+        def of(column: Column) -> Array:
+            stage = column.stage
+            if stage is None:
+                found = rows.get(column.source)
+                if found is None:
+                    found = np.full(n_rows, self.example(column.source), column.dtype)
+                return found.astype(column.dtype, copy=False)
+            if id(stage) not in made:
+                answer = stage.transform([of(one) for one in stage.inputs])
+                made[id(stage)] = _dense(answer)
+            return made[id(stage)][:, column.place].astype(column.dtype, copy=False)
+
+        return [of(column) for column in columns]
+
+    def example(self, source: int) -> Any:
+        """Return a value that a column of the rows may have."""
+        known = self.texts.get(source)
+        return 0.0 if known is None else (known or [""])[0]
+
+    def values_of(self, columns: Sequence[Column], which: Array, x: Array) -> Array:
+        """Return ``columns[which[i]]`` of a row with number ``x[i]`` in its source."""
+        used = np.unique(which)
+        source = np.array([column.source for column in columns], np.intp)[which]
+        order = np.argsort(source, kind="stable")
+        counts = np.bincount(source)
+        row = np.empty(len(x), np.intp)
+        row[order] = np.arange(len(x)) - np.repeat(counts.cumsum() - counts, counts)
+        rows: dict[int, Array] = {}
+        for one in np.unique(source):
+            at = source == one
+            rows[int(one)] = np.zeros(counts.max(), self.dtype)
+            rows[int(one)][row[at]] = x[at]
+        values = self.values([columns[i] for i in used], rows)
+        kinds = [one.dtype for one in values if one.dtype != np.object_]
+        found = np.empty(len(x), np.result_type(self.dtype, *kinds))
+        for number, column in zip(used, values, strict=True):
+            at = which == number
+            found[at] = column[row[at]]
+        return found
 
 
-def values_of(columns: Sequence[Column], which: Array, x: Array) -> Array:
-    """Return ``columns[which[i]]`` of a row with ``x[i]`` in that column's source."""
-    found = np.empty(len(x), np.float64)
-    stages: dict[int, list[int]] = {}
-    for i, column in enumerate(columns):
-        stages.setdefault(id(column.stage), []).append(i)
-    read = np.array([column.read for column in columns], np.intp)
-    place = np.array([column.place for column in columns], np.intp)
-    for members in stages.values():
-        inside = np.zeros(len(columns), np.bool_)
-        inside[members] = True
-        at = np.flatnonzero(inside[which])
-        stage = columns[members[0]].stage
-        if stage is None:
-            found[at] = x[at]
-        elif len(at):
-            own = which[at]
-            given = values_of(stage.inputs, read[own], x[at])
-            found[at] = stage.apply(given, read[own], place[own])
+def _needed(columns: Sequence[Column]) -> dict[int, int]:
+    """Return the inputs and outputs of each stage that columns depend on."""
+    found: dict[int, int] = {}
+    for column in columns:
+        stage = column.stage
+        if stage is not None and id(stage) not in found:
+            found[id(stage)] = len(stage.inputs)
+            for key, width in _needed(stage.inputs).items():
+                found[key] = width
+        if stage is not None:
+            found[id(stage)] = max(found[id(stage)], column.place + 1)
     return found
 
 
-def plan_of(pipeline: Any) -> Plan:
+def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
     """Return the columns that the last step of a fitted pipeline gets."""
     width = of_first(pipeline, "n_features_in_")
     if width is None:
@@ -118,48 +201,122 @@ def plan_of(pipeline: Any) -> Plan:
             "The pipeline does not know how many columns its rows have "
             "(n_features_in_); begin it with a transformer that checks them, or fit it."
         )
-    stages: list[Stage] = []
-    columns = tuple(map(Column, range(int(width))))
+    plan = Plan(int(width), np.dtype(dtype))
+    columns = tuple(Column(i, plan.dtype) for i in range(plan.width))
+    sparse = False
     for name, transformer in pipeline.steps[:-1]:
-        columns = _after(name, transformer, columns, stages)
-    return Plan(int(width), columns, tuple(stages))
+        columns, sparse = _after(name, transformer, columns, sparse, plan)
+    places = [("the last step", columns, True)]
+    places += [(f"the step {one.step!r}", one.inputs, False) for one in plan.stages]
+    for where, given, is_last in places:
+        for column in given:
+            known = column.stage is None and column.source in plan.texts
+            if is_last if column.dtype == np.object_ else known:
+                _refuse_texts(where)
+    return replace(plan, columns=columns, sparse=sparse)
 
 
 def _after(
-    step: str, transformer: Any, inputs: tuple[Column, ...], stages: list[Stage]
-) -> tuple[Column, ...]:
-    """Return the columns after a step; its stages are added to the list."""
-    if is_absent(transformer):
-        return inputs
+    step: str,
+    transformer: Any,
+    inputs: tuple[Column, ...],
+    sparse: bool,
+    plan: Plan,
+) -> tuple[tuple[Column, ...], bool]:
+    """Return the columns after a step, and whether they are sparse."""
+    if passes_on(transformer):
+        return inputs, sparse
     own = class_of(transformer)
     if own == PIPELINE:
         for name, one in transformer.steps:
-            inputs = _after(f"{step}__{name}", one, inputs, stages)
-        return inputs
+            inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
+        return inputs, sparse
     if own == UNION:
-        found: tuple[Column, ...] = ()
-        for name, one in transformer.transformer_list:
-            if one != "drop":
-                found += _after(f"{step}__{name}", one, inputs, stages)
-        return found
+        parts = [
+            _after(f"{step}__{name}", one, inputs, sparse, plan)
+            for name, one in transformer.transformer_list
+            if one != "drop"
+        ]
+        joined = _joined([part for part, _ in parts])
+        return joined, any(kind for _, kind in parts)
     if own == COLUMNS:
-        return _by_columns(step, transformer, inputs, stages)
+        return _by_columns(step, transformer, inputs, sparse, plan)
     refuse(step, transformer)
-    stage = Stage(step, transformer, inputs, _takes_nan(transformer, step, len(inputs)))
-    stages.append(stage)
+    return _of_one(step, transformer, inputs, sparse, plan)
+
+
+def _of_one(
+    step: str,
+    transformer: Any,
+    inputs: tuple[Column, ...],
+    sparse: bool,
+    plan: Plan,
+) -> tuple[tuple[Column, ...], bool]:
+    """Return the outputs of one transformer, and whether they are sparse."""
+    try:
+        texts = texts_of(transformer, len(inputs))
+    except TypeError as error:
+        _refuse(step, transformer, str(error))
+    inputs = tuple(
+        column if known is None else _as_text(column, known, plan)
+        for column, known in zip(inputs, texts, strict=True)
+    )
+    examples = [
+        np.array([column.example], column.dtype)
+        if known is None
+        else np.array([(known or [""])[0]], object)
+        for column, known in zip(inputs, texts, strict=True)
+    ]
+    stage = Stage(
+        step,
+        lenient(transformer),
+        inputs,
+        sparse,
+        nan=False,
+        special=special_values(transformer, len(inputs)),
+        strict=is_strict(transformer),
+    )
+    missing = [
+        np.full(1, np.nan, one.dtype) if known is None else one
+        for one, known in zip(examples, texts, strict=True)
+    ]
+    stage = replace(stage, nan=_takes_nan(stage, transformer, missing))
+    plan.stages.append(stage)
+    answer = stage.transform(examples)
+    found = _dense(answer)
+    if found.dtype not in (plan.dtype, np.float64, np.bool_, np.object_):
+        _refuse(step, transformer, f"gives {found.dtype} columns")
     made = tuple(
-        Column(inputs[read].source, stage, read, place)
+        Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
         for place, read in enumerate(reads(transformer, len(inputs)))
     )
-    n_outputs = stage.transform(np.zeros((1, len(inputs)))).shape[1]
-    if n_outputs != len(made):
-        _refuse(step, transformer, f"has {n_outputs} outputs, not {len(made)}")
-    return made
+    if found.shape[1] != len(made):
+        why = f"has {found.shape[1]} outputs, not {len(made)}"
+        _refuse(step, transformer, why)
+    if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
+        _refuse(step, transformer, "gives columns of objects")
+    return made, hasattr(answer, "tocsr")
+
+
+def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
+    """Return a column as one of texts; its known texts are noted."""
+    if column.stage is not None and column.dtype != np.object_:
+        raise UnsupportedModelError(
+            f"The step {column.stage.step!r} of the pipeline makes numbers where the "
+            "next one reads texts, which cannot be folded."
+        )
+    texts = plan.texts.setdefault(column.source, [])
+    texts += [one for one in known if one not in texts]
+    return replace(column, dtype=np.dtype(object)) if column.stage is None else column
 
 
 def _by_columns(
-    step: str, transformer: Any, inputs: tuple[Column, ...], stages: list[Stage]
-) -> tuple[Column, ...]:
+    step: str,
+    transformer: Any,
+    inputs: tuple[Column, ...],
+    sparse: bool,
+    plan: Plan,
+) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of a ColumnTransformer, in its own order."""
     found: dict[int, Column] = {}
     for name, one, _ in transformer.transformers_:
@@ -167,18 +324,36 @@ def _by_columns(
         if isinstance(one, str) and one == "drop":
             continue
         given = tuple(inputs[i] for i in chosen)
-        made = _after(f"{step}__{name}", one, given, stages) if given else ()
+        made = given
+        if given:
+            made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
             _refuse(step, transformer, f"has {places} for the outputs of {name!r}")
         found.update(zip(range(places.start, places.stop), made, strict=True))
-    return tuple(found[i] for i in range(len(found)))
+    joined = _joined([tuple(found[i] for i in range(len(found)))])
+    return joined, bool(transformer.sparse_output_)
 
 
-def _takes_nan(transformer: Any, step: str, width: int) -> bool:
-    """Ask a transformer whether it accepts missing values."""
+def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
+    """Return the columns of one matrix: they have one dtype."""
+    columns = tuple(column for part in parts for column in part)
+    kinds = {column.dtype for column in columns}
+    if len(kinds) < 2:
+        return columns
+    if np.dtype(object) in kinds:
+        _refuse_texts("a step beside numbers")
+    common = np.result_type(*kinds)
+    return tuple(
+        column if column.dtype == common else replace(column, dtype=common)
+        for column in columns
+    )
+
+
+def _takes_nan(stage: Stage, transformer: Any, columns: list[Array]) -> bool:
+    """Ask a transformer whether it accepts missing numbers."""
     try:
-        _called(transformer.transform, step, np.full((1, width), np.nan), checks=True)
+        _called(transformer, _matrix(stage, columns), finite=False)
     except UnsupportedModelError:
         raise
     except ValueError:
@@ -186,29 +361,48 @@ def _takes_nan(transformer: Any, step: str, width: int) -> bool:
     return True
 
 
-def _called(
-    method: Callable[[Array], Any], step: str, matrix: Array, *, checks: bool
-) -> Array:
-    """Return a transformer's own answer as float64, without its warnings."""
+def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
+    """Return columns as the transformer gets them."""
+    texts = [column.dtype == np.object_ for column in columns]
+    if any(texts) and not all(texts):  # each column of a frame has its own dtype
+        from pandas import DataFrame
+
+        names = getattr(stage.transformer, "feature_names_in_", range(len(columns)))
+        return DataFrame(dict(zip(names, columns, strict=True)))
+    matrix = np.column_stack(columns)
+    if stage.sparse:
+        from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+        return csr_matrix(matrix)
+    return matrix
+
+
+def _called(transformer: Any, rows: Any, *, finite: bool) -> Any:
+    """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
     with (
         warnings.catch_warnings(),
-        config_context(assume_finite=not checks),
+        config_context(assume_finite=finite),
         np.errstate(all="ignore"),
     ):
         warnings.simplefilter("ignore")
-        answer = method(matrix)
-    if hasattr(answer, "tocsr"):
-        _refuse(step, method.__self__, "gives sparse columns")  # type: ignore[attr-defined]
-    found = np.asarray(answer)
-    if found.dtype not in (np.float64, np.bool_):
-        _refuse(step, method.__self__, f"gives {found.dtype} columns")  # type: ignore[attr-defined]
-    return found.astype(np.float64, copy=False)
+        return transformer.transform(rows)
+
+
+def _dense(answer: Any) -> Array:
+    """Return a matrix that a transformer made."""
+    return np.asarray(answer.toarray() if hasattr(answer, "tocsr") else answer)
 
 
 def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
     raise UnsupportedModelError(
         f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, "
         "which cannot be folded."
+    )
+
+
+def _refuse_texts(where: str) -> NoReturn:
+    raise UnsupportedModelError(
+        f"A column of texts reaches {where} of the pipeline, which cannot be folded."
     )

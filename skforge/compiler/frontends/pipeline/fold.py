@@ -1,9 +1,9 @@
-"""Finds the thresholds of raw values, with the transformers themselves as the oracle.
+"""Finds the tests of raw values, with the transformers themselves as the oracle.
 
-A monotone test of a transformed value is a test ``x <= c`` or ``x > c`` of the raw
-one, for one number ``c`` of the rows' dtype. It is found by bisection over the numbers
-of that dtype in their order, for all tests at once, so that no arithmetic of a
-transformer is repeated here.
+Between the special values of encoders and imputers, a test of a transformed value is
+monotone in the raw one: it changes at most once. Where it changes is found by bisection
+over the numbers of the rows' dtype in their order, for all tests at once, so that no
+arithmetic of a transformer is repeated here.
 """
 
 from __future__ import annotations
@@ -14,117 +14,346 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan, values_of
+from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
+from skforge.compiler.frontends.pipeline.transformers import numbers_of
 from skforge.exceptions import UnsupportedModelError
 
 Flags = NDArray[np.bool_]
 
-_MAX = float(np.finfo(np.float64).max)
-
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """The values that a pipeline accepts: an interval for each column, and NaN."""
+class Bounds:
+    """The numbers that a pipeline takes: an interval for each column, and NaN."""
 
     low: Array
     high: Array
     nan: Flags
 
     def holds(self, rows: Array) -> bool:
-        """Tell whether all values of float64 rows are accepted."""
+        """Tell whether all values of rows are inside."""
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
     def repaired(self, rows: Array) -> Array:
-        """Return float64 rows with accepted values in place of all others."""
+        """Return rows with values that are inside in place of all others."""
         rows = np.clip(rows, self.low, self.high)
-        return np.where(np.isnan(rows) & ~self.nan, 0.0, rows)
+        return np.where(np.isnan(rows) & ~self.nan, self.low.dtype.type(0), rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """What predicates are on raw values; one entry per predicate of the forest."""
+class Runs:
+    """Parts of the numbers or texts of a column, where an output is monotone.
 
-    comparison: NDArray[np.uint8]
-    threshold: Array
-    missing_left: Flags
+    Texts are given by their number: the first and last of a run are equal then.
+    """
+
+    first: Array
+    last: Array
+    #: The output for these.
+    at_first: Array
+    at_last: Array
 
 
-def accepted(plan: Plan, forest: Forest, takes_nan: bool) -> Accepted:
+def last_values(plan: Plan, forest: Forest, values: Array) -> Array:
+    """Return values of a column as the last step reads them: NaN for missing."""
+    with np.errstate(over="ignore"):
+        values = values.astype(forest.input_dtype)
+        marker = forest.input_dtype.type(forest.missing_value)
+    if not np.isnan(marker):
+        values[values == marker] = np.nan
+    if plan.sparse and forest.source == "xgboost":  # it has no zeros then
+        values[values == 0] = np.nan
+    return values
+
+
+def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     """Return the values that are finite wherever a step gets them.
 
     ``takes_nan`` tells whether the last step accepts missing values. Infinite values
     are never accepted here: the pipeline itself says what it makes of them.
     """
-    checks: list[Column] = []
-    nan_is_fine: list[bool] = []
-    narrow: list[bool] = []
-    for stage in plan.stages:
-        checks += stage.inputs
-        nan_is_fine += [stage.nan] * len(stage.inputs)
-    narrow = [False] * len(checks) + [True] * len(plan.columns)
-    checks += plan.columns
-    nan_is_fine += [takes_nan] * len(plan.columns)
+    numbers = [(c, stage.nan) for stage in plan.stages for c in stage.inputs]
+    checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
+    n_inside = len(checks)
+    checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
+    largest = np.finfo(plan.dtype).max
+    found = Bounds(
+        np.full(plan.width, -largest, plan.dtype),
+        np.full(plan.width, largest, plan.dtype),
+        np.ones(plan.width, np.bool_),
+    )
+    if not checks:
+        return found
+    columns = [column for column, _ in checks]
     which = np.arange(len(checks))
-    narrowed = np.array(narrow, np.bool_)
+    narrowed = which >= n_inside
+
+    nan_is_fine = np.array([nan for _, nan in checks])
 
     def finite(x: Array) -> Flags:
-        values = values_of(checks, which, x)
+        values = plan.values_of(columns, which, x)
         with np.errstate(over="ignore"):
             cast = values.astype(forest.input_dtype)
-        return np.where(narrowed, np.isfinite(cast), np.isfinite(values))
+        found = np.where(narrowed, np.isfinite(cast), np.isfinite(values))
+        return np.asarray(found | (np.isnan(values) & nan_is_fine))
 
-    zeros = np.zeros(len(checks))
+    zeros = np.zeros(len(checks), plan.dtype)
     if not finite(zeros).all():
-        at = checks[int(finite(zeros).argmin())]
+        at = columns[int(finite(zeros).argmin())]
         raise UnsupportedModelError(
             f"The pipeline turns a 0 in column {at.source} into a value that is not "
             "finite, so its steps cannot be folded; compile the last step alone: "
             "Pipeline([..., CompiledForest(forest)])."
         )
-    top = np.full(len(checks), _MAX)
+    top = np.full(len(checks), largest)
     low, high = last_alike(zeros, -top, finite), last_alike(zeros, top, finite)
-    missing = values_of(checks, which, np.full(len(checks), np.nan))
-    fine = ~np.isnan(missing) | np.array(nan_is_fine, np.bool_)
-    source = np.array([column.source for column in checks], np.intp)
-    found = Accepted(
-        np.full(plan.width, -_MAX), np.full(plan.width, _MAX), np.ones(plan.width, bool)
-    )
+    missing = plan.values_of(columns, which, np.full(len(checks), np.nan, plan.dtype))
+    fine = ~np.isnan(missing) | nan_is_fine
+    source = np.array([column.source for column in columns], np.intp)
     np.maximum.at(found.low, source, low)
     np.minimum.at(found.high, source, high)
     np.logical_and.at(found.nan, source, fine)
     return found
 
 
-def fold(plan: Plan, forest: Forest, bounds: Accepted) -> Folded:
-    """Return the predicates of a forest as tests of the pipeline's own rows."""
-    feature = forest.feature.astype(np.intp)
-    source = np.array([column.source for column in plan.columns], np.intp)[feature]
-    every = np.arange(forest.n_predicates)
+def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
+    """Return the greatest number of each piece of the columns of numbers.
 
-    def test(x: Array, predicate: Array = every) -> Flags:
-        values = values_of(plan.columns, feature[predicate], x)
-        with np.errstate(over="ignore"):
-            values = values.astype(forest.input_dtype)
-        return evaluate_predicates(forest, predicate, values)
+    In a piece, every output is monotone. Columns with one piece are left out.
+    """
+    pieces: dict[int, Array] = {}
+    for stage in plan.stages:
+        for column, special in zip(stage.inputs, stage.special, strict=True):
+            if column.source not in plan.texts:
+                _divide(plan, column, numbers_of(special), bounds, pieces)
+    for number, special in _tested(plan, forest).items():
+        _divide(plan, plan.columns[number], special, bounds, pieces)
+    return pieces
 
-    low, high = bounds.low[source], bounds.high[source]
-    at_low, at_high = test(low), test(high)
-    changes = np.flatnonzero(at_low != at_high)
-    threshold = np.full(forest.n_predicates, np.inf)
-    threshold[changes] = last_alike(
-        low[changes],
-        high[changes],
-        lambda x: test(x, changes) == at_low[changes],
-    )
-    comparison = np.where(at_low, Comparison.LE, Comparison.GT).astype(np.uint8)
-    nan = test(np.full(forest.n_predicates, np.nan)) & bounds.nan[source]
-    found = Folded(comparison, threshold, nan)
-    _check(found, source, bounds, test)
+
+def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
+    """Return values around which tests of the last step are not monotone."""
+    found: dict[int, Array] = {}
+    always = []
+    if not np.isnan(forest.missing_value):
+        always.append(forest.missing_value)
+    if plan.sparse and forest.source == "xgboost":
+        always.append(0.0)
+    words = np.diff(forest.category_offset)
+    for number in np.unique(forest.feature).tolist():
+        column = plan.columns[number]
+        if column.source in plan.texts:
+            continue
+        special = list(always)
+        own = np.flatnonzero(forest.feature == number)
+        test = forest.comparison[own]
+        if (forest.missing[own] == Missing.ZERO).any():
+            special += [-ZERO_THRESHOLD, ZERO_THRESHOLD]
+        if (test >= Comparison.IN).any():
+            special += range(-1, 32 * int(words[own].max()) + 1)
+        equal = (test == Comparison.EQ) | (test == Comparison.NE)
+        special += forest.threshold[own[equal]].tolist()
+        if special:
+            found[number] = np.unique(special)
     return found
+
+
+def _divide(
+    plan: Plan, column: Column, special: Array, bounds: Bounds, pieces: dict[int, Array]
+) -> None:
+    """Divide the pieces of a column's source below and above some of its values."""
+    source = column.source
+    special = special[np.isfinite(special)] if len(special) else special
+    if not len(special):
+        return
+    low, high = bounds.low[source], bounds.high[source]
+    ends = pieces.get(source, np.array([high]))
+    if column.stage is None:
+        at = special.astype(plan.dtype)
+        exact = at[at == special]  # the others are between two numbers
+        below = np.nextafter(exact, low.dtype.type(-np.inf))
+        between = at[at != special]
+        between = np.where(
+            between > special[at != special],
+            np.nextafter(between, low.dtype.type(-np.inf)),
+            between,
+        )
+        new = np.concatenate([below, exact, between])
+    else:
+        first, last = _firsts(ends, low), ends
+        n = 2 * len(special)
+        value = np.tile(np.repeat(special, 2), len(ends))
+        over = np.tile([False, True], len(special) * len(ends))
+        start, end = np.repeat(first, n), np.repeat(last, n)
+        which = np.zeros(len(start), np.intp)
+
+        def above(x: Array) -> Flags:
+            found = plan.values_of([column], which, x)
+            return np.where(over, found > value, found >= value)
+
+        before = above(start)
+        new = last_alike(start, end, lambda x: above(x) == before)
+    new = new[(new >= low) & (new < high)]
+    pieces[source] = np.unique(np.concatenate([ends, new]))
+
+
+def _firsts(ends: Array, low: float) -> Array:
+    """Return the least number of each piece."""
+    after = np.nextafter(ends[:-1], ends.dtype.type(np.inf))
+    return np.concatenate([np.array([low], ends.dtype), after])
+
+
+def refused_pieces(
+    plan: Plan, bounds: Bounds, pieces: dict[int, Array]
+) -> dict[int, Flags]:
+    """Return which pieces hold numbers that a strict encoder refuses.
+
+    Whether NaN is refused is noted in ``bounds``.
+    """
+    found: dict[int, Flags] = {}
+    for stage in plan.stages:
+        if not stage.strict:
+            continue
+        for column, known in zip(stage.inputs, stage.special, strict=True):
+            source = column.source
+            if source in plan.texts:
+                continue
+            ends, known = pieces[source], numbers_of(known)
+            rows = np.append(ends, ends.dtype.type(np.nan))
+            value = plan.values([column], {source: rows})[0].astype(float)
+            strange = ~np.isin(value, known)
+            strange &= ~(np.isnan(value) & np.isnan(known).any())
+            refused = strange[:-1]
+            bounds.nan[source] &= not strange[-1]
+            found[source] = found.get(source, np.zeros(len(ends), np.bool_)) | refused
+    return found
+
+
+def runs_of(
+    plan: Plan,
+    forest: Forest,
+    bounds: Bounds,
+    pieces: dict[int, Array],
+    refused: dict[int, Flags],
+    points: dict[int, Array],
+) -> dict[int, Runs]:
+    """Return the runs of each column that the trees test.
+
+    Neighbouring pieces with one and the same output are one run. ``points`` are the
+    values of each column of texts, in the order of their codes.
+    """
+    used = np.unique(forest.feature).tolist()
+    first: dict[int, Array] = {}
+    last: dict[int, Array] = {}
+    low_rows: dict[int, Array] = {}
+    high_rows: dict[int, Array] = {}
+    sources = {plan.columns[number].source for number in used}
+    for source in sources:
+        if source in points:
+            codes = np.arange(len(points[source]), dtype=plan.dtype)
+            first[source] = last[source] = codes
+            low_rows[source] = high_rows[source] = points[source]
+            continue
+        ends = pieces.get(source, bounds.high[source : source + 1])
+        kept = ~refused.get(source, np.zeros(len(ends), np.bool_))
+        first[source] = _firsts(ends, bounds.low[source])[kept]
+        last[source] = ends[kept]
+        low_rows[source], high_rows[source] = first[source], last[source]
+    n_rows = max([len(one) for one in first.values()], default=1)
+    columns = [plan.columns[number] for number in used]
+    at_first = plan.values(columns, _padded(plan, low_rows, n_rows))
+    at_last = plan.values(columns, _padded(plan, high_rows, n_rows))
+    found = {}
+    for number, low, high in zip(used, at_first, at_last, strict=True):
+        source = plan.columns[number].source
+        size = len(first[source])
+        low = last_values(plan, forest, low[:size])
+        high = last_values(plan, forest, high[:size])
+        new = np.ones(size, np.bool_)
+        flat = _same(low, high)
+        new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
+        ends = np.append(np.flatnonzero(new)[1:], size) - 1
+        found[number] = Runs(
+            first[source][new], last[source][ends], low[new], high[ends]
+        )
+    return found
+
+
+def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
+    """Return columns of one length: shorter ones go on with some valid value."""
+    found = {}
+    for source, values in rows.items():
+        found[source] = np.full(size, plan.example(source), values.dtype)
+        found[source][: len(values)] = values
+    return found
+
+
+def _same(a: Array, b: Array) -> Flags:
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where each test is true: parts of the numbers, in order, by test.
+
+    Neighbouring parts of a test differ in its answer.
+    """
+
+    #: By part: the test, its first and last number, and the answer.
+    test: Array
+    first: Array
+    last: Array
+    answer: Flags
+
+
+def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
+    """Return the parts on which each test of the forest has one answer."""
+    order = np.argsort(forest.feature, kind="stable")
+    starts = np.searchsorted(forest.feature[order], [*runs, forest.n_features])
+    columns: list[tuple[Array, ...]] = []
+    for number, (run, begin) in enumerate(zip(runs.values(), starts[:-1], strict=True)):
+        own = order[begin : starts[number + 1]]
+        values = (run.first, run.last, run.at_first, run.at_last)
+        tiled = (np.tile(one, len(own)) for one in values)
+        columns.append((np.repeat(own, len(run.first)), *tiled))
+    if not columns:
+        none = np.zeros(0, plan.dtype)
+        return Parts(np.zeros(0, np.intp), none, none, np.zeros(0, np.bool_))
+    test, begins, ends, low, high = map(np.concatenate, zip(*columns, strict=True))
+    at_first = evaluate_predicates(forest, test, low)
+    at_last = evaluate_predicates(forest, test, high)
+    changes = np.flatnonzero(at_first != at_last)
+    where = ends.copy()
+    which = forest.feature[test[changes]].astype(np.intp)
+
+    def alike(x: Array) -> Flags:
+        values = plan.values_of(plan.columns, which, x)
+        values = last_values(plan, forest, values)
+        answer = evaluate_predicates(forest, test[changes], values)
+        return np.asarray(answer == at_first[changes])
+
+    if len(changes):
+        where[changes] = last_alike(begins[changes], ends[changes], alike)
+    # a run is one part, or two if the answer changes inside
+    n_parts = np.where(at_first != at_last, 2, 1)
+    of = np.repeat(np.arange(len(test)), n_parts)
+    second = np.zeros(len(of), np.bool_)
+    second[1:] = of[1:] == of[:-1]
+    answer = np.where(second, at_last[of], at_first[of])
+    begin = np.where(second, _next(where[of]), begins[of])
+    end = np.where(second, ends[of], where[of])
+    new = np.ones(len(of), np.bool_)
+    new[1:] = (test[of][1:] != test[of][:-1]) | (answer[1:] != answer[:-1])
+    closing = np.append(np.flatnonzero(new)[1:], len(of)) - 1
+    return Parts(test[of][new], begin[new], end[closing], answer[new])
+
+
+def _next(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(np.nextafter(x, x.dtype.type(np.inf)))
 
 
 def last_alike(start: Array, end: Array, alike: Callable[[Array], Flags]) -> Array:
@@ -136,49 +365,24 @@ def last_alike(start: Array, end: Array, alike: Callable[[Array], Flags]) -> Arr
     near = np.where(alike(end), far, near)
     while (apart := (far > near + 1) | (near > far + 1)).any():
         middle = (near >> 1) + (far >> 1) + (near & far & 1)
-        same = alike(_number(middle))
+        same = alike(_number(middle, start.dtype))
         near = np.where(apart & same, middle, near)
         far = np.where(apart & ~same, middle, far)
-    return _number(near)
-
-
-def _check(
-    found: Folded,
-    source: Array,
-    bounds: Accepted,
-    test: Callable[[Array, Array], Flags],
-) -> None:
-    """Compare with the transformers at, above and below other tests' thresholds."""
-    finite = np.flatnonzero(np.isfinite(found.threshold))
-    if not len(finite):
-        return
-    order = finite[np.lexsort((found.threshold[finite], source[finite]))]
-    for shift in (0, 1, 7, len(order) // 3):
-        at = order[source[order] == source[np.roll(order, shift)]]
-        x = found.threshold[np.roll(order, shift)]
-        x = x[source[order] == source[np.roll(order, shift)]]
-        for value in (np.nextafter(x, -np.inf), x, np.nextafter(x, np.inf)):
-            value = np.clip(value, bounds.low[source[at]], bounds.high[source[at]])
-            below = value <= found.threshold[at]
-            answer = below == (found.comparison[at] == Comparison.LE)
-            if (answer != test(value, at)).any():
-                raise UnsupportedModelError(
-                    "A step of the pipeline changes the order of values, so that it "
-                    "cannot be folded into the trees; compile the last step alone."
-                )
+    return _number(near, start.dtype)
 
 
 def _place(x: Array) -> NDArray[np.int64]:
-    """Return the places of finite float64 numbers in their order; 0 for both zeros.
+    """Return the places of finite numbers in their order; 0 for both zeros.
 
     >>> _place(np.array([-5e-324, -0.0, 0.0, 5e-324])).tolist()
     [-1, 0, 0, 1]
     """
-    bits = np.ascontiguousarray(x, np.float64).view(np.int64)
-    return np.where(bits >= 0, bits, -(bits & np.iinfo(np.int64).max))
+    kind = np.int64 if x.dtype == np.float64 else np.int32
+    bits = np.ascontiguousarray(x).view(kind).astype(np.int64)
+    return np.where(bits >= 0, bits, -(bits & np.iinfo(kind).max))
 
 
-def _number(place: NDArray[np.int64]) -> Array:
+def _number(place: NDArray[np.int64], dtype: np.dtype[np.floating]) -> Array:
     """Return the numbers at these places."""
-    bits = np.abs(place)
-    return np.where(place >= 0, 1.0, -1.0) * bits.view(np.float64)
+    bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
+    return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

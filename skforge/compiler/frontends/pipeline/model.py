@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     Frontend,
@@ -17,8 +19,20 @@ from skforge.compiler.frontends.base import (
     last_step,
     register,
 )
+from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
-from skforge.compiler.frontends.pipeline.fold import Accepted, accepted, fold
+from skforge.compiler.frontends.pipeline.fold import (
+    Bounds,
+    Flags,
+    bounds_of,
+    last_values,
+    parts_of,
+    pieces_of,
+    refused_pieces,
+    runs_of,
+)
+from skforge.compiler.frontends.pipeline.predicates import predicates_of
+from skforge.compiler.frontends.pipeline.texts import codes_of
 from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
@@ -40,70 +54,131 @@ def refuse(model: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FittedPipeline:
-    """A fitted pipeline taken apart."""
+class FoldedPipeline:
+    """A fitted pipeline taken apart.
 
-    plan: Plan
-    #: The last step, and its forest on transformed rows.
-    last: Any
+    Parameters
+    ----------
+    forest : Forest
+        The forest on the pipeline's own rows, with codes in coded columns.
+    last : object
+        The last step.
+    inner : Forest
+        Its own forest, on transformed rows.
+    bounds : Bounds
+        The numbers that the pipeline takes.
+    texts : dict of int -> TextCodes
+        The codes of each column of texts.
+    numbers : dict of int -> NumberCodes
+        The codes, or the checks, of some columns of numbers.
+    """
+
     forest: Forest
-    accepted: Accepted
+    last: Any
+    inner: Forest
+    bounds: Bounds
+    texts: dict[int, TextCodes]
+    numbers: dict[int, NumberCodes]
 
 
-def taken_apart(
-    model: Any, iteration_range: tuple[int, int] | None = None
-) -> FittedPipeline:
-    """Return the parts of a fitted pipeline; raise if it cannot be folded."""
+def folded(
+    model: Any,
+    iteration_range: tuple[int, int] | None = None,
+    dtype: Any = np.float64,
+) -> FoldedPipeline:
+    """Fold the transformers of a fitted pipeline; ``dtype`` is that of its rows.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a step cannot be folded exactly.
+    """
     refuse(model)
     last = last_step(model)
     forest = load_forest(last, iteration_range=iteration_range)
-    plan = plan_of(model)
+    plan = plan_of(model, dtype)
     if len(plan.columns) != forest.n_features:
         raise InvalidModelError(
             f"The steps of the pipeline make {len(plan.columns)} columns, but its last "
             f"step was trained on {forest.n_features}; fit the pipeline as a whole."
         )
-    bounds = accepted(plan, forest, _takes_nan(last, forest.n_features))
-    return FittedPipeline(plan, last, forest, bounds)
-
-
-def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted pipeline into a forest that takes the pipeline's float64 rows."""
-    parts = taken_apart(model, iteration_range)
-    plan, forest = parts.plan, parts.forest
-    _refuse_tests(forest)
-    found = fold(plan, forest, parts.accepted)
-    source = np.array([column.source for column in plan.columns], np.int32)
+    if any(forest.category_names):
+        raise UnsupportedModelError(
+            "The last step of the pipeline knows categories by their names, which "
+            "cannot be folded; compile the last step alone."
+        )
+    takes_nan = _takes_nan(last, forest.n_features)
+    bounds = bounds_of(plan, forest, takes_nan)
+    pieces = pieces_of(plan, forest, bounds)
+    refused = refused_pieces(plan, bounds, pieces)
+    tested = np.unique(forest.feature).tolist()
+    texts, points = codes_of(plan, tested, takes_nan)
+    runs = runs_of(plan, forest, bounds, pieces, refused, points)
+    parts = parts_of(plan, forest, runs)
+    source = plan.sources()[forest.feature]
+    tests, numbers = predicates_of(parts, source, pieces, refused, texts)
+    missing = _at_missing(plan, forest, texts)
+    missing &= bounds.nan[source] | np.isin(source, [*texts])
     distinct, index = deduplicate_predicates(
-        source[forest.feature],
-        found.comparison,
-        found.threshold,
+        source,
+        tests.comparison,
+        tests.threshold,
         Missing.NAN,
-        found.missing_left,
+        missing ^ tests.swapped,
+        tests.categories,
     )
+    swapped = np.append(tests.swapped, False)[forest.predicate]
     names = of_first(model, "feature_names_in_")
     fields: dict[str, Any] = {
         **distinct,
         "predicate": np.append(index, np.int32(-1))[forest.predicate],
+        "left": np.where(swapped, forest.right, forest.left),
+        "right": np.where(swapped, forest.left, forest.right),
         "n_features": plan.width,
         "feature_names": None if names is None else tuple(map(str, names)),
-        "category_names": (),
+        "category_names": tuple(
+            texts[i].texts if i in texts else () for i in range(plan.width)
+        )
+        if texts
+        else (),
+        "missing_value": np.nan,
+        "truncate_categories": False,
     }
-    return replace(forest, **fields)
+    made = replace(forest, **fields)
+    return FoldedPipeline(made, last, forest, bounds, texts, numbers)
 
 
-def _refuse_tests(forest: Forest) -> None:
-    """Raise for tests of a value that are not monotone."""
-    if (forest.comparison > Comparison.GE).any() or any(forest.category_names):
-        raise UnsupportedModelError(
-            "The last step of the pipeline tests categories, which cannot be folded; "
-            "compile the last step alone."
-        )
-    if (forest.missing == Missing.ZERO).any() or not np.isnan(forest.missing_value):
-        raise UnsupportedModelError(
-            "The last step of the pipeline treats a number as missing, which cannot "
-            "be folded; compile the last step alone."
-        )
+def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flags:
+    """Return each test's answer for a missing number, or for the code NaN."""
+    rows = {
+        source: texts[source].values(np.full(1, np.nan))
+        if source in texts
+        else np.full(1, np.nan, plan.dtype)
+        for source in range(plan.width)
+    }
+    values = np.concatenate(plan.values(plan.columns, rows) or [np.zeros(0)])
+    values = last_values(plan, forest, values)
+    every = np.arange(forest.n_predicates)
+    return evaluate_predicates(forest, every, values[forest.feature])
+
+
+#: The last result of ``load``, and the pipeline that it was read from.
+_recent: list[tuple[weakref.ref[Any], FoldedPipeline]] = []
+
+
+def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read a fitted pipeline into a forest that takes the pipeline's float64 rows."""
+    found = folded(model, iteration_range)
+    _recent[:] = [(weakref.ref(model, lambda _: _recent.clear()), found)]
+    return found.forest
+
+
+def behind(model: Any, forest: Forest) -> FoldedPipeline:
+    """Return the parts that a pipeline's forest was made of."""
+    for of, found in _recent:
+        if of() is model and found.forest is forest:
+            return found
+    return folded(model)
 
 
 def _takes_nan(last: Any, width: int) -> bool:

@@ -1,13 +1,16 @@
 """The transformers that fold, and which column each of their outputs reads.
 
-A transformer folds if every output depends on one input column and never changes the
-order of its finite values. Only classes that are known to do so are in the tables;
-subclasses are not, as they may override anything.
+A transformer folds if every output depends on one input column and, between a few
+special values of that column, never changes the order of finite values. Only classes
+that are known to do so are in the table; subclasses are not, as they may override
+anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +21,17 @@ PIPELINE = "sklearn.pipeline.Pipeline"
 UNION = "sklearn.pipeline.FeatureUnion"
 COLUMNS = "sklearn.compose._column_transformer.ColumnTransformer"
 
+_PREPROCESSING = "sklearn.preprocessing."
+_ENCODERS = _PREPROCESSING + "_encoders."
+
 
 def class_of(transformer: Any) -> str:
     """Return ``module.Class`` of an object's own class."""
     kind = type(transformer)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# -------------------------------------- the input column that each output reads
 
 
 def _same(_transformer: Any, width: int) -> list[int]:
@@ -38,7 +47,7 @@ def _imputed(transformer: Any, width: int) -> list[int]:
     """Return the columns that have a fill value, then those with an indicator."""
     kept = np.ones(width, np.bool_)
     if not transformer.keep_empty_features:
-        kept = ~np.isnan(np.asarray(transformer.statistics_, np.float64))
+        kept = np.array([not _is_nan(fill) for fill in transformer.statistics_])
     marked = transformer.indicator_.features_ if transformer.add_indicator else []
     return [*map(int, np.flatnonzero(kept)), *map(int, marked)]
 
@@ -47,50 +56,171 @@ def _marked(transformer: Any, _width: int) -> list[int]:
     return [int(i) for i in transformer.features_]
 
 
-#: By class: the input column that each output reads.
-_READS: dict[str, Callable[[Any, int], list[int]]] = {
-    "sklearn.preprocessing._data.StandardScaler": _same,
-    "sklearn.preprocessing._data.MinMaxScaler": _same,
-    "sklearn.preprocessing._data.MaxAbsScaler": _same,
-    "sklearn.preprocessing._data.RobustScaler": _same,
-    "sklearn.preprocessing._data.Binarizer": _same,
-    "sklearn.preprocessing._discretization.KBinsDiscretizer": _same,
-    "sklearn.preprocessing._function_transformer.FunctionTransformer": _same,
-    "sklearn.impute._base.SimpleImputer": _imputed,
-    "sklearn.impute._base.MissingIndicator": _marked,
-    "sklearn.feature_selection._variance_threshold.VarianceThreshold": _selected,
-    "sklearn.feature_selection._univariate_selection.SelectKBest": _selected,
-    "sklearn.feature_selection._univariate_selection.SelectPercentile": _selected,
-    "sklearn.feature_selection._univariate_selection.SelectFpr": _selected,
-    "sklearn.feature_selection._univariate_selection.SelectFdr": _selected,
-    "sklearn.feature_selection._univariate_selection.SelectFwe": _selected,
-    "sklearn.feature_selection._univariate_selection.GenericUnivariateSelect": (
-        _selected
-    ),
-    "sklearn.feature_selection._from_model.SelectFromModel": _selected,
-    "sklearn.feature_selection._rfe.RFE": _selected,
-    "sklearn.feature_selection._rfe.RFECV": _selected,
-    "sklearn.feature_selection._sequential.SequentialFeatureSelector": _selected,
+def _one_hot(transformer: Any, width: int) -> list[int]:
+    return np.repeat(np.arange(width), transformer._n_features_outs).tolist()
+
+
+def _target(transformer: Any, width: int) -> list[int]:
+    multiclass = transformer.target_type_ == "multiclass"
+    outputs = len(transformer.classes_) if multiclass else 1
+    return np.repeat(np.arange(width), outputs).tolist()
+
+
+def _binned(transformer: Any, width: int) -> list[int]:
+    if transformer.encode == "ordinal":
+        return _same(transformer, width)
+    return _one_hot(transformer._encoder, width)
+
+
+# ---------------------------------------------------- special values of inputs
+
+
+def _none(_transformer: Any) -> Sequence[Any] | None:
+    return None
+
+
+def _categories(transformer: Any) -> Sequence[Any]:
+    found: Sequence[Any] = transformer.categories_
+    return found
+
+
+def _edges(transformer: Any) -> Sequence[Any] | None:
+    found: Sequence[Any] = transformer.bin_edges_
+    return None if transformer.encode == "ordinal" else found
+
+
+def _markers(transformer: Any) -> Sequence[Any] | None:
+    marker = transformer.missing_values
+    if _is_nan(marker):
+        return None
+    return [np.array([marker])] * int(transformer.n_features_in_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    reads: Callable[[Any, int], list[int]] = _same
+    special: Callable[[Any], Sequence[Any] | None] = _none
+
+
+_SELECTOR = _Kind(_selected)
+_SELECTION = "sklearn.feature_selection."
+
+_KINDS: dict[str, _Kind] = {
+    _PREPROCESSING + "_data.StandardScaler": _Kind(),
+    _PREPROCESSING + "_data.MinMaxScaler": _Kind(),
+    _PREPROCESSING + "_data.MaxAbsScaler": _Kind(),
+    _PREPROCESSING + "_data.RobustScaler": _Kind(),
+    _PREPROCESSING + "_data.Binarizer": _Kind(),
+    _PREPROCESSING + "_discretization.KBinsDiscretizer": _Kind(_binned, _edges),
+    _PREPROCESSING + "_function_transformer.FunctionTransformer": _Kind(),
+    _ENCODERS + "OneHotEncoder": _Kind(_one_hot, _categories),
+    _ENCODERS + "OrdinalEncoder": _Kind(_same, _categories),
+    _PREPROCESSING + "_target_encoder.TargetEncoder": _Kind(_target, _categories),
+    "sklearn.impute._base.SimpleImputer": _Kind(_imputed, _markers),
+    "sklearn.impute._base.MissingIndicator": _Kind(_marked, _markers),
+    _SELECTION + "_variance_threshold.VarianceThreshold": _SELECTOR,
+    _SELECTION + "_univariate_selection.SelectKBest": _SELECTOR,
+    _SELECTION + "_univariate_selection.SelectPercentile": _SELECTOR,
+    _SELECTION + "_univariate_selection.SelectFpr": _SELECTOR,
+    _SELECTION + "_univariate_selection.SelectFdr": _SELECTOR,
+    _SELECTION + "_univariate_selection.SelectFwe": _SELECTOR,
+    _SELECTION + "_univariate_selection.GenericUnivariateSelect": _SELECTOR,
+    _SELECTION + "_from_model.SelectFromModel": _SELECTOR,
+    _SELECTION + "_rfe.RFE": _SELECTOR,
+    _SELECTION + "_rfe.RFECV": _SELECTOR,
+    _SELECTION + "_sequential.SequentialFeatureSelector": _SELECTOR,
 }
 
 
 def reads(transformer: Any, width: int) -> list[int]:
     """Return the input column of each output of a fitted transformer."""
-    return _READS[class_of(transformer)](transformer, width)
+    return _KINDS[class_of(transformer)].reads(transformer, width)
+
+
+def special_values(transformer: Any, width: int) -> list[Any]:
+    """Return values of each input around which outputs change in any order."""
+    found = _KINDS[class_of(transformer)].special(transformer)
+    return [np.zeros(0)] * width if found is None else [*map(np.asarray, found)]
+
+
+def numbers_of(special: Any) -> Any:
+    """Return special values of a column of numbers, in ascending order."""
+    return np.unique([value for value in special.tolist() if value is not None])
+
+
+def is_encoder(transformer: Any) -> bool:
+    """Tell whether a transformer has a list of categories for each input."""
+    return _KINDS[class_of(transformer)].special is _categories
+
+
+def is_strict(transformer: Any) -> bool:
+    """Tell whether an encoder raises an error or warns about unknown categories."""
+    rule = getattr(transformer, "handle_unknown", "ignore")
+    dropping = getattr(transformer, "drop", None) is not None
+    return is_encoder(transformer) and (rule in ("error", "warn") or dropping)
+
+
+def lenient(transformer: Any) -> Any:
+    """Return a transformer that answers for unknown categories, and others as before.
+
+    Outputs for unknown categories mean nothing then.
+    """
+    if not is_strict(transformer):
+        return transformer
+    found = copy.copy(transformer)
+    if class_of(transformer).endswith(".OneHotEncoder"):
+        found.handle_unknown = "ignore"
+    else:
+        found.handle_unknown, found.unknown_value = "use_encoded_value", -1
+    return found
+
+
+def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
+    """Return the texts that each input may hold, or None where it holds numbers.
+
+    Raises
+    ------
+    TypeError
+        If an input holds anything else, such as booleans or texts beside numbers.
+    """
+    values = special_values(transformer, width)
+    if class_of(transformer).endswith(".SimpleImputer"):
+        values = [np.array([fill], object) for fill in transformer.statistics_]
+        marker = transformer.missing_values
+        if isinstance(marker, str):
+            values = [np.append(one, marker) for one in values]
+    return [_texts(one) for one in values]
+
+
+def _texts(values: Any) -> list[str] | None:
+    found = [value for value in np.asarray(values).tolist() if not is_missing(value)]
+    if found and all(isinstance(one, str) for one in found):
+        return [str(one) for one in found]
+    numbers = (int, float, np.integer, np.floating)
+    if any(isinstance(one, bool) or not isinstance(one, numbers) for one in found):
+        raise TypeError("has categories that are neither numbers nor texts")
+    return None
 
 
 def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
     own = class_of(transformer)
-    if own not in _READS:
+    if own not in _KINDS:
         _fail(step, transformer, "is not one of the transformers that can be folded")
     if own.endswith(".FunctionTransformer") and transformer.func is not None:
         _fail(step, transformer, "calls a function, which could do anything")
-    if own.endswith(".KBinsDiscretizer") and transformer.encode != "ordinal":
-        _fail(step, transformer, "makes several columns of one; use encode='ordinal'")
-    if own.startswith("sklearn.impute.") and not _is_nan(transformer.missing_values):
+    if own.startswith(_ENCODERS) and np.dtype(transformer.dtype) != np.float64:
+        _fail(step, transformer, f"makes columns of {np.dtype(transformer.dtype)}")
+    if own.startswith("sklearn.impute."):
         marker = transformer.missing_values
-        _fail(step, transformer, f"marks missing values by {marker!r}, not by NaN")
+        known = isinstance(marker, (int, float, str, np.number))
+        if not known or isinstance(marker, bool):
+            _fail(step, transformer, f"marks missing values by {marker!r}")
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is None or NaN."""
+    return value is None or _is_nan(value)
 
 
 def _is_nan(value: Any) -> bool:

@@ -1,0 +1,304 @@
+"""Pipelines with encoders: texts and numbers as categories, bit by bit."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import ensemble
+from sklearn import preprocessing as pre
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+
+from skforge import CompiledForest
+
+pd = pytest.importorskip("pandas")
+lgb = pytest.importorskip("lightgbm")
+xgb = pytest.importorskip("xgboost")
+
+N = 400
+
+
+def passengers(seed=0):
+    """Return a frame of Titanic's shape: numbers, whole numbers and texts."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": random.normal(40, 12, N),
+            "city": random.choice(["Oslo", "Bern", "Rome", "Paris"], N),
+            "pclass": random.integers(1, 4, N),
+            "fare": random.exponential(30, N),
+            "sex": random.choice(["female", "male"], N),
+        }
+    )
+    frame.loc[random.random(N) < 0.1, "age"] = np.nan
+    frame.loc[random.random(N) < 0.1, "city"] = None
+    return frame
+
+
+FRAME = passengers()
+Y = (
+    (FRAME.age.fillna(40) > 38) ^ (FRAME.city == "Oslo") ^ (FRAME.pclass == 2)
+).to_numpy(int)
+Y3 = Y + (FRAME.fare > 40)
+
+FORESTS = {
+    "forest": ensemble.RandomForestClassifier(7, random_state=0),
+    "xgboost": xgb.XGBClassifier(n_estimators=7, max_depth=4, n_jobs=1),
+    "lightgbm": lgb.LGBMClassifier(
+        n_estimators=7, min_child_samples=2, verbose=-1, n_jobs=1
+    ),
+    "hist": ensemble.HistGradientBoostingClassifier(max_iter=7),
+    "gb": ensemble.GradientBoostingRegressor(n_estimators=7, random_state=0),
+}
+
+ENCODERS = {
+    "one-hot": pre.OneHotEncoder(handle_unknown="ignore"),
+    "one-hot-strict": pre.OneHotEncoder(),
+    "one-hot-drop": pre.OneHotEncoder(drop="first", handle_unknown="ignore"),
+    "one-hot-binary": pre.OneHotEncoder(drop="if_binary", sparse_output=False),
+    "one-hot-rare": pre.OneHotEncoder(
+        min_frequency=90, handle_unknown="infrequent_if_exist"
+    ),
+    "one-hot-few": pre.OneHotEncoder(max_categories=2, handle_unknown="warn"),
+    "ordinal-strict": pre.OrdinalEncoder(),
+    "ordinal": pre.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-2),
+    "ordinal-missing": pre.OrdinalEncoder(
+        encoded_missing_value=-1, handle_unknown="use_encoded_value", unknown_value=9
+    ),
+    "ordinal-rare": pre.OrdinalEncoder(
+        min_frequency=90, handle_unknown="use_encoded_value", unknown_value=np.nan
+    ),
+    "target": pre.TargetEncoder(cv=2, random_state=0),
+}
+
+
+def model_of(encoder, last, *, fill=False, threshold=0.3):
+    labels = clone(ENCODERS[encoder])
+    if fill:
+        labels = make_pipeline(SimpleImputer(strategy="most_frequent"), labels)
+    numbers = make_pipeline(SimpleImputer(strategy="median"), pre.StandardScaler())
+    columns = ColumnTransformer(
+        [
+            ("numbers", numbers, ["age", "fare"]),
+            ("labels", labels, ["city", "pclass", "sex"]),
+        ],
+        sparse_threshold=0.0 if last == "hist" else threshold,
+    )
+    return make_pipeline(columns, clone(FORESTS[last]))
+
+
+def fitted(model, frame=FRAME, y=Y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(frame, y)
+        if hasattr(model[-1], "n_jobs"):
+            model[-1].n_jobs = 1
+        return model, CompiledForest(model, tuning="off").fit(frame)
+
+
+def outcome(model, method, rows):
+    """Return a method's answer or error, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer = getattr(model, method)(rows)
+        except Exception as error:  # noqa: BLE001 - errors are compared
+            answer = type(error), str(error)
+    return answer, sorted(str(one.message) for one in caught)
+
+
+def assert_same(fast, model, rows):
+    for method in ("predict", "predict_proba", "decision_function"):
+        assert hasattr(fast, method) == hasattr(model, method)
+        if not hasattr(model, method):
+            continue
+        for part in (rows, rows[:1], rows[-1:]):
+            found, said = outcome(fast, method, part)
+            expected, wanted = outcome(model, method, part)
+            assert said == wanted
+            if isinstance(expected, tuple):
+                assert found == expected
+            else:
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+
+
+def is_ours(fast, rows):
+    """Tell whether the kernels answer, not the pipeline."""
+    return fast._predictor.source.read(rows) is not None
+
+
+def forms(frame):
+    yield frame
+    yield frame.astype({"city": object, "sex": object})
+    yield frame.astype({"city": "category", "sex": "category"})
+    yield frame.astype({"city": "string", "sex": "string"})
+    yield frame.astype({"pclass": float})
+    yield frame.astype({"pclass": np.int8, "age": np.float32})
+    yield frame[frame.columns[::-1]].assign(more="x")
+    yield frame.convert_dtypes()
+
+
+def strange(frame):
+    """Yield frames with unknown categories, missing values and rare numbers."""
+    for column, values in {
+        "city": ["New", "", "oslo", None, np.nan],
+        "sex": ["other", None, np.nan],
+        "pclass": [0, 7, -1, 2.5, np.nan, 1e300, np.inf],
+        "age": [np.nan, 0.0, -0.0, 1e300, -np.inf],
+    }.items():
+        for value in values:
+            new = frame[:6].copy()
+            if isinstance(value, float):
+                new[column] = new[column].astype(
+                    float if column in ("pclass", "age") else object
+                )
+            else:
+                new[column] = new[column].astype(object if column != "pclass" else int)
+            new.loc[new.index[0], column] = value
+            yield new
+            yield new[::-1]
+
+
+@pytest.mark.parametrize("fill", [False, True], ids=["", "filled"])
+@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_an_encoder_folds(encoder, last, fill):
+    if encoder == "ordinal-rare" and last in ("forest", "gb"):
+        pytest.skip("these refuse the missing values that it makes")
+    model, fast = fitted(model_of(encoder, last, fill=fill))
+    assert is_ours(fast, FRAME)
+    assert_same(fast, model, FRAME)
+    assert_same(fast, model, passengers(1))
+    if last in ("forest", "xgboost") or encoder == "one-hot":
+        for rows in strange(FRAME):
+            assert_same(fast, model, rows)
+
+
+@pytest.mark.parametrize("encoder", ["one-hot", "ordinal", "target"])
+@pytest.mark.parametrize("trained", [0, 1, 2])
+def test_forms_of_frames(encoder, trained):
+    frame = [*forms(FRAME)][trained]
+    model, fast = fitted(model_of(encoder, "forest", fill=trained == 1), frame)
+    for number, rows in enumerate(forms(FRAME)):
+        assert_same(fast, model, rows)
+        assert is_ours(fast, rows) == (number not in (3, 5, 7))
+
+
+@pytest.mark.parametrize("last", ["forest", "xgboost"])
+def test_three_classes(last):
+    model, fast = fitted(model_of("target", last), y=Y3)
+    assert fast.forest_.n_outputs == 3
+    assert is_ours(fast, FRAME)
+    for rows in (FRAME, *strange(FRAME)):
+        assert_same(fast, model, rows)
+
+
+@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_numbers_as_categories_of_arrays(encoder, last):
+    random = np.random.default_rng(3)
+    rows = np.column_stack(
+        [
+            random.integers(0, 6, N),
+            random.choice([-2.5, 0.25, 7.0], N),
+            random.integers(0, 3, N) * 1000.0,
+        ]
+    )
+    y = ((rows[:, 0] > 2) ^ (rows[:, 1] > 0)).astype(int)
+    if encoder == "ordinal-rare" and last in ("forest", "gb"):
+        return
+    labels = clone(ENCODERS[encoder])
+    if last == "hist" and hasattr(labels, "sparse_output"):
+        labels.set_params(sparse_output=False)
+    model, fast = fitted(make_pipeline(labels, clone(FORESTS[last])), rows, y)
+    assert is_ours(fast, rows)
+    assert_same(fast, model, rows)
+    other = rows.copy()
+    for value in (0, 3, -1, 0.5, 0.25, 7, 2.0000000001, 1e300, np.nan, np.inf):
+        for column in range(3):
+            other[:] = rows
+            other[0, column] = value
+            assert_same(fast, model, other[:3])
+
+
+def test_sparse_zeros_are_missing_to_xgboost():
+    """A scaled 0 is not stored in the sparse matrix that XGBoost gets."""
+    frame = FRAME.assign(age=FRAME.age.round(), fare=FRAME.fare.round())
+    columns = ColumnTransformer(
+        [
+            ("a", pre.MinMaxScaler(), ["fare", "pclass"]),
+            ("b", pre.RobustScaler(), ["age"]),
+            ("c", pre.OneHotEncoder(handle_unknown="ignore"), ["city", "sex"]),
+        ],
+        sparse_threshold=1.0,
+    )
+    model, fast = fitted(make_pipeline(columns, clone(FORESTS["xgboost"])), frame)
+    assert model[0].sparse_output_
+    assert is_ours(fast, frame)
+    assert_same(fast, model, frame)
+    around = frame.copy()
+    for shift in (-1, 0, 1):
+        around["age"] = frame.age.median() + shift * 2.0**-40
+        around["fare"] = frame.fare.min() + shift * 2.0**-40
+        assert_same(fast, model, around)
+
+
+def test_the_same_column_as_a_number_and_as_a_category():
+    columns = ColumnTransformer(
+        [
+            ("a", pre.StandardScaler(), ["pclass", "fare"]),
+            ("b", pre.OneHotEncoder(handle_unknown="ignore"), ["pclass", "city"]),
+            ("c", pre.OrdinalEncoder(encoded_missing_value=-1), ["city"]),
+        ]
+    )
+    model, fast = fitted(make_pipeline(columns, clone(FORESTS["forest"])))
+    assert is_ours(fast, FRAME)
+    for rows in (FRAME, passengers(2), *strange(FRAME)):
+        assert_same(fast, model, rows)
+
+
+def test_categories_after_numbers():
+    """An encoder may read what a scaler and bins make."""
+    random = np.random.default_rng(5)
+    rows = random.normal(size=(N, 3)) * [1, 1e3, 1e-3]
+    bins = pre.KBinsDiscretizer(4, encode="ordinal", strategy="uniform")
+    model = make_pipeline(
+        pre.StandardScaler(),
+        bins,
+        pre.OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+        pre.MinMaxScaler((-1, 3)),
+        clone(FORESTS["forest"]),
+    )
+    model, fast = fitted(model, rows, Y)
+    assert is_ours(fast, rows)
+    for part in (rows, random.normal(size=(N, 3)) * [2, 3e3, 1e-3]):
+        assert_same(fast, model, part)
+
+
+def test_hist_gradient_boosting_with_categories():
+    labels = pre.OrdinalEncoder(
+        handle_unknown="use_encoded_value", unknown_value=np.nan
+    )
+    columns = ColumnTransformer(
+        [("labels", labels, ["city", "pclass", "sex"])], remainder="passthrough"
+    )
+    last = ensemble.HistGradientBoostingClassifier(
+        max_iter=9, categorical_features=[0, 1, 2]
+    )
+    model, fast = fitted(make_pipeline(columns, last))
+    assert is_ours(fast, FRAME)
+    for rows in (FRAME, *strange(FRAME)):
+        assert_same(fast, model, rows)
+
+
+def test_pickles():
+    model, fast = fitted(model_of("one-hot", "forest", fill=True))
+    kept = pickle.loads(pickle.dumps(fast))
+    assert_same(kept, model, FRAME)
+    assert is_ours(kept, FRAME)
