@@ -167,11 +167,13 @@ class PipelineSource(Source):
             known[column] = texts.values(rows[:, column])
         if not known and self._by_name is None:
             return given
-        from pandas import DataFrame
+        from pandas import DataFrame, Series
 
         names = range(rows.shape[1]) if self._names is None else self._names
         columns = {i: known.get(i, given[:, i]) for i in range(rows.shape[1])}
-        return DataFrame(columns).set_axis(names, axis=1)
+        # pandas would make None and NaN alike among texts
+        kept = {i: Series(one, dtype=one.dtype) for i, one in columns.items()}
+        return DataFrame(kept).set_axis(names, axis=1)
 
     def _array(self, X: Any) -> Read | None:
         said = self._array_warning

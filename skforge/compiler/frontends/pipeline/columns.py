@@ -16,6 +16,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     is_encoder,
+    is_scaler,
     is_strict,
     lenient,
     of_first,
@@ -24,6 +25,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     refuse,
     special_values,
     texts_of,
+    unclipped,
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -66,6 +68,10 @@ class Stage:
         """Return the transformer's own answer for these columns, as it gives it."""
         return _called(self.transformer, _matrix(self, columns), finite=True)
 
+    def check(self, columns: Sequence[Array]) -> None:
+        """Raise the transformer's own error about missing values, if it has one."""
+        _called(self.transformer, _matrix(self, columns), finite=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
@@ -100,6 +106,9 @@ class Plan:
         All transformers, also those whose outputs are dropped later.
     texts : dict of int -> list of str
         The known texts of each column of the rows that holds texts.
+    scaled : list of Column
+        What scalers compute, also if it is clipped or dropped later: a number that
+        is too large draws a warning there.
     """
 
     width: int
@@ -108,6 +117,7 @@ class Plan:
     sparse: bool = False
     stages: list[Stage] = field(default_factory=list)
     texts: dict[int, list[str]] = field(default_factory=dict)
+    scaled: list[Column] = field(default_factory=list)
 
     def sources(self) -> Array:
         """Return the column of the rows that each column depends on."""
@@ -290,6 +300,9 @@ def _of_one(
         Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
         for place, read in enumerate(reads(transformer, len(inputs)))
     )
+    if is_scaler(transformer):
+        bare = replace(stage, transformer=unclipped(transformer))
+        plan.scaled.extend(replace(column, stage=bare) for column in made)
     if found.shape[1] != len(made):
         why = f"has {found.shape[1]} outputs, not {len(made)}"
         _refuse(step, transformer, why)
@@ -365,10 +378,12 @@ def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
     """Return columns as the transformer gets them."""
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
-        from pandas import DataFrame
+        from pandas import DataFrame, Series
 
         names = getattr(stage.transformer, "feature_names_in_", range(len(columns)))
-        return DataFrame(dict(zip(names, columns, strict=True)))
+        # pandas would make None and NaN alike among texts
+        kept = [Series(column, dtype=column.dtype) for column in columns]
+        return DataFrame(dict(zip(names, kept, strict=True)))
     matrix = np.column_stack(columns)
     if stage.sparse:
         from scipy.sparse import csr_matrix  # type: ignore[import-untyped]

@@ -76,6 +76,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     are never accepted here: the pipeline itself says what it makes of them.
     """
     numbers = [(c, stage.nan) for stage in plan.stages for c in stage.inputs]
+    numbers += [(c, True) for c in plan.scaled]
     checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
     n_inside = len(checks)
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]

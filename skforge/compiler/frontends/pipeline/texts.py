@@ -78,6 +78,8 @@ def _accepts(plan: Plan, source: int, value: Any, takes_nan: bool) -> bool:
                 text = column.dtype == np.object_
                 if not text and np.isnan(given) and not stage.nan:
                     return False
+                if text and is_missing(value):
+                    stage.check(plan.values(stage.inputs, rows))
                 if stage.strict and not _is_among(given, np.asarray(known).tolist()):
                     return False
         for column in plan.columns:

@@ -153,6 +153,20 @@ def is_encoder(transformer: Any) -> bool:
     return _KINDS[class_of(transformer)].special is _categories
 
 
+def is_scaler(transformer: Any) -> bool:
+    """Tell whether a transformer calculates with its numbers."""
+    return class_of(transformer).startswith(_PREPROCESSING + "_data.")
+
+
+def unclipped(transformer: Any) -> Any:
+    """Return a scaler that does not clip its outputs."""
+    if not getattr(transformer, "clip", False):
+        return transformer
+    found = copy.copy(transformer)
+    found.clip = False
+    return found
+
+
 def is_strict(transformer: Any) -> bool:
     """Tell whether an encoder raises an error or warns about unknown categories."""
     rule = getattr(transformer, "handle_unknown", "ignore")
@@ -189,7 +203,12 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
         marker = transformer.missing_values
         if isinstance(marker, str):
             values = [np.append(one, marker) for one in values]
-    return [_texts(one) for one in values]
+    found = [_texts(one) for one in values]
+    for known, one in zip(found, values, strict=True):
+        # Numbers as objects: the encoder takes no others.
+        if known is None and one.dtype == np.object_ and is_encoder(transformer):
+            raise TypeError("has categories that are neither numbers nor texts")
+    return found
 
 
 def _texts(values: Any) -> list[str] | None:
