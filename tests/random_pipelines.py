@@ -545,6 +545,9 @@ def difference(ours: Any, theirs: Any, rows: Any) -> str:
     return f"row {at} of {len(wrong)} wrong, {row}: {answer[at]}, not {expected[at]}"
 
 
+#: Wider pipelines say nothing more, and take long.
+MOST_COLUMNS = 300
+
 METHODS = ("predict", "predict_proba", "decision_function")
 
 

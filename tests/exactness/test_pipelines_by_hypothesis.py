@@ -18,7 +18,13 @@ pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 
 from skforge import CompiledForest, UnsupportedModelError
-from tests.random_pipelines import Table, draw_pipeline, draw_table, failure
+from tests.random_pipelines import (
+    MOST_COLUMNS,
+    Table,
+    draw_pipeline,
+    draw_table,
+    failure,
+)
 
 
 def compared(table: Table, model, seed: int) -> tuple[str, str]:
@@ -30,6 +36,8 @@ def compared(table: Table, model, seed: int) -> tuple[str, str]:
             model.predict(table.X)
         except Exception as error:  # noqa: BLE001 - of any step
             return f"not fitted: {type(error).__name__}", ""
+        if model[-1].n_features_in_ > MOST_COLUMNS:
+            return "too wide", ""
         try:
             fast = CompiledForest(model, tuning="off").fit(table.X)
         except UnsupportedModelError as error:

@@ -126,8 +126,10 @@ TRANSFORMERS = {
 TAKE_NAN = [
     name
     for name in TRANSFORMERS
-    if name.startswith(("standard", "minmax", "maxabs", "robust", "imputer", "union"))
-    and name != "imputer-number"
+    if (
+        name.startswith(("standard", "minmax", "maxabs", "robust", "imputer", "union"))
+        and name != "imputer-number"
+    )
     or name in ("identity", "variance", "columns", "columns-mask", "nested")
 ]
 
@@ -452,18 +454,6 @@ def test_steps_that_give_frames():
     fast = compiled(model, named())
     assert is_ours(fast, named())
     assert_same(fast, model, named())
-
-
-def test_columns_that_give_frames():
-    """They write their names down in each call; nothing was fitted again."""
-    model = by_name("forest").set_output(transform="pandas").fit(named(), Y)
-    union = make_union(pre.StandardScaler(), pre.MinMaxScaler())
-    both = make_pipeline(union, clone(FORESTS["forest"]))
-    for one in (model, both.set_output(transform="pandas").fit(named(), Y)):
-        fast = compiled(one, named())
-        single = named().astype(np.float32)
-        for rows in (single, named(), single):
-            assert_same(fast, one, rows)
 
 
 @pytest.mark.parametrize(
