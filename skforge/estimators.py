@@ -47,6 +47,7 @@ from skforge.sources.delegation import (
     validated,
 )
 from skforge.sources.find import read_model
+from skforge.sources.mappings import is_mapped
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
@@ -337,7 +338,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows of any kind that the model accepts. C-contiguous arrays of
-            ``forest_.input_dtype`` are fastest.
+            ``forest_.input_dtype`` are fastest. Also a mapping from column names to
+            values, which is one row, or a list of mappings.
         **params : dict
             Further arguments of the model's ``predict``, such as XGBoost's
             ``iteration_range``; the model itself then answers.
@@ -478,6 +480,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         float
         """
         check_is_fitted(self)
+        if is_mapped(X):
+            X = self._compiled().framed(X)
         model = model_of(self)
         own = getattr(type(last_step(model)), "score", None)
         if own is None or own.__module__ == "sklearn.base":

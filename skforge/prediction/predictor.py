@@ -33,6 +33,7 @@ from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
+from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
@@ -56,6 +57,7 @@ class Predictor:
     __slots__ = (
         "_classes",
         "_dtype",
+        "_mappings",
         "_methods",
         "_narrow",
         "_retired",
@@ -76,6 +78,8 @@ class Predictor:
         self.forest: Forest = module.forest
         self.source: Source = source_of(estimator, module.forest)
         self.witness = Witness(estimator)
+        #: Reads mappings; None if the model itself takes them. False: not made yet.
+        self._mappings: Mappings | Literal[False] | None = False
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = class_labels(self.forest)
@@ -124,7 +128,7 @@ class Predictor:
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         """Call the source's own method, after checking that the source is unchanged."""
         self.witness.check()
-        return self.source.call(method, X, **params)
+        return self.source.call(method, self.framed(X), **params)
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""
@@ -150,8 +154,11 @@ class Predictor:
         """Answer with the method's entry, compiling it now if it is due."""
         if out is not None:
             return self._answer_into(method, X, n_jobs, out)
-        if type(X) is not np.ndarray and is_device_array(X):
-            return answer_on_device(self.module, method, X, self._classes)
+        if type(X) is not np.ndarray:
+            if is_mapped(X) and (mappings := self._mapped()) is not None:
+                return self._of_mappings(method, mappings, X, n_jobs)
+            if is_device_array(X):
+                return answer_on_device(self.module, method, X, self._classes)
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
             found = entry(X) if self.source.direct else None
@@ -166,6 +173,30 @@ class Predictor:
                 return found
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs)
+
+    def _mapped(self) -> Mappings | None:
+        """Return the reader of mappings, or None if the model takes them."""
+        if self._mappings is False:
+            columns = self.source.columns()
+            self._mappings = None if columns is None else Mappings(columns)
+        return self._mappings
+
+    def _of_mappings(
+        self, method: str, mappings: Mappings, X: Any, n_jobs: int | None
+    ) -> Any:
+        """Answer for mappings with the method's entry, or for the frame of them."""
+        if n_jobs != self.entry_jobs or method not in self.entries:
+            self._seek_entry(method, n_jobs)
+        entry = self.entries.get(method)
+        if entry is not None and (found := mappings.ask(entry, X)) is not None:
+            return found
+        return self._answer(method, mappings.frame(X), n_jobs)
+
+    def framed(self, X: Any) -> Any:
+        """Return the frame that mappings stand for, and other rows as they are."""
+        if is_mapped(X) and (mappings := self._mapped()) is not None:
+            return mappings.frame(X)
+        return X
 
     def _answer_into(self, method: str, X: Any, n_jobs: int | None, out: Any) -> Any:
         """Write an answer to ``out``; large rows are read by blocks."""
@@ -279,6 +310,7 @@ class Predictor:
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
+        X = self.framed(X)
         if is_device_array(X):
             leaves = self.module.apply(X)
         else:

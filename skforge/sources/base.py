@@ -22,6 +22,8 @@ from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.steps import Refused
+from skforge.exceptions import InvalidInputError
+from skforge.sources.mappings import ColumnRule, Columns
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
 
@@ -152,6 +154,40 @@ class Source(ABC):
         Their values are not checked yet, see :meth:`takes`.
         """
         return None if self._plain is None else self._plain.read(X)
+
+    def columns(self) -> Columns | None:
+        """Return the columns of rows that are mappings; None if the model takes these.
+
+        Raises
+        ------
+        InvalidInputError
+            If the model has no feature names, or one twice.
+        """
+        reading, forest = self.reading(), self.forest
+        names = None if reading is None else reading.names
+        names = forest.feature_names if names is None else names
+        if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
+            raise InvalidInputError(
+                "the rows are mappings, but the model was trained without feature "
+                "names; pass an array, or train the model on a DataFrame."
+            )
+        if len({*names}) < len(names):
+            raise InvalidInputError(
+                "the rows are mappings, but the model has several columns of one name; "
+                "pass a DataFrame or an array."
+            )
+        unseen = None if reading is None else reading.unseen
+        rules = []
+        for place, (name, labels) in enumerate(
+            zip(names, forest.category_names or [()] * len(names), strict=True)
+        ):
+            how: dict[str, Any] = {}
+            if labels:
+                table = {label: float(code) for code, label in enumerate(labels)}
+                how = {"table": table, "missing": np.nan, "unknown": unseen}
+            rules.append(ColumnRule(str(name), place, categories=labels or None, **how))
+        dtype = forest.input_dtype
+        return Columns(tuple(rules), len(names), dtype, by_frame=reading is None)
 
     def _reading(self, **how: Any) -> Reading:
         """Return a reading with the forest's dtype and the names seen by ``fit``."""

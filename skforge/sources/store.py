@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import are
 from skforge.sources.find import adapter_of, source_of
@@ -48,7 +49,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     source = source_of(model, forest)
     kind, rules = source.describe()
     left_out = []
-    own_score = getattr(type(model), "score", None)
+    own_score = getattr(type(last_step(model)), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
         left_out.append("score")
     if source.own_log_proba:

@@ -65,6 +65,25 @@ class TextCodes:
         ]
         return None if None in found else np.array(found, np.float64)
 
+    def of_column(self, values: Any) -> Array | None:
+        """Return the codes of pandas' array of a column."""
+        kind = type(values).__name__
+        if kind == "Categorical":
+            table = self.codes([*values.categories.tolist(), np.nan])
+            if table is not None:
+                found: Array = table[values.codes]
+                return found
+        elif (
+            values.dtype != np.object_ and type(values.dtype).__name__ != "StringDtype"
+        ):
+            return None
+        return self.codes(np.asarray(values, np.object_).tolist())
+
+    def rule(self) -> dict[str, Any]:
+        """Return how a value of a mapping becomes a code."""
+        missing = None if self.none is None else self.nan
+        return {"table": self.table, "missing": missing, "unknown": self.unknown}
+
     def values(self, codes: Array) -> Array:
         """Return values that have these codes; some accepted one for any other."""
         found = np.full(len(codes), self.texts[0] if self.texts else None, object)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,27 +91,28 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         return found
     columns = [column for column, _ in checks]
     which = np.arange(len(checks))
-    narrowed = which >= n_inside
 
     nan_is_fine = np.array([nan for _, nan in checks])
 
-    def finite(x: Array) -> Flags:
-        values = plan.values_of(columns, which, x)
+    def finite(x: Array, check: Array) -> Flags:
+        values = plan.values_of(columns, check, x)
         with np.errstate(over="ignore"):
             cast = values.astype(forest.input_dtype)
-        found = np.where(narrowed, np.isfinite(cast), np.isfinite(values))
-        return np.asarray(found | (np.isnan(values) & nan_is_fine))
+        is_last = check >= n_inside
+        found = np.where(is_last, np.isfinite(cast), np.isfinite(values))
+        return np.asarray(found | (np.isnan(values) & nan_is_fine[check]))
 
     zeros = np.zeros(len(checks), plan.dtype)
-    if not finite(zeros).all():
-        at = columns[int(finite(zeros).argmin())]
+    if not finite(zeros, which).all():
+        at = columns[int(finite(zeros, which).argmin())]
         raise UnsupportedModelError(
             f"The pipeline turns a 0 in column {at.source} into a value that is not "
             "finite, so its steps cannot be folded; compile the last step alone: "
             "Pipeline([..., CompiledForest(forest)])."
         )
-    top = np.full(len(checks), largest)
-    low, high = last_alike(zeros, -top, finite), last_alike(zeros, top, finite)
+    sign = np.repeat([-1.0, 1.0], len(checks))
+    ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)
+    low, high = ends.astype(plan.dtype).reshape(2, -1)
     missing = plan.values_of(columns, which, np.full(len(checks), np.nan, plan.dtype))
     fine = ~np.isnan(missing) | nan_is_fine
     source = np.array([column.source for column in columns], np.intp)
@@ -189,14 +191,13 @@ def _divide(
         value = np.tile(np.repeat(special, 2), len(ends))
         over = np.tile([False, True], len(special) * len(ends))
         start, end = np.repeat(first, n), np.repeat(last, n)
-        which = np.zeros(len(start), np.intp)
 
-        def above(x: Array) -> Flags:
-            found = plan.values_of([column], which, x)
-            return np.where(over, found > value, found >= value)
+        def above(x: Array, item: Array) -> Flags:
+            found = plan.values_of([column], np.zeros(len(x), np.intp), x)
+            return np.where(over[item], found > value[item], found >= value[item])
 
-        before = above(start)
-        new = last_alike(start, end, lambda x: above(x) == before)
+        before = above(start, np.arange(len(start)))
+        new = last_alike(start, end, lambda x, item: above(x, item) == before[item])
     new = new[(new >= low) & (new < high)]
     pieces[source] = np.unique(np.concatenate([ends, new]))
 
@@ -328,13 +329,13 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     at_last = evaluate_predicates(forest, test, high)
     changes = np.flatnonzero(at_first != at_last)
     where = ends.copy()
-    which = forest.feature[test[changes]].astype(np.intp)
 
-    def alike(x: Array) -> Flags:
-        values = plan.values_of(plan.columns, which, x)
+    def alike(x: Array, item: Array) -> Flags:
+        own = test[changes[item]]
+        values = plan.values_of(plan.columns, forest.feature[own], x)
         values = last_values(plan, forest, values)
-        answer = evaluate_predicates(forest, test[changes], values)
-        return np.asarray(answer == at_first[changes])
+        answer = evaluate_predicates(forest, own, values)
+        return np.asarray(answer == at_first[changes[item]])
 
     if len(changes):
         where[changes] = last_alike(begins[changes], ends[changes], alike)
@@ -357,19 +358,50 @@ def _next(x: Array) -> Array:
         return np.asarray(np.nextafter(x, x.dtype.type(np.inf)))
 
 
-def last_alike(start: Array, end: Array, alike: Callable[[Array], Flags]) -> Array:
+#: Tells for numbers, and the places of these among the items of a search.
+Alike: TypeAlias = Callable[[Array, Array], Flags]
+
+_MOST_AT_ONCE = 4096  # numbers tried in a step of a search, if there are few items
+
+
+def last_alike(start: Array, end: Array, alike: Alike) -> Array:
     """Return the last numbers on the way from start to end that are alike.
 
     ``alike`` is true at ``start``, and once false it stays false up to ``end``.
     """
     near, far = _place(start), _place(end)
-    near = np.where(alike(end), far, near)
-    while (apart := (far > near + 1) | (near > far + 1)).any():
-        middle = (near >> 1) + (far >> 1) + (near & far & 1)
-        same = alike(_number(middle, start.dtype))
-        near = np.where(apart & same, middle, near)
-        far = np.where(apart & ~same, middle, far)
+    near = np.where(alike(end, np.arange(len(end))), far, near)
+    while len(item := np.flatnonzero((far > near + 1) | (near > far + 1))):
+        n_ways = int(np.clip(_MOST_AT_ONCE // len(item), 2, 64))
+        low, high = near[item, None], far[item, None]
+        step = high // n_ways - low // n_ways
+        step += np.where(step == 0, np.sign(high - low), 0)
+        tried = low + step * np.arange(1, n_ways)
+        up = high > low
+        tried = np.where(up, np.minimum(tried, high - 1), np.maximum(tried, high + 1))
+        same = alike(
+            _number(tried.ravel(), start.dtype), np.repeat(item, n_ways - 1)
+        ).reshape(tried.shape)
+        n_same = np.where(same.all(axis=1), n_ways - 1, same.argmin(axis=1))
+        tried = np.column_stack([low, tried, high])
+        row = np.arange(len(item))
+        near[item], far[item] = tried[row, n_same], tried[row, n_same + 1]
     return _number(near, start.dtype)
+
+
+def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
+    """Return powers of two, of the given signs, up to which numbers are alike.
+
+    A bound need not be exact, and there are few powers to try.
+    """
+    powers = np.append(2.0 ** np.arange(-8, np.log2(largest) // 1), largest)
+    near, far = np.full(len(sign), -1), np.full(len(sign), len(powers))
+    every = np.arange(len(sign))
+    while (far > near + 1).any():
+        middle = np.minimum((near + far + 1) // 2, len(powers) - 1)
+        same = alike(sign * powers[middle], every)
+        near, far = np.where(same, middle, near), np.where(same, far, middle)
+    return np.asarray(sign * np.where(near < 0, 0.0, powers[near]))
 
 
 def _place(x: Array) -> NDArray[np.int64]:

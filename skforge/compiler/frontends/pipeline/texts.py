@@ -8,6 +8,7 @@ import numpy as np
 
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
+from skforge.compiler.frontends.pipeline.fold import Flags
 from skforge.compiler.frontends.pipeline.transformers import is_missing
 
 
@@ -23,21 +24,27 @@ def codes_of(
     codes, points = {}, {}
     for source, known in plan.texts.items():
         columns = [plan.columns[i] for i in tested if plan.columns[i].source == source]
-        accepted = [one for one in known if _accepts(plan, source, one, takes_nan)]
-        values = np.array([*accepted, ""], object)[:-1]
+        every = np.array([*known, UNKNOWN, None], object)[:-1]
+        fine = _accepted(plan, source, every, takes_nan)
+        values = every[:-1][fine[:-1]]
+        accepted = values.tolist()
         outputs = _outputs(plan, columns, source, values)
         if len(columns) == 1:  # all tests of it are thresholds then
             order = np.argsort(outputs[:, 0], kind="stable")
-            accepted = [accepted[i] for i in order]
             values, outputs = values[order], outputs[order]
+            accepted = values.tolist()
         others: dict[str, float | None] = {}
-        kept: list[Any] = values.tolist()
+        kept: list[Any] = [*accepted]
         absent = None
         for name, value in (("unknown", UNKNOWN), ("none", None), ("nan", np.nan)):
             others[name] = None
-            if not _accepts(plan, source, value, takes_nan):
+            given = np.array([value], object)
+            known_as = fine[-1:] if name == "unknown" else None
+            if known_as is None:
+                known_as = _accepted(plan, source, given, takes_nan)
+            if not known_as[0]:
                 continue
-            one = _outputs(plan, columns, source, np.array([value], object))
+            one = _outputs(plan, columns, source, given)
             if absent is None:
                 absent, others[name] = one, np.nan
                 continue
@@ -66,33 +73,38 @@ def _alike(row: Array, others: Array) -> Array:
     return np.flatnonzero(same.all(axis=1))
 
 
-def _accepts(plan: Plan, source: int, value: Any, takes_nan: bool) -> bool:
-    """Tell whether no step raises an error or warns about a value."""
-    rows = {source: np.array([value], object)}
+def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
+    """Tell for which values no step raises an error or warns."""
+    fine = np.ones(len(values), np.bool_)
+    rows = {source: values}
     try:
         for stage in plan.stages:
             for column, known in zip(stage.inputs, stage.special, strict=True):
                 if column.source != source:
                     continue
-                given = plan.values([column], rows)[0][0]
-                text = column.dtype == np.object_
-                if not text and np.isnan(given) and not stage.nan:
-                    return False
-                if text and is_missing(value):
+                given = plan.values([column], rows)[0]
+                if column.dtype != np.object_ and not stage.nan:
+                    fine &= ~np.isnan(given)
+                elif column.dtype == np.object_ and is_missing(values[0]):
                     stage.check(plan.values(stage.inputs, rows))
-                if stage.strict and not _is_among(given, np.asarray(known).tolist()):
-                    return False
-        for column in plan.columns:
-            if column.source == source:
-                given = plan.values([column], rows)[0][0]
-                if np.isnan(given) and not takes_nan:
-                    return False
+                if stage.strict:
+                    fine &= _among(given, known.tolist())
+        columns = [column for column in plan.columns if column.source == source]
+        if not takes_nan:
+            for given in plan.values(columns, rows):
+                fine &= ~np.isnan(given)
     except (ValueError, TypeError):
-        return False
-    return True
+        return np.zeros(len(values), np.bool_)
+    return fine
 
 
-def _is_among(value: Any, known: list[Any]) -> bool:
-    if value is None or not is_missing(value):
-        return value in known
-    return any(one is not None and is_missing(one) for one in known)
+def _among(values: Array, known: list[Any]) -> Flags:
+    """Tell which values are categories; NaN is one if the encoder has seen it."""
+    held = {one for one in known if not is_missing(one)}
+    held |= {None} if None in known else set()
+    nan = any(one is not None and is_missing(one) for one in known)
+    inside = [
+        nan if value is not None and is_missing(value) else value in held
+        for value in values.tolist()
+    ]
+    return np.array(inside, np.bool_)

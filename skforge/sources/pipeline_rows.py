@@ -1,0 +1,306 @@
+"""The rows of a folded pipeline: numbers for the forest, by place or by name.
+
+All that is known of the rows is plain data, so that an artifact needs no scikit-learn
+to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
+from skforge.compiler.frontends.pipeline.fold import Bounds
+from skforge.sources.frame_reader import FrameReader
+from skforge.sources.mappings import Columns
+from skforge.sources.plain import PlainRows, Read, Reading
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineRows:
+    """Reads rows of a folded pipeline.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the rows.
+    bounds : Bounds
+        The numbers that the pipeline takes.
+    texts, numbers : dict
+        The codes of columns.
+    names : tuple of str or None
+        The columns' names, if the first step knows them.
+    by_name : list of int or None
+        The columns that a ColumnTransformer takes by name, from frames of any order.
+    by_position : bool
+        Whether lists and frames without known names are read.
+    estimator : str
+        The class name in warnings about names.
+    warning : str or None
+        The warning about arrays, "" for none; None if arrays are not read.
+    largest : int
+        Larger integers may be rounded in other places than in float64 rows.
+    """
+
+    width: int
+    bounds: Bounds
+    texts: Mapping[int, TextCodes]
+    numbers: Mapping[int, NumberCodes]
+    names: tuple[str, ...] | None
+    by_name: list[int] | None
+    by_position: bool
+    estimator: str
+    warning: str | None
+    largest: int
+
+    @cached_property
+    def reading(self) -> Reading:
+        """Return how arrays and plain frames are read."""
+        return Reading(
+            np.dtype(np.float64),
+            self.names,
+            tables=None,
+            estimator=self.estimator,
+            warns=False,
+            arrow=False,
+        )
+
+    @cached_property
+    def _plain(self) -> PlainRows:
+        return PlainRows(self.reading, self.width, ())
+
+    @cached_property
+    def _frames(self) -> FrameReader | None:
+        if self.names is None:
+            return None
+        at = [*range(self.width)] if self.by_name is None else self.by_name
+        names = [self.names[i] for i in at]
+        return FrameReader(names, at, self.width, ordered=self.by_name is None)
+
+    @cached_property
+    def _n_texts(self) -> int:
+        at = range(self.width) if self.by_name is None else self.by_name
+        return len(self.texts.keys() & {*at})
+
+    def columns(self, given: Columns) -> Columns:
+        """Return the columns of mappings: those taken by name, with codes of texts."""
+        rules = [
+            replace(rule, categories=None, **self.texts[place].rule())
+            if place in self.texts
+            else rule
+            for place, rule in enumerate(given.rules)
+        ]
+        if self.by_name is not None:
+            rules = [rules[place] for place in self.by_name]
+        ignores, by_frame = self.by_name is not None, bool(self.numbers)
+        return replace(given, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
+
+    def read(self, X: Any) -> Read | None:
+        """Read float64, whole numbers and texts if every step accepts them."""
+        kind = type(X)
+        if kind is np.ndarray or kind is np.memmap:
+            read = self._array(X)
+        elif (kind is list or kind is tuple) and self.by_position:
+            read = self._array(_array_of(X))
+        elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas"):
+            read = self._frame(X)
+        else:
+            return None
+        if read is None or not self.bounds.holds(read[0]):
+            return None
+        return self._coded(*read)
+
+    def _coded(self, rows: Array, said: str) -> Read | None:
+        """Return rows with the codes of numbers; None if a number is refused."""
+        if any(one.coded for one in self.numbers.values()):
+            rows = rows.copy()
+        for column, codes in self.numbers.items():
+            found = codes.codes(rows[:, column])
+            if found is None:
+                return None
+            if codes.coded:
+                rows[:, column] = found
+        return rows, said
+
+    def _array(self, X: Any) -> Read | None:
+        if X is None or self.warning is None or not _is_known(X.dtype):
+            return None
+        if X.dtype.kind in "iu" and not self._is_exact(X):
+            return None
+        read = self._plain.read(X)
+        return None if read is None else (read[0], self.warning)
+
+    def _frame(self, X: Any) -> Read | None:
+        if self._frames is not None:
+            found = self._frames.read(X)
+            if found is None or not all(map(self._is_exact, found.whole)):
+                return None
+            for place, values in found.others:
+                texts = self.texts.get(place)
+                codes = None if texts is None else texts.of_column(values)
+                if codes is None:
+                    return None
+                found.rows[:, place] = codes
+            missed = len(found.others) < self._n_texts
+            return None if missed else (found.rows, "")
+        if not _all_known(X) or not self.by_position or not len(X):
+            return None
+        read = self._plain.read(X)
+        whole = any(dtype.kind in "iu" for dtype in _dtypes(X))
+        return None if read is None or (whole and not self._is_exact(read[0])) else read
+
+    def _is_exact(self, values: Array) -> bool:
+        """Tell whether integers are exact in all dtypes that steps convert them to."""
+        most = self.largest
+        if values.dtype.itemsize < 4:
+            return True
+        return not bool(((values > most) | (values < -most)).any())
+
+    def decoded(self, rows: Array) -> Any:
+        """Return rows as the pipeline takes them, for rows as the forest does."""
+        given, known = rows.copy(), {}
+        for column, numbers in self.numbers.items():
+            given[:, column] = numbers.values(rows[:, column])
+        for column, texts in self.texts.items():
+            known[column] = texts.values(rows[:, column])
+        if not known and self.by_name is None:
+            return given
+        from pandas import DataFrame, Series
+
+        names = range(self.width) if self.names is None else self.names
+        columns = [known.get(i, given[:, i]) for i in range(self.width)]
+        # pandas would make None and NaN alike among texts
+        kept = {i: Series(one, dtype=one.dtype) for i, one in enumerate(columns)}
+        return DataFrame(kept).set_axis(names, axis=1)
+
+    def repaired(self, rows: Array) -> Array:
+        """Return rows of the forest with accepted values in place of all others."""
+        rows = self.bounds.repaired(rows)
+        coded: Mapping[int, Any] = {**self.texts, **self.numbers}
+        for column, codes in coded.items():
+            rows[:, column] = codes.codes(codes.values(rows[:, column]))
+        return rows
+
+    # ------------------------------------------------------------ as plain data
+
+    def described(self) -> dict[str, Any]:
+        """Return all of this as lists, texts and numbers."""
+        return {
+            "feature_names": None if self.names is None else [*self.names],
+            "by_name": self.by_name,
+            "by_position": self.by_position,
+            "estimator": self.estimator,
+            "warning": self.warning,
+            "largest": self.largest,
+            "bounds": [
+                self.bounds.low.tolist(),
+                self.bounds.high.tolist(),
+                self.bounds.nan.tolist(),
+            ],
+            "texts": [
+                [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
+                for column, one in self.texts.items()
+            ],
+            "numbers": [
+                [column, one.ends.tolist(), one.refused.tolist(), one.coded]
+                for column, one in self.numbers.items()
+            ],
+        }
+
+    @classmethod
+    def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
+        """Return the rows that :meth:`described` describes."""
+        low, high, nan = rules["bounds"]
+        names = rules["feature_names"]
+        return cls(
+            width,
+            Bounds(np.array(low, float), np.array(high, float), np.array(nan, bool)),
+            {
+                column: TextCodes(tuple(texts), *map(_code, others))
+                for column, texts, *others in rules["texts"]
+            },
+            {
+                column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
+                for column, ends, refused, coded in rules["numbers"]
+            },
+            None if names is None else tuple(names),
+            rules["by_name"],
+            rules["by_position"],
+            rules["estimator"],
+            rules["warning"],
+            rules["largest"],
+        )
+
+
+def is_described(rules: Any, forest: Forest) -> bool:
+    """Tell whether rules are those of a pipeline with this forest."""
+    width = forest.n_features
+    try:
+        rows = PipelineRows.of(rules, width)
+        again = rows.described()
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return False
+    places = [*rows.texts, *rows.numbers, *(rows.by_name or [])]
+    sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
+    return (
+        again == rules
+        and type(rows.estimator) is type(rows.warning or "") is str
+        and type(rows.largest) is int
+        and type(rows.by_position) is bool
+        and all(one is None or len(one) == width for one in sizes)
+        and all(type(one) is int and 0 <= one < width for one in places)
+        and all(type(one) is str for one in rows.names or ())
+        and all(_is_sound(one) for one in rows.numbers.values())
+        and all(
+            all(type(text) is str for text in one.texts) for one in rows.texts.values()
+        )
+    )
+
+
+def _is_sound(codes: NumberCodes) -> bool:
+    ends, refused = codes.ends, codes.refused
+    ascending = ends.ndim == 1 and len(ends) > 0 and bool((np.diff(ends) > 0).all())
+    return ascending and refused.shape == ends.shape and not refused.all()
+
+
+def _stored(code: float | None) -> float | None:
+    """Return a code as JSON has it: -1 for NaN."""
+    return -1.0 if code is not None and code != code else code
+
+
+def _code(stored: float | None) -> float | None:
+    return np.nan if stored is not None and stored < 0 else stored
+
+
+def _array_of(X: Any) -> Array | None:
+    try:
+        return np.asarray(X)
+    except ValueError:  # ragged
+        return None
+
+
+def _is_known(dtype: Any) -> bool:
+    """Tell whether all steps convert such values to float64, or leave them whole."""
+    if not isinstance(dtype, np.dtype) or not dtype.isnative:
+        return False
+    return dtype == np.float64 or dtype.kind in "iu"
+
+
+def _dtypes(X: Any) -> set[Any]:
+    return {block.dtype for block in X._mgr.blocks}
+
+
+def _all_known(X: Any) -> bool:
+    """Tell whether all columns of a pandas frame are known."""
+    try:
+        return all(map(_is_known, _dtypes(X)))
+    except AttributeError:  # another pandas' internals
+        return False

@@ -1,0 +1,626 @@
+"""Rows as mappings: the answers are those of the model itself to the frame of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections import OrderedDict, UserDict, defaultdict, deque
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+import skforge
+from skforge import CompiledForest
+from skforge.exceptions import InvalidInputError
+from skforge.sources.mappings import ColumnRule, Columns, Mappings
+
+pd = pytest.importorskip("pandas")
+
+NAMES = ["age", "income", "height", "visits", "score"]
+CITIES = ["Oslo", "Bergen", "Rome", "Lima"]
+rng = np.random.default_rng(0)
+X = pd.DataFrame(rng.normal(size=(300, 5)) * 20 + 40, columns=NAMES)
+y = ((X["age"] > X["score"]) * 1 + (X["visits"] > 40)).to_numpy()
+FOREST = RandomForestClassifier(8, max_depth=5, random_state=0)
+METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
+
+
+def with_city() -> Any:
+    cities = pd.Categorical.from_codes(rng.integers(0, 4, 300), CITIES)
+    return X.assign(city=cities)
+
+
+X_CITY = with_city()
+
+
+def boosting(kind: str, **options: Any) -> Any:
+    if kind == "xgboost":
+        xgboost = pytest.importorskip("xgboost")
+        return xgboost.XGBClassifier(
+            n_estimators=6, max_depth=4, n_jobs=1, enable_categorical=True, **options
+        )
+    lightgbm = pytest.importorskip("lightgbm")
+    return lightgbm.LGBMClassifier(
+        n_estimators=6, n_jobs=1, verbose=-1, min_child_samples=5, **options
+    )
+
+
+def by_name() -> Any:
+    columns = ColumnTransformer(
+        [
+            ("scaled", StandardScaler(), ["score", "age"]),
+            ("filled", SimpleImputer(), ["visits"]),
+            ("left", "drop", ["height"]),
+        ]
+    )
+    return make_pipeline(columns, FOREST)
+
+
+MODELS: dict[str, Any] = {
+    "forest": lambda: FOREST,
+    "regressor": lambda: RandomForestRegressor(6, max_depth=5, random_state=0),
+    "tree": lambda: DecisionTreeClassifier(max_depth=5),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=4),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=4),
+    "isolation": lambda: IsolationForest(n_estimators=8, random_state=0),
+    "bagging": lambda: BaggingClassifier(random_state=0),
+    "adaboost": lambda: AdaBoostClassifier(n_estimators=4, random_state=0),
+    "scaler": lambda: make_pipeline(StandardScaler(), FOREST),
+    "union": lambda: make_pipeline(
+        make_union(StandardScaler(), MinMaxScaler()), FOREST
+    ),
+    "by name": by_name,
+    "xgboost": lambda: boosting("xgboost"),
+    "lightgbm": lambda: boosting("lightgbm"),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request: Any) -> tuple[Any, Any]:
+    model = MODELS[request.param]().fit(X, y)
+    return model, compiled(model)
+
+
+def compiled(model: Any, rows: Any = X) -> Any:
+    return CompiledForest(model, tuning="off").fit(rows)
+
+
+def frame_of(rows: Any, columns: Any = NAMES) -> Any:
+    rows = rows if isinstance(rows, list) else [rows]
+    return pd.DataFrame(rows)[columns].astype(np.float64)
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert np.asarray(found).dtype == np.asarray(wanted).dtype
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def methods(model: Any) -> list[str]:
+    return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
+
+
+def test_one_mapping(pair: Any) -> None:
+    model, fast = pair
+    for row in X.iloc[:6].to_dict("records"):
+        wanted = frame_of(row)
+        for name in methods(model):
+            same(getattr(fast, name)(row), getattr(model, name)(wanted))
+
+
+def test_lists(pair: Any) -> None:
+    model, fast = pair
+    rows = X.to_dict("records")
+    for given in (rows, rows[:1], tuple(rows[:7]), deque(rows[:3])):
+        wanted = frame_of(list(given))
+        for name in methods(model):
+            same(getattr(fast, name)(given), getattr(model, name)(wanted))
+
+
+def test_raw_scores_and_leaves(pair: Any) -> None:
+    _, fast = pair
+    rows = X.iloc[:30].to_dict("records")
+    same(fast.predict_raw(rows), fast.predict_raw(X.iloc[:30]))
+    same(fast.predict_raw(rows[4]), fast.predict_raw(X.iloc[4:5]))
+    if hasattr(fast, "apply"):
+        own = fast.apply(X.iloc[:30])
+        same(fast.apply(rows), own)
+        same(fast.apply(rows[3]), own[3:4])
+    out = np.empty_like(fast.predict_raw(rows))
+    assert fast.predict_raw(rows, out=out) is out
+    same(out, fast.predict_raw(rows))
+
+
+@pytest.mark.filterwarnings("ignore:Skipping features:UserWarning")
+def test_missing_values(pair: Any) -> None:
+    model, fast = pair
+    full = X.iloc[0].to_dict()
+    for missing in (None, float("nan"), np.nan, np.float32("nan"), pd.NA):
+        row = {**full, "visits": missing}
+        wanted = frame_of({**full, "visits": np.nan})
+        for given, frame in (
+            (row, wanted),
+            ([full, row], frame_of([full, {**row, "visits": np.nan}])),
+        ):
+            agree(model, fast, given, frame)
+
+
+def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
+    """Compare answers, or the texts of errors."""
+    try:
+        wanted = model.predict(frame)
+    except ValueError as error:
+        with pytest.raises(type(error)) as caught:
+            fast.predict(given)
+        assert str(caught.value) == str(error)
+    else:
+        same(fast.predict(given), wanted)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, -1e300, 3.5e38, 0.0, -0.0])
+def test_extreme_values(pair: Any, value: float) -> None:
+    model, fast = pair
+    row = {**X.iloc[0].to_dict(), "age": value}
+    with np.errstate(over="ignore"):
+        agree(model, fast, row, frame_of(row))
+        agree(model, fast, [row, row], frame_of([row, row]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(41, True, np.True_, np.int8(3), np.uint64(7), 2**53 + 1, 10**30),
+        *(np.float16(2.5), np.float32(0.1), np.longdouble(41.5)),
+        *(Decimal("40.25"), Fraction(1, 3)),
+    ],
+)
+def test_numbers_are_float64(pair: Any, value: Any) -> None:
+    model, fast = pair
+    row = {**X.iloc[0].to_dict(), "age": value}
+    frame = frame_of({**row, "age": float(value)})
+    same(fast.predict(row), model.predict(frame))
+    same(fast.predict([row] * 3), model.predict(pd.concat([frame] * 3)))
+
+
+def test_keys_come_in_any_order(pair: Any) -> None:
+    model, fast = pair
+    row = X.iloc[5].to_dict()
+    wanted = model.predict(frame_of(row))
+    for _ in range(10):
+        keys = rng.permutation(NAMES).tolist()
+        same(fast.predict({key: row[key] for key in keys}), wanted)
+        same(fast.predict([{key: row[key] for key in keys}, row]), [*wanted, *wanted])
+
+
+def test_every_kind_of_mapping(pair: Any) -> None:
+    model, fast = pair
+    row = X.iloc[6].to_dict()
+    wanted = model.predict(frame_of(row))
+    for kind in (OrderedDict, UserDict, MappingProxyType):
+        same(fast.predict(kind(row)), wanted)
+        same(fast.predict([kind(row), row]), np.concatenate([wanted, wanted]))
+
+
+def test_defaults_are_not_asked() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    row = defaultdict(float, {"age": 1.0})
+    for given in (row, [row]):
+        with pytest.raises(InvalidInputError, match="has no 'income'"):
+            fast.predict(given)
+    assert dict(row) == {"age": 1.0}
+
+
+def test_an_absent_column() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    row = {**X.iloc[0].to_dict()}
+    row["Visits"] = row.pop("visits")
+    text = (
+        "the row has no 'visits'; its nearest key is 'Visits'. Give every column of "
+        "the model, with None where the value is missing."
+    )
+    for name in methods(fast):
+        with pytest.raises(InvalidInputError) as caught:
+            getattr(fast, name)(row)
+        assert str(caught.value) == text
+        with pytest.raises(InvalidInputError) as caught:
+            getattr(fast, name)([X.iloc[0].to_dict(), row])
+        assert str(caught.value) == text.replace("the row", "row 1")
+    with pytest.raises(InvalidInputError, match=r"^the row has no 'age'\. Give every"):
+        fast.predict({})
+
+
+def test_an_unknown_key() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    row = {**X.iloc[0].to_dict(), "ages": 1.0}
+    text = (
+        "the row has the key 'ages', which is no column of the model; the nearest "
+        "column is 'age'. Leave it out."
+    )
+    for given, where in ((row, "the row"), ([X.iloc[0].to_dict(), row], "row 1")):
+        with pytest.raises(InvalidInputError) as caught:
+            fast.predict(given)
+        assert str(caught.value) == text.replace("the row", where)
+        with pytest.raises(ValueError, match="unseen at fit time"):
+            fast.estimator_.predict(
+                pd.DataFrame(given if where != "the row" else [row])
+            )
+
+
+def test_columns_by_name_ignore_other_keys() -> None:
+    model = by_name().fit(X, y)
+    fast = compiled(model)
+    for row in X.iloc[:10].to_dict("records"):
+        wanted = model.predict_proba(frame_of(row))
+        used = {name: row[name] for name in ("age", "score", "visits")}
+        for given in (used, {**row, "note": "any", "list": [4]}):
+            same(fast.predict_proba(given), wanted)
+            same(fast.predict_proba([given]), wanted)
+            same(model.predict_proba(pd.DataFrame([given])), wanted)
+    with pytest.raises(InvalidInputError, match="the row has no 'score'"):
+        fast.predict({"age": 1.0, "visits": 2.0})
+
+
+BAD = [
+    ("forty", "is 'forty', which is no number; pass a number, or None if it is "),
+    ("41", "is '41', which is no number"),
+    (np.str_("41"), "is .*, which is no number"),
+    (b"41", "is b'41', which is no number"),
+    (1j, "is 1j, which is no number"),
+    (object, "is .*, which is no number"),
+    (pd.NaT, "is NaT, which is no number"),
+    (pd.Timestamp("2020-01-01"), "is .*, which is no number"),
+    (np.timedelta64(3, "D"), "is .*, which is no number"),
+    (Decimal("sNaN"), "is .*, which is no number"),
+    ([41, 42], "is of type list, but a mapping is one row and has one value there; "),
+    (np.array([41.0]), "is of type ndarray, but a mapping is one row"),
+    (pd.Series([41.0, 42.0]), "is of type Series, .* pass pandas.DataFrame"),
+    (10**400, "is a whole number of more than 1e308, which float64 does not hold"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), BAD)
+def test_a_value_that_is_no_number(value: Any, text: str) -> None:
+    fast = compiled(FOREST.fit(X, y))
+    good = X.iloc[0].to_dict()
+    row = {**good, "height": value}
+    with pytest.raises(InvalidInputError, match=f"^'height' of the row {text}"):
+        fast.predict(row)
+    for method in ("predict", "apply", "predict_log_proba"):
+        with pytest.raises(InvalidInputError, match=f"^'height' of row 1 {text}"):
+            getattr(fast, method)([good, row, good])
+    same(fast.predict(good), fast.estimator_.predict(frame_of(good)))
+
+
+def test_a_dict_of_columns() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    for given in (X.to_dict("list"), {n: X[n].to_numpy() for n in NAMES}, dict(X)):
+        with pytest.raises(InvalidInputError, match=r"pass pandas\.DataFrame"):
+            fast.predict(given)
+
+
+def test_mixed_rows() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    row = X.iloc[0].to_dict()
+    with pytest.raises(InvalidInputError) as caught:
+        fast.predict([row, [1.0] * 5])
+    assert str(caught.value) == (
+        "row 1 is of type list, but row 0 is a mapping; make all of them mappings."
+    )
+
+
+@pytest.mark.parametrize("kind", ["sklearn", "xgboost", "lightgbm", "pipeline"])
+def test_models_without_names(kind: str) -> None:
+    model = {
+        "sklearn": lambda: FOREST,
+        "pipeline": lambda: make_pipeline(StandardScaler(), FOREST),
+    }.get(kind, lambda: boosting(kind))()
+    fast = compiled(model.fit(X.to_numpy(), y), X.to_numpy())
+    for given in (X.iloc[0].to_dict(), X.to_dict("records")):
+        with pytest.raises(InvalidInputError) as caught:
+            fast.predict(given)
+        assert str(caught.value) == (
+            "the rows are mappings, but the model was trained without feature names; "
+            "pass an array, or train the model on a DataFrame."
+        )
+
+
+# ------------------------------------------------------------ categories
+
+
+def city_frame(rows: list[dict[str, Any]], categories: Any) -> Any:
+    frame = pd.DataFrame(rows)[[*NAMES, "city"]]
+    frame[NAMES] = frame[NAMES].astype(np.float64)
+    return frame.assign(city=pd.Categorical(frame["city"], categories=categories))
+
+
+def categorical(kind: str) -> Any:
+    if kind == "histogram":
+        return HistGradientBoostingClassifier(
+            max_iter=4, categorical_features="from_dtype"
+        )
+    return boosting(kind)
+
+
+@pytest.fixture(scope="module", params=["xgboost", "lightgbm", "histogram"])
+def named(request: Any) -> tuple[Any, Any]:
+    model = categorical(request.param)
+    target = (X_CITY["city"].isin(["Rome", "Oslo"]) ^ (X["age"] > 40)).astype(int)
+    model.fit(X_CITY, target)
+    return model, compiled(model, X_CITY)
+
+
+def test_categories(named: Any) -> None:
+    model, fast = named
+    if not any(fast.forest_.category_names):
+        pytest.skip("this XGBoost keeps no names of categories")
+    rows = [
+        {"city": city, **X.iloc[i].to_dict()}
+        for i, city in enumerate([*CITIES, None, np.str_("Rome"), float("nan")] * 5)
+    ]
+    frame = city_frame(rows, CITIES)
+    for name in methods(model):
+        wanted = getattr(model, name)(frame)
+        same(getattr(fast, name)(rows), wanted)
+        for i in range(12):
+            same(getattr(fast, name)(rows[i]), wanted[i : i + 1])
+    if hasattr(model, "apply"):
+        same(fast.apply(rows), model.apply(frame))
+
+
+def test_unseen_categories(named: Any) -> None:
+    model, fast = named
+    if not any(fast.forest_.category_names):
+        pytest.skip("this XGBoost keeps no names of categories")
+    row = {**X.iloc[0].to_dict(), "city": "Paris"}
+    for rows in ([row], [row, {**row, "city": "Oslo"}]):
+        frame = city_frame(rows, [*CITIES, "Paris"])
+        agree(model, fast, rows, frame)
+        agree(model, fast, rows[0], frame.iloc[:1])
+    with pytest.raises(InvalidInputError, match="'city' of the row is of type list"):
+        fast.predict({**row, "city": ["Oslo"]})
+
+
+def test_whole_numbers_as_categories() -> None:
+    model = boosting("lightgbm")
+    codes = pd.Categorical(rng.integers(1, 6, 300), categories=[5, 1, 2, 3, 4])
+    frame = X.assign(city=codes)
+    model.fit(frame, (codes.isin([1, 4])) ^ (X["age"] > 40))
+    fast = compiled(model, frame)
+    full = X.iloc[0].to_dict()
+    for value in (1, 2, 5, np.int64(4), 3.0, 9, 2.5, "1", None):
+        row = {**full, "city": value}
+        known = value if value in (1, 2, 3, 4, 5) else None
+        wanted = model.predict_proba(
+            city_frame([{**full, "city": known}], [5, 1, 2, 3, 4])
+        )
+        same(fast.predict_proba(row), wanted)
+        same(fast.predict_proba([row]), wanted)
+    with pytest.raises(InvalidInputError, match="pass 1 if that is meant"):
+        fast.predict({**full, "city": True})
+
+
+# ------------------------------------------------------------ texts
+
+
+def texts(unknown: float | None = None, missing: float | None = None) -> Mappings:
+    """Return a reader of a model with a text column, places 2 and 0 of 4."""
+    table = {"Oslo": 5.0, "Rome": 7.0}
+    city = ColumnRule("city", 2, table, missing=missing, unknown=unknown)
+    return Mappings(Columns((city, ColumnRule("age", 0)), 4, ignores=True))
+
+
+def entry(rows: Any) -> Any:
+    return rows.copy()
+
+
+def test_texts_become_codes() -> None:
+    reader = texts()
+    for given in ({"city": "Rome", "age": 3}, [{"age": 3, "city": np.str_("Rome")}]):
+        same(reader.ask(entry, given), np.array([[3.0, 0.0, 7.0, 0.0]]))
+    rows = [{"city": "Oslo", "age": None}, {"city": "Rome", "age": 1, "more": 2}]
+    wanted = np.array([[np.nan, 0.0, 5.0, 0.0], [1.0, 0.0, 7.0, 0.0]])
+    same(reader.ask(entry, rows), wanted)
+    same(reader.ask(entry, rows[0]), wanted[:1])
+
+
+def test_texts_without_codes() -> None:
+    for label in ("Paris", "oslo", None, float("nan"), 5, True, b"Oslo"):
+        row = {"city": label, "age": 3}
+        gone = label is None or label != label
+        for given in (row, [row], [{"city": "Oslo", "age": 1}, row]):
+            assert texts().ask(entry, given) is None
+            found = texts(9.0, np.nan).ask(entry, given)
+            same(found[-1], np.array([3.0, 0.0, np.nan if gone else 9.0, 0.0]))
+        frame = texts().frame(row)
+        assert [*frame.columns] == ["city", "age"]
+        assert frame["age"].dtype == np.float64
+        assert gone == bool(frame["city"].isna()[0])
+        assert gone or frame["city"][0] == label
+    with pytest.raises(InvalidInputError, match=r"^'city' of the row is of type list"):
+        texts().ask(entry, {"city": ["Oslo"], "age": 3})
+    with pytest.raises(InvalidInputError, match=r"^'age' of row 1 is 'x'"):
+        texts().ask(entry, [{"city": "Oslo", "age": c} for c in (1, "x")])
+
+
+def test_numbers_as_labels() -> None:
+    table = {1.0: 5.0, 2.0: 6.0, None: 7.0}
+    reader = Mappings(Columns((ColumnRule("a", 0, table, np.nan, 9.0),), 1))
+    for label, code in ((1, 5.0), (2.0, 6.0), (None, 7.0), (3.0, 9.0), ("1", 9.0)):
+        same(reader.ask(entry, {"a": label}), np.array([[code]]))
+    for label in (float("nan"), np.float64("nan"), pd.NA):
+        same(reader.ask(entry, [{"a": label}]), np.array([[np.nan]]))
+
+
+def test_any_values_go_to_the_source() -> None:
+    reader = Mappings(Columns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2))
+    for value in ("text", ["a", "list"], None, 3):
+        row = {"b": 1, "a": value}
+        assert reader.ask(entry, row) is None
+        frame = reader.frame([row, row])
+        assert frame["a"].tolist() == pd.DataFrame([row, row])["a"].tolist()
+
+
+# ------------------------------------------------------------ frames of pipelines
+
+
+@pytest.mark.parametrize("kind", ["scaler", "union", "by name"])
+def test_small_frames_of_pipelines(kind: str, monkeypatch: Any) -> None:
+    mixed = X.assign(age=X["age"].astype(int), height=X["height"].astype("i2"))
+    mixed.loc[::4, "visits"] = np.nan
+    model = MODELS[kind]().fit(mixed, y)
+    fast = compiled(model, mixed)
+    first = mixed.iloc[:6].assign(note="text")
+    given = [first.iloc[[i]] for i in range(6)]
+    given += [pd.DataFrame([row]) for row in first.to_dict("records")]
+    given += [first, first.iloc[::-1], first[[*NAMES[::-1], "note"]]]
+    if kind != "by name":
+        given = [frame[NAMES] for frame in given]
+    wanted = [model.predict_proba(frame) for frame in given]
+    asked = []
+    monkeypatch.setattr(type(model), "predict_proba", lambda *_: asked.append(1))
+    for frame, one in zip(given, wanted, strict=True):
+        same(fast.predict_proba(frame), one)
+    assert not asked  # the kernels answered, with integers beside missing values
+
+
+# ------------------------------------------------------------ around a model
+
+
+def test_without_pandas(monkeypatch: Any) -> None:
+    model = FOREST.fit(X, y)
+    fast, rows = compiled(model), X.iloc[:4].to_dict("records")
+    wanted = model.predict_proba(X.iloc[:4])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    same(fast.predict_proba(rows), wanted)
+    same(fast.predict_proba(rows[0]), wanted[:1])
+    with pytest.raises(InvalidInputError, match="pandas is not installed"):
+        fast.apply(rows)
+
+
+def test_nothing_changes(pair: Any) -> None:
+    model, fast = pair
+    before = pickle.dumps(model)
+    rows = X.iloc[:5].to_dict("records")
+    kept = copy.deepcopy(rows)
+    fast.predict(rows)
+    fast.predict(rows[0])
+    for bad in ({}, {**rows[0], "age": "x"}, [rows[0], 3]):
+        with pytest.raises(InvalidInputError):
+            fast.predict(bad)
+    assert rows == kept
+    assert pickle.dumps(model) == before
+    same(fast.predict(X), model.predict(X))
+
+
+def test_copies_and_threads(pair: Any) -> None:
+    model, fast = pair
+    rows = X.iloc[:5].to_dict("records")
+    wanted = model.predict(X.iloc[:5])
+    for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        same(other.predict(rows), wanted)
+        same(other.predict(rows[0]), wanted[:1])
+        other.n_jobs = 2
+        same(other.predict(rows), wanted)
+
+
+@pytest.mark.parametrize(
+    "kind", ["forest", "isolation", "boosting", "xgboost", "lightgbm"]
+)
+def test_artifacts(kind: str, tmp_path: Any) -> None:
+    model = MODELS[kind]().fit(X, y)
+    fast = compiled(model)
+    skforge.save(fast, tmp_path / "model.skforge")
+    rows = X.iloc[:9].to_dict("records")
+    for other in (skforge.load(tmp_path / "model.skforge"), fast.drop_estimator()):
+        for name in methods(model):
+            if hasattr(other, name):
+                wanted = getattr(model, name)(X.iloc[:9])
+                same(getattr(other, name)(rows), wanted)
+                same(getattr(other, name)(rows[2]), wanted[2:3])
+        same(other.predict_raw(rows), fast.predict_raw(X.iloc[:9]))
+        with pytest.raises(InvalidInputError, match="nearest key is 'aje'"):
+            other.predict({"aje": 1.0})
+
+
+def test_artifacts_with_categories(named: Any, tmp_path: Any) -> None:
+    model, fast = named
+    if isinstance(model, HistGradientBoostingClassifier):
+        pytest.skip("its encoder cannot be stored")
+    skforge.save(fast, tmp_path / "model.skforge")
+    other = skforge.load(tmp_path / "model.skforge")
+    rows = [{**X.iloc[i].to_dict(), "city": city} for i, city in enumerate(CITIES)]
+    same(other.predict_proba(rows), model.predict_proba(city_frame(rows, CITIES)))
+    same(other.predict_proba(rows[2]), fast.predict_proba(rows[2:3]))
+
+
+def test_boosters_and_files(tmp_path: Any) -> None:
+    model = boosting("xgboost").fit(X, y)
+    rows = X.iloc[:9].to_dict("records")
+    wanted = model.predict_proba(X.iloc[:9])
+    model.save_model(tmp_path / "model.json")
+    for given in (model.get_booster(), tmp_path / "model.json"):
+        fast = compiled(given)
+        same(fast.predict_proba(rows), wanted)
+        same(fast.predict_proba(rows[1]), wanted[1:2])
+
+
+def test_several_outputs() -> None:
+    model = RandomForestClassifier(6, max_depth=4, random_state=0)
+    model.fit(X, np.column_stack([y, y > 1]))
+    fast = compiled(model)
+    rows = X.iloc[:4].to_dict("records")
+    for found, wanted in zip(
+        fast.predict_proba(rows), model.predict_proba(X.iloc[:4]), strict=True
+    ):
+        same(found, wanted)
+    same(fast.predict(rows[0]), model.predict(X.iloc[:1]))
+
+
+def test_scores() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    rows = X.to_dict("records")
+    assert fast.score(rows, y) == fast.score(X, y)
+
+
+def test_one_column() -> None:
+    model = DecisionTreeClassifier(max_depth=3).fit(X[["age"]], y)
+    fast = compiled(model, X[["age"]])
+    rows = X[["age"]].to_dict("records")
+    same(fast.predict(rows), model.predict(X[["age"]]))
+    same(fast.predict(rows[0]), model.predict(X[["age"]].iloc[:1]))
+
+
+def test_no_warning_about_names(recwarn: Any) -> None:
+    fast = compiled(FOREST.fit(X, y))
+    fast.predict(X.iloc[0].to_dict())
+    fast.predict(X.to_dict("records"))
+    assert not [w for w in recwarn if "feature names" in str(w.message)]
+
+
+def test_many_threads() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    fast = compiled(FOREST.fit(X, y))
+    rows = X.to_dict("records") * 10
+    wanted = fast.predict_proba(rows)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(fast.predict_proba, rows))
+    same(np.concatenate(found), wanted)

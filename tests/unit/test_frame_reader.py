@@ -1,0 +1,127 @@
+"""Columns of pandas frames: the numbers are those of pandas' own selection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skforge.sources.frame_reader import FrameReader
+
+pd = pytest.importorskip("pandas")
+
+NAMES = [f"c{i}" for i in range(9)]
+DTYPES = ["f8", "f8", "f8", "i8", "i4", "u2", "u8", "i1"]
+
+
+def random_frame(random: Any, n_rows: int) -> Any:
+    """Return a frame of shuffled columns, in blocks of many shapes."""
+    columns = {
+        name: random.integers(0, 100, n_rows).astype(random.choice(DTYPES))
+        for name in random.permutation([*NAMES, "more", "other"]).tolist()
+    }
+    frame = pd.DataFrame(columns)
+    match random.integers(4):
+        case 0:
+            return frame.copy()  # one block per dtype
+        case 1:
+            return frame.iloc[::-1]
+        case 2:
+            return frame.assign(text="a", day=pd.Timestamp("2020-01-01"))
+    return frame
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_layouts(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    wanted = random.permutation(NAMES)[: random.integers(1, 10)].tolist()
+    places = random.permutation(12)[: len(wanted)].tolist()
+    reader = FrameReader(wanted, places, 12)
+    for n_rows in (1, 1, 4, 100, 1):
+        frame = random_frame(random, n_rows)
+        expected = np.zeros((n_rows, 12))
+        expected[:, places] = frame[wanted].to_numpy(np.float64)
+        for given in (frame, frame.copy(), pd.DataFrame(frame.to_dict("series"))):
+            found = reader.read(given)
+            assert found is not None
+            np.testing.assert_array_equal(found.rows, expected, strict=True)
+            assert found.others == []
+            whole = [name for name in wanted if frame[name].dtype.kind != "f"]
+            assert sum(len(part) for part in found.whole) == len(whole)
+
+
+def test_other_dtypes_are_listed() -> None:
+    frame = pd.DataFrame(
+        {
+            "flag": [True, False],
+            "a": [1.0, 2.0],
+            "narrow": np.float32([3, 4]),
+            "kind": pd.Categorical(["x", "y"]),
+            "text": pd.Series(["t", "u"], dtype=object),
+            "more": pd.Series(["v", "w"], dtype=object),
+            "null": pd.array([5, None], "Int64"),
+            "left": ["s", "s"],
+        }
+    )
+    names = ["more", "text", "null", "kind", "narrow", "flag", "a"]
+    found = FrameReader(names, range(7), 7).read(frame)
+    assert found is not None
+    assert found.rows[:, 6].tolist() == [1.0, 2.0]
+    others = {place: list(values) for place, values in found.others}
+    assert others.keys() == {*range(6)}
+    for place, values in others.items():
+        assert list(frame[names[place]].array) == values
+
+
+def test_names() -> None:
+    frame = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", "b", "c"])
+    ordered = FrameReader(["a", "b", "c"], range(3), 3, ordered=True)
+    free = FrameReader(["a", "c"], [1, 0], 2)
+
+    def rows(reader: FrameReader, given: Any) -> Any:
+        found = reader.read(given)
+        return None if found is None else found.rows.tolist()
+
+    for _ in range(2):  # each frame forgets the one before
+        assert rows(ordered, frame) == [[1.0, 2.0, 3.0]]
+        assert rows(free, frame) == [[3.0, 1.0]]
+        assert rows(ordered, frame[["b", "a", "c"]]) is None
+        assert rows(free, frame[["c", "b", "a"]]) == [[3.0, 1.0]]
+        assert rows(ordered, frame.assign(d=1.0)) is None
+        assert rows(ordered, frame[["a", "b"]]) is None
+        assert rows(free, frame[["a", "b"]]) is None
+        assert rows(free, frame[["a", "c", "a"]]) is None
+        assert rows(free, frame.iloc[:0]) is None
+        assert rows(free, frame.rename(columns={"b": 3})) is None
+        assert rows(free, frame.set_axis([["a", "b", "c"]] * 2, axis=1)) is None
+
+
+def test_a_frame_that_changes_in_place() -> None:
+    frame = pd.DataFrame({"a": [1.0], "b": [2], "c": [3.0]})
+    reader = FrameReader(["c", "a"], [0, 1], 2)
+    found = reader.read(frame)
+    assert found is not None and found.rows.tolist() == [[3.0, 1.0]]
+    frame["b"] = 0.5
+    frame["a"] = 7
+    frame.insert(0, "d", 9.0)
+    found = reader.read(frame)
+    assert found is not None and found.rows.tolist() == [[3.0, 7.0]]
+    frame.columns = ["a", "x", "y", "c"]
+    found = reader.read(frame)
+    assert found is not None and found.rows.tolist() == [[3.0, 9.0]]
+    found.rows[:] = 0
+    assert frame["a"].tolist() == [9.0]
+
+
+def test_integers_stay_as_they_are() -> None:
+    frame = pd.DataFrame({"a": [2**53 + 1], "b": [1.5]})
+    found = FrameReader(["a", "b"], [0, 1], 2).read(frame)
+    assert found is not None
+    (whole,) = found.whole
+    assert whole.tolist() == [[2**53 + 1]]
+
+
+def test_other_internals_are_left_alone() -> None:
+    reader = FrameReader(["a"], [0], 1)
+    assert reader.read(np.zeros((1, 1))) is None
