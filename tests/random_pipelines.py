@@ -227,7 +227,8 @@ def number_step(choose: Choose, depth: int = 1) -> Any:
     if kind == "encode":
         return encoder(choose)
     if kind == "nothing" or not depth:
-        return choose([pre.FunctionTransformer(), "passthrough"])
+        identity = pre.FunctionTransformer(feature_names_out="one-to-one")
+        return choose([identity, "passthrough"])
     parts = [number_step(choose, depth - 1) for _ in range(2)]
     if kind == "nest":
         return make_pipeline(*parts)

@@ -10,7 +10,7 @@ import pytest
 from sklearn import feature_selection as fs
 from sklearn import preprocessing as pre
 from sklearn.compose import ColumnTransformer, make_column_transformer
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
@@ -105,3 +105,15 @@ def test_names_of_frames_are_written_down_in_each_call():
     model = fitted(columns.set_output(transform="pandas"), X)
     single = X.astype({"n": np.float32})
     assert_alike(model, X, single, X, single)
+
+
+def test_an_unknown_number_that_becomes_nan_where_a_step_refuses_it():
+    codes = pre.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+    X = np.random.default_rng(0).integers(0, 4, (200, 2)).astype(float)
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    for steps in (
+        [GradientBoostingClassifier(n_estimators=3)],
+        [pre.Binarizer(threshold=1), RandomForestClassifier(3)],
+    ):
+        model = make_pipeline(codes, *steps).fit(X, y)
+        assert_alike(model, X, X[:5], X + 1, X[:1] + 9, X[:1] + 0.5)
