@@ -188,6 +188,8 @@ class PipelineSource(Source):
         rows = self._last.rows(transformed, "predict_raw")
         if rows is None:
             return np.asarray(self._last.call("predict_raw", transformed))
+        if self._last.fill == 0.0 and hasattr(rows, "toarray"):
+            rows = rows.toarray()  # for models that read arrays alone in raw()
         return self._last.raw(rows)
 
     def _raw(self, rows: Array) -> Any:

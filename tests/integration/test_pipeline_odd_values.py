@@ -117,3 +117,13 @@ def test_an_unknown_number_that_becomes_nan_where_a_step_refuses_it():
     ):
         model = make_pipeline(codes, *steps).fit(X, y)
         assert_alike(model, X, X[:5], X + 1, X[:1] + 9, X[:1] + 0.5)
+
+
+def test_sparse_columns_before_gradient_boosting():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    bins = pre.KBinsDiscretizer(
+        3, encode="onehot", quantile_method="averaged_inverted_cdf"
+    )
+    model = make_pipeline(bins, GradientBoostingClassifier(n_estimators=3)).fit(X, y)
+    assert_alike(model, X, X[:1], X[:3] + 1)
