@@ -50,7 +50,7 @@ def explained(table: Table, model) -> str:
     return f"{', '.join(parts)}\n{model!r}"
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=12)
+@settings(suppress_health_check=list(HealthCheck), max_examples=8)
 @given(st.data())
 def test_a_pipeline_answers_as_itself(data):
     def choose(options):
