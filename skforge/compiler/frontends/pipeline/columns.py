@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,11 @@ class Stage:
 
     def check(self, columns: Sequence[Array]) -> None:
         """Raise the transformer's own error about missing values, if it has one."""
-        _called(self.transformer, _matrix(self, columns), finite=False)
+        transformer = self.transformer
+        if hasattr(transformer, "error_on_new"):  # it was made lenient
+            transformer = copy.copy(transformer)
+            transformer.error_on_new = True
+        _called(transformer, _matrix(self, columns), finite=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -179,9 +179,13 @@ def lenient(transformer: Any) -> Any:
 
     Outputs for unknown categories mean nothing then.
     """
-    if not is_strict(transformer):
+    marks = hasattr(transformer, "error_on_new")
+    if not marks and not is_strict(transformer):
         return transformer
     found = copy.copy(transformer)
+    if marks:  # whether it refuses missing values was asked before
+        found.error_on_new = False
+        return found
     if class_of(transformer).endswith(".OneHotEncoder"):
         found.handle_unknown = "ignore"
     else:
