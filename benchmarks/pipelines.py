@@ -1,99 +1,356 @@
-"""Whole pipelines beside scikit-learn's own: microseconds of a call.
+"""Whole pipelines: skforge beside scikit-learn, ONNX Runtime and Hummingbird.
 
-Run ``python -m benchmarks.pipelines``. Calls of both are interleaved, and medians are
-compared; their outputs are compared bit by bit first.
+    python -m benchmarks.pipelines --output benchmarks/results
+
+Every system gets the whole pipeline, preprocessing included, in one process and on one
+thread. Answers are compared with scikit-learn's first; one of skforge's that differs
+in a bit ends the run. Times are medians of rounds in which the systems take turns. A
+system that cannot do a pipeline or a form of rows says so in its cell.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
 
 import numpy as np
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+import typer
 
-from skforge import CompiledForest, load_forest
+ROOT = Path(__file__).resolve().parents[1]
+# The modules beside this one are no package: scripts find each other so.
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
-BATCHES = (1, 64, 4096)
-SECONDS = 2.0
+from forms import differences  # noqa: E402
+from machine import in_words, machine  # noqa: E402
+from pipelines_cases import CASES, Case  # noqa: E402
+from pipelines_peers import MAPPING, SYSTEMS, Way, forms_of  # noqa: E402
 
+from skforge import UnsupportedModelError, load_forest  # noqa: E402
 
-def data(n: int = 8192, width: int = 12) -> tuple[Any, Any]:
-    """Return rows over several orders of magnitude, a tenth of them missing."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(n, width)) * np.logspace(-3, 4, width)
-    y = X[:, 0] * 1e3 + X[:, 3] + random.normal(size=n) > 0
-    X[random.random(X.shape) < 0.1] = np.nan
-    return X, y
-
-
-def pipelines(X: Any, y: Any) -> dict[str, Pipeline]:
-    """Return the fitted pipelines."""
-
-    def forest() -> RandomForestClassifier:
-        return RandomForestClassifier(100, max_depth=8, random_state=0)
-
-    return {
-        "scaler + forest": make_pipeline(StandardScaler(), forest()).fit(X, y),
-        "imputer + scaler + forest": make_pipeline(
-            SimpleImputer(), StandardScaler(), forest()
-        ).fit(X, y),
-    }
+OURS, SOURCE = "skforge", "scikit-learn"
+#: Rows that calls take in turn, those that answers are compared on, and one by one.
+POOL, N_COMPARED, N_SINGLE = 8, 4096, 64
+ROUNDS = 7
 
 
-def medians(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Return the median microseconds of each call; all are timed in turns.
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One system with one form of rows; seconds of a call."""
 
-    A turn is 2 ms of calls, or one, so that each call finds the caches as its own left
-    them.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    counts = {name: max(1, int(2000 / timed(call, 3))) for name, call in calls.items()}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[next(iter(times))]) < 5:
-        for name, call in calls.items():
-            times[name].append(timed(call, counts[name]))
-    return {name: float(np.median(values)) for name, values in times.items()}
-
-
-def timed(call: Callable[[], Any], count: int) -> float:
-    """Return the mean microseconds of some calls, after one that is not counted."""
-    call()
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) * 1e6 / count
+    case: str
+    form: str
+    rows: int
+    system: str
+    seconds: float | None = None
+    #: By the time of skforge in the same round; the median.
+    ratio: float | None = None
+    #: Greatest difference from scikit-learn, and the share of rows that differ by more
+    #: than rounding to float32 does.
+    difference: float | None = None
+    differ: float | None = None
+    error: str = ""
 
 
-def main() -> None:
-    """Print a line for each pipeline and batch size."""
-    X, y = data()
-    for name, model in pipelines(X, y).items():
-        start = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """How long it takes to read a pipeline, and the forest of its last step alone."""
+
+    case: str
+    seconds: float | None = None
+    last_seconds: float | None = None
+    #: Distinct tests of transformed values, and of raw ones.
+    tests: int | None = None
+    folded: int | None = None
+    error: str = ""
+
+    @property
+    def per_60_000(self) -> float:
+        """Seconds that 60,000 tests would take, reading the forest not counted."""
+        assert self.seconds is not None and self.tests and self.last_seconds is not None
+        return (self.seconds - self.last_seconds) / self.tests * 60_000
+
+
+# ------------------------------------------------------------ measuring
+
+
+def folding(name: str, case: Case) -> Folding:
+    """Time ``load_forest`` of a pipeline; the median of three."""
+    model = case.fitted("array" if case.arrays else "frame")
+    try:
         forest = load_forest(model)
-        folding = time.perf_counter() - start
-        fast = CompiledForest(model, tuning="off").fit(X)
-        print(f"{name}: {forest.n_predicates} thresholds in {folding:.2f} s")
-        for size in BATCHES:
-            rows = np.ascontiguousarray(X[:size])
-            same = np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
-            assert same, f"{name} differs at {size} rows"
-            calls: dict[str, Callable[[], Any]] = {
-                "ours": partial(fast.predict_proba, rows),
-                "sklearn": partial(model.predict_proba, rows),
-            }
-            found = medians(calls, SECONDS)
-            ratio = found["sklearn"] / found["ours"]
-            print(
-                f"  {size:5} rows: {found['ours']:9.1f} us, scikit-learn "
-                f"{found['sklearn']:9.1f} us, {ratio:.0f} times"
-            )
+        last = load_forest(model[-1])
+    except UnsupportedModelError as error:
+        return Folding(name, error=f"refused: {error}")
+    whole, alone = (
+        median(_seconds(load_forest, one) for _ in range(3))
+        for one in (model, model[-1])
+    )
+    return Folding(name, whole, alone, last.n_predicates, forest.n_predicates)
+
+
+def _seconds(call: Callable[[Any], Any], given: Any) -> float:
+    start = time.perf_counter()
+    call(given)
+    return time.perf_counter() - start
+
+
+def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
+    """Return the ways of all systems, and why one has none."""
+    ways: dict[str, dict[str, Way]] = {}
+    errors: dict[str, str] = {}
+    for system, load in SYSTEMS.items():
+        try:
+            ways[system] = load(case)
+        except UnsupportedModelError as error:
+            errors[system] = f"refused: {_line(error)}"
+        except Exception as error:  # noqa: BLE001 - converters raise all kinds
+            errors[system] = f"cannot: {type(error).__name__}: {_line(error)}"
+    return ways, errors
+
+
+def _line(error: Exception) -> str:
+    words = " ".join(str(error).replace("|", "/").split())
+    return words if len(words) <= 160 else words[:160].rpartition(" ")[0] + " ..."
+
+
+def compared(way: Way, source: Way, frame: Any) -> tuple[float, float]:
+    """Return the greatest difference of answers, and the share of rows that differ."""
+    answer = np.asarray(way.call(way.make(frame)))
+    expected = source.call(source.make(frame))
+    apart = np.abs(answer - expected).max(axis=1)
+    return float(apart.max()), float((apart > 1e-5).mean())
+
+
+def of_form(
+    name: str,
+    form: str,
+    ways: dict[str, Way],
+    draw: Callable[[int, int], tuple[Any, Any]],
+    sizes: list[int],
+    slot: float,
+) -> Iterator[Cell]:
+    """Compare the systems that take a form, and time them at each number of rows."""
+    frame, _ = draw(N_COMPARED, 1)
+    singly = form == MAPPING
+    parts = [frame[i : i + 1] for i in range(N_SINGLE)] if singly else [frame]
+    source, found = ways[SOURCE], {}
+    for system, way in ways.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                each = [compared(way, source, part) for part in parts]
+        except Exception as error:  # noqa: BLE001 - the form is not taken
+            text = f"refused: {type(error).__name__}: {_line(error)}"
+            yield from (Cell(name, form, n, system, error=text) for n in sizes)
+            continue
+        found[system] = (
+            max(one for one, _ in each),
+            float(np.mean([share for _, share in each])),
+        )
+    if OURS in found:
+        for part in parts if singly else [frame, frame[:1], frame[:64]]:
+            rows = ways[OURS].make(part)
+            if what := differences(ways[OURS].call, source.call, rows):
+                raise SystemExit(f"{name}, {form}, {len(part)} rows: {what}")
+    for n in [1] if singly else sizes:
+        calls = {
+            system: (ways[system].call, _pool(ways[system], draw, n))
+            for system in found
+        }
+        taken = in_turns(calls, slot)
+        for system, times in taken.items():
+            ratio = None
+            if OURS in taken:
+                ratio = median(
+                    t / ours for t, ours in zip(times, taken[OURS], strict=True)
+                )
+            yield Cell(name, form, n, system, median(times), ratio, *found[system])
+
+
+def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list[Any]:
+    frame, _ = draw(n + POOL, 2)
+    return [way.make(frame[i : i + n].reset_index(drop=True)) for i in range(POOL)]
+
+
+def in_turns(
+    calls: dict[str, tuple[Callable[[Any], Any], list[Any]]], slot: float
+) -> dict[str, list[float]]:
+    """Return seconds a call in each round; in a round, each system has a slot.
+
+    A slot begins with a call that is not timed, since the others had the caches.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        counts = {name: _count(*call, slot) for name, call in calls.items()}
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(ROUNDS):
+            for name, (call, pool) in calls.items():
+                call(pool[-1])
+                start = time.perf_counter()
+                for i in range(counts[name]):
+                    call(pool[i % POOL])
+                times[name].append((time.perf_counter() - start) / counts[name])
+    return times
+
+
+def _count(call: Callable[[Any], Any], pool: list[Any], slot: float) -> int:
+    """Return how many calls fill a slot, once a habit of small calls was seen."""
+    for i in range(40):
+        taken = _seconds(call, pool[i % POOL])
+        if taken > slot:
+            return 1
+    return max(1, int(slot / taken))
+
+
+def cells(names: list[str], sizes: list[int], slot: float) -> Iterator[Cell]:
+    """Measure cell by cell."""
+    for name, case in CASES.items():
+        if names and not any(part in name for part in names):
+            continue
+        ways, errors = loaded(case)
+        for form in forms_of(case):
+            wanted = [1] if form == MAPPING else sizes
+            for system, text in errors.items():
+                yield from (Cell(name, form, n, system, error=text) for n in wanted)
+            taking = {s: all_[form] for s, all_ in ways.items() if form in all_}
+            yield from of_form(name, form, taking, case.draw, wanted, slot)
+
+
+# ------------------------------------------------------------ reporting
+
+
+EXPLAINED = """\
+µs a call of `predict_proba`, and in bold the time by that of skforge for the same rows.
+Every system has the whole pipeline and one thread. Rows of an array are float64, and
+float32, converted before the call, for ONNX Runtime. In place of a frame, ONNX Runtime
+gets a dict with an array for each column, made before the call. A mapping is one row,
+`{"age": 41, "sex": "male", ...}`: scikit-learn gets a frame of it and ONNX Runtime
+arrays of one number or text, both made within the call. All trees are the same; missing
+texts are NaN, a word of their own for ONNX Runtime.
+
+Answers of skforge are those of scikit-learn, bit by bit. *apart*: the greatest
+difference of another system, and the share of rows that differ by more than 1e-5. ONNX
+Runtime and Hummingbird compute in float32, so that a value at a threshold may go the
+other way."""
+
+
+def to_markdown(found: list[Cell], folded: list[Folding], facts: dict[str, Any]) -> str:
+    """Write a table a pipeline."""
+    lines = ["# Pipelines", "", in_words(facts), "", EXPLAINED, ""]
+    for case in dict.fromkeys(cell.case for cell in found):
+        mine = [cell for cell in found if cell.case == case]
+        lines += [f"## {case}", "", f"| rows | {' | '.join(SYSTEMS)} |"]
+        lines += ["|---|" + "--:|" * len(SYSTEMS)]
+        for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine):
+            texts = {c.system: _text(c) for c in mine if (c.form, c.rows) == (form, n)}
+            row = " | ".join(texts.get(system, "") for system in SYSTEMS)
+            lines.append(f"| {form}, {n:,} | {row} |")
+        lines += [f"| apart | {' | '.join(_apart(mine, s) for s in SYSTEMS)} |", ""]
+        for system in SYSTEMS:
+            errors = dict.fromkeys(c.error for c in mine if c.system == system)
+            lines += [f"{system} – {text}\n" for text in errors if text]
+    lines += ["## Folding", "", "| pipeline | load_forest | of it the forest alone "]
+    lines[-1] += "| tests | tests of raw values | s for 60,000 tests |"
+    lines += ["|---|--:|--:|--:|--:|--:|"]
+    for one in folded:
+        lines.append(f"| {one.case} | {_folding(one)} |")
+    return "\n".join(lines)
+
+
+def _text(cell: Cell) -> str:
+    if cell.seconds is None:
+        return cell.error.partition(":")[0]
+    us = cell.seconds * 1e6
+    text = f"{us:,.{1 if us < 10 else 0}f}"
+    if cell.system == OURS or cell.ratio is None:
+        return text
+    return f"{text} **{cell.ratio:,.{1 if cell.ratio < 10 else 0}f}×**"
+
+
+def _apart(found: list[Cell], system: str) -> str:
+    mine = [c for c in found if c.system == system and c.difference is not None]
+    if not mine or system == SOURCE:
+        return ""
+    worst = max(mine, key=lambda cell: cell.difference or 0.0)
+    if not worst.difference:
+        return "0"
+    return f"{worst.difference:.1e}; {worst.differ:.2%}"
+
+
+def _folding(one: Folding) -> str:
+    if one.seconds is None or one.last_seconds is None:
+        return f"{one.error.partition(':')[0]} | | | |"
+    return (
+        f"{one.seconds:.2f} s | {one.last_seconds:.2f} s | {one.tests:,} | "
+        f"{one.folded:,} | {one.per_60_000:.2f}"
+    )
+
+
+def plot(found: list[Cell], file: Path) -> None:
+    """Draw the other systems' times by that of skforge."""
+    import matplotlib.pyplot as plt
+
+    timed = [c for c in found if c.ratio is not None and c.system != OURS]
+    lines = list(dict.fromkeys((c.case, c.form, c.rows) for c in timed))
+    height = 1.4 + 0.24 * len(lines)
+    figure, axes = plt.subplots(figsize=(9, height), layout="constrained")
+    for system, marker in zip(SYSTEMS, "osD^", strict=False):
+        own = [c for c in timed if c.system == system]
+        if own:
+            y = [lines.index((c.case, c.form, c.rows)) for c in own]
+            axes.scatter([c.ratio for c in own], y, label=system, marker=marker, s=28)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    texts = [f"{case}, {form}, {n:,} row{'s'[: n > 1]}" for case, form, n in lines]
+    axes.set_yticks(range(len(lines)), texts, fontsize=7)
+    axes.invert_yaxis()
+    axes.grid(axis="x", linewidth=0.3)
+    axes.set_xlabel("time of the system / time of skforge")
+    if lines:
+        axes.legend(fontsize=8)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def main(
+    pipelines: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
+    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,64,4096",
+    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.05,
+    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+) -> None:
+    """Measure, print each cell as it is found, and write pipelines.json and .md."""
+    from threadpoolctl import threadpool_limits
+
+    facts, found, folded = machine(), [], []
+    wanted = [part for part in pipelines.split(",") if part]
+    sizes = [int(size) for size in batches.split(",")]
+    with threadpool_limits(1):
+        for name, case in CASES.items():
+            if not wanted or any(part in name for part in wanted):
+                folded.append(folding(name, case))
+                print(f"{name}: folding {_folding(folded[-1])}", flush=True)
+        for cell in cells(wanted, sizes, slot):
+            found.append(cell)
+            head = f"{cell.case:45}{cell.form:14}{cell.rows:6}  {cell.system:14}"
+            print(f"{head}{cell.error or _text(cell)}", flush=True)
+    if output is not None:
+        plot(found, output / "pipelines.png")
+        content = {
+            "facts": facts,
+            "folding": [asdict(one) for one in folded],
+            "cells": [asdict(cell) for cell in found],
+        }
+        (output / "pipelines.json").write_text(json.dumps(content, indent=1) + "\n")
+        text = to_markdown(found, folded, facts)
+        (output / "pipelines.md").write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -193,6 +193,7 @@ class Predictor:
     def _of_single(self) -> Predictor | None:
         """Return the predictor for float32 arrays, made on first use."""
         if self._single is False:
+            self.witness.check()
             self._single = None  # for other threads in the meantime
             forest = self.source.single()
             like = self.module

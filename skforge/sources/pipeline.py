@@ -34,6 +34,8 @@ from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
 
 _MAX = float(np.finfo(np.float64).max)
+#: Attributes that a transformer replaces in each call.
+_WRITTEN = ("_transformers_feature_names_out",)
 
 
 @register
@@ -259,6 +261,6 @@ def _held(value: Any) -> list[Any]:
         return [found for one in value for found in _held(one)]
     if not hasattr(value, "get_params"):
         return [value]
-    inside = list(vars(value).values())
+    inside = [v for k, v in vars(value).items() if k not in _WRITTEN]
     nested = [one for one in inside if isinstance(one, (list, tuple))]
     return [value, *inside, *_held(nested)]

@@ -24,13 +24,16 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import export
     import forms
     import measure
+    import pipelines
+    import pipelines_cases
     import remote
     import report
     import start_page
     import synthetic
 
     modules = (engines_report, export, forms, measure, remote, report, start_page)
-    found = {m.__name__: m for m in (*modules, synthetic)}
+    more = (pipelines, pipelines_cases, synthetic)
+    found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
             file = Path(sys.modules[name].__file__ or "")
@@ -207,3 +210,100 @@ def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
         for form in ("float64", "list")
     ]
     assert all(cell.ratio > 0 for cell in found)
+
+
+@pytest.fixture
+def small_pipelines(benchmarks, monkeypatch):
+    """Two cases with few rows and trees."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import SplineTransformer, StandardScaler
+
+    pytest.importorskip("pandas")
+    pipelines, cases = benchmarks["pipelines"], benchmarks["pipelines_cases"]
+
+    def scaled(mark):
+        return make_pipeline(StandardScaler(), RandomForestClassifier(3))
+
+    def splines(mark):
+        columns = ColumnTransformer([("a", SplineTransformer(), ["age"])])
+        return make_pipeline(columns, RandomForestClassifier(3))
+
+    small = {
+        "scaled": cases.Case(cases.numbers, scaled, 60, arrays=True),
+        "splines": cases.Case(cases.adult, splines, 60),
+    }
+    monkeypatch.setattr(pipelines, "CASES", small)
+    for name, count in (("N_COMPARED", 100), ("N_SINGLE", 4), ("ROUNDS", 2)):
+        monkeypatch.setattr(pipelines, name, count)
+    systems = {name: pipelines.SYSTEMS[name] for name in ("skforge", "scikit-learn")}
+
+    def absent(case):
+        raise ValueError("not | a\nsystem")
+
+    monkeypatch.setattr(pipelines, "SYSTEMS", systems | {"absent": absent})
+    return pipelines
+
+
+def test_pipelines_are_compared_and_timed(small_pipelines, tmp_path):
+    pipelines = small_pipelines
+    found = list(pipelines.cells(["scaled"], [1, 8], 1e-4))
+    timed = {(c.form, c.rows, c.system): c for c in found if c.seconds}
+    for form, n in (("array", 1), ("array", 8), ("pandas frame", 1)):
+        ours, source = (timed[form, n, s] for s in ("skforge", "scikit-learn"))
+        assert ours.difference == ours.differ == 0.0
+        assert ours.ratio == 1.0 and source.ratio > 1.0
+    assert ("mapping", 1, "scikit-learn") in timed
+    folded = [pipelines.folding(name, case) for name, case in pipelines.CASES.items()]
+    assert folded[0].seconds > folded[0].last_seconds
+    assert folded[0].tests >= folded[0].folded > 0
+    text = pipelines.to_markdown(found, folded, pipelines.machine())
+    assert text.startswith("# Pipelines\n")
+    assert "absent – cannot: ValueError: not / a system\n" in text
+    assert "| array, 8 | " in text
+    pipelines.plot(found, tmp_path / "pipelines.png")
+    assert (tmp_path / "pipelines.png").stat().st_size
+
+
+def test_a_pipeline_that_is_refused_says_so(small_pipelines, monkeypatch):
+    pipelines = small_pipelines
+
+    def refused(case):
+        raise pipelines.UnsupportedModelError("The step 'a' is not folded.")
+
+    monkeypatch.setitem(pipelines.SYSTEMS, "skforge", refused)
+    found = list(pipelines.cells(["splines"], [1], 1e-4))
+    errors = {c.error for c in found if c.system == "skforge"}
+    assert errors == {"refused: The step 'a' is not folded."}
+    source = [c for c in found if c.system == "scikit-learn"]
+    assert {c.form for c in source} == {"pandas frame", "mapping"}
+    assert all(c.seconds and c.ratio is None for c in source)
+
+
+def test_other_bits_of_ours_end_a_run_of_pipelines(small_pipelines, monkeypatch):
+    pipelines = small_pipelines
+    right = pipelines.SYSTEMS["skforge"]
+
+    def wrong(case):
+        ways = right(case)
+        way = ways["array"]
+        made = type(way)(way.make, lambda X: np.nextafter(way.call(X), 2))
+        return ways | {"array": made}
+
+    monkeypatch.setitem(pipelines.SYSTEMS, "skforge", wrong)
+    with pytest.raises(SystemExit, match="scaled, array, 100 rows: answers"):
+        list(pipelines.cells(["scaled"], [1], 1e-4))
+
+
+def test_drawn_tables_have_the_shape_of_the_known_ones(benchmarks):
+    pytest.importorskip("pandas")
+    cases = benchmarks["pipelines_cases"]
+    frame, y = cases.adult(4000, 0)
+    assert frame.shape == (4000, 14) and len(cases.texts_of(frame)) == 8
+    assert frame["native-country"].nunique() <= 41
+    assert frame["occupation"].isna().mean() == pytest.approx(0.057, abs=0.02)
+    assert not cases.marked(frame)[cases.texts_of(frame)].isna().any(axis=None)
+    frame, y = cases.titanic(1309, 0)
+    assert frame["age"].isna().mean() == pytest.approx(0.2, abs=0.05)
+    assert 0.2 < y.mean() < 0.6

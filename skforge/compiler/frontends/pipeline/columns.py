@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     is_encoder,
+    is_scaler,
     is_strict,
     lenient,
     of_first,
@@ -24,6 +26,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     refuse,
     special_values,
     texts_of,
+    unclipped,
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
@@ -66,6 +69,14 @@ class Stage:
         """Return the transformer's own answer for these columns, as it gives it."""
         return _called(self.transformer, _matrix(self, columns), finite=True)
 
+    def check(self, columns: Sequence[Array]) -> None:
+        """Raise the transformer's own error about missing values, if it has one."""
+        transformer = self.transformer
+        if hasattr(transformer, "error_on_new"):  # it was made lenient
+            transformer = copy.copy(transformer)
+            transformer.error_on_new = True
+        _called(transformer, _matrix(self, columns), finite=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
@@ -100,6 +111,9 @@ class Plan:
         All transformers, also those whose outputs are dropped later.
     texts : dict of int -> list of str
         The known texts of each column of the rows that holds texts.
+    scaled : list of Column
+        What scalers compute, also if it is clipped or dropped later: a number that
+        is too large draws a warning there.
     """
 
     width: int
@@ -108,6 +122,7 @@ class Plan:
     sparse: bool = False
     stages: list[Stage] = field(default_factory=list)
     texts: dict[int, list[str]] = field(default_factory=dict)
+    scaled: list[Column] = field(default_factory=list)
 
     def sources(self) -> Array:
         """Return the column of the rows that each column depends on."""
@@ -257,6 +272,11 @@ def _of_one(
         texts = texts_of(transformer, len(inputs))
     except TypeError as error:
         _refuse(step, transformer, str(error))
+    special = special_values(transformer, len(inputs))
+    for column, values, known in zip(inputs, special, texts, strict=True):
+        objects = known is None and is_encoder(transformer) and values.dtype == object
+        if objects and column.dtype != np.object_:
+            _refuse(step, transformer, "has seen numbers as objects")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -273,7 +293,7 @@ def _of_one(
         inputs,
         sparse,
         nan=False,
-        special=special_values(transformer, len(inputs)),
+        special=special,
         strict=is_strict(transformer),
     )
     missing = [
@@ -290,6 +310,9 @@ def _of_one(
         Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
         for place, read in enumerate(reads(transformer, len(inputs)))
     )
+    if is_scaler(transformer):
+        bare = replace(stage, transformer=unclipped(transformer))
+        plan.scaled.extend(replace(column, stage=bare) for column in made)
     if found.shape[1] != len(made):
         why = f"has {found.shape[1]} outputs, not {len(made)}"
         _refuse(step, transformer, why)

@@ -82,6 +82,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     are never accepted here: the pipeline itself says what it makes of them.
     """
     numbers = [(c, stage.nan) for stage in plan.stages for c in stage.inputs]
+    numbers += [(c, True) for c in plan.scaled]
     checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
     n_inside = len(checks)
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
@@ -222,28 +223,36 @@ def _firsts(ends: Array, low: float) -> Array:
 
 
 def refused_pieces(
-    plan: Plan, bounds: Bounds, pieces: dict[int, Array]
+    plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
     """Return which pieces hold numbers that a strict encoder refuses.
 
-    Whether NaN is refused is noted in ``bounds``.
+    So do pieces of numbers that are made NaN where a step refuses that. Whether NaN
+    itself is refused is noted in ``bounds``.
     """
     found: dict[int, Flags] = {}
+    checks: list[tuple[Column, Array | None, bool]] = []
     for stage in plan.stages:
-        if not stage.strict:
+        for column, special in zip(stage.inputs, stage.special, strict=True):
+            known = numbers_of(special) if stage.strict else None
+            checks.append((column, known, stage.nan))
+    checks += [(column, None, takes_nan) for column in plan.columns]
+    for column, known, nan_is_fine in checks:
+        source = column.source
+        made = column.stage is not None and not nan_is_fine
+        if source not in pieces or (known is None and not made):
             continue
-        for column, known in zip(stage.inputs, stage.special, strict=True):
-            source = column.source
-            if source in plan.texts:
-                continue
-            ends, known = pieces[source], numbers_of(known)
-            rows = np.append(ends, ends.dtype.type(np.nan))
-            value = plan.values([column], {source: rows})[0].astype(float)
+        ends = pieces[source]
+        rows = np.append(ends, ends.dtype.type(np.nan))
+        value = plan.values([column], {source: rows})[0].astype(float)
+        strange = np.isnan(value) & (not nan_is_fine)
+        if known is not None:
             strange = ~np.isin(value, known)
             strange &= ~(np.isnan(value) & np.isnan(known).any())
-            refused = strange[:-1]
-            bounds.nan[source] &= not strange[-1]
-            found[source] = found.get(source, np.zeros(len(ends), np.bool_)) | refused
+        bounds.nan[source] &= not strange[-1]
+        if known is not None or strange[:-1].any():
+            before = found.get(source, np.zeros(len(ends), np.bool_))
+            found[source] = before | strange[:-1]
     return found
 
 

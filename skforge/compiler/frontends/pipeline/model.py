@@ -142,7 +142,7 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
     takes_nan = _takes_nan(last, forest.n_features)
     bounds = bounds_of(plan, forest, takes_nan)
     pieces = pieces_of(plan, forest, bounds)
-    refused = refused_pieces(plan, bounds, pieces)
+    refused = refused_pieces(plan, bounds, pieces, takes_nan)
     tested = np.unique(forest.feature).tolist()
     texts, points = codes_of(plan, tested, takes_nan)
     runs = runs_of(plan, forest, bounds, pieces, refused, points)

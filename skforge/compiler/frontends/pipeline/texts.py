@@ -86,6 +86,8 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
                 given = plan.values([column], rows)[0]
                 if column.dtype != np.object_ and not stage.nan:
                     fine &= ~np.isnan(given)
+                elif column.dtype == np.object_ and is_missing(values[0]):
+                    stage.check(plan.values(stage.inputs, rows))
                 if stage.strict:
                     fine &= _among(given, known.tolist())
         columns = [column for column in plan.columns if column.source == source]

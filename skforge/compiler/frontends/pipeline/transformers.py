@@ -153,6 +153,20 @@ def is_encoder(transformer: Any) -> bool:
     return _KINDS[class_of(transformer)].special is _categories
 
 
+def is_scaler(transformer: Any) -> bool:
+    """Tell whether a transformer calculates with its numbers."""
+    return class_of(transformer).startswith(_PREPROCESSING + "_data.")
+
+
+def unclipped(transformer: Any) -> Any:
+    """Return a scaler that does not clip its outputs."""
+    if not getattr(transformer, "clip", False):
+        return transformer
+    found = copy.copy(transformer)
+    found.clip = False
+    return found
+
+
 def is_strict(transformer: Any) -> bool:
     """Tell whether an encoder raises an error or warns about unknown categories."""
     rule = getattr(transformer, "handle_unknown", "ignore")
@@ -165,9 +179,13 @@ def lenient(transformer: Any) -> Any:
 
     Outputs for unknown categories mean nothing then.
     """
-    if not is_strict(transformer):
+    marks = hasattr(transformer, "error_on_new")
+    if not marks and not is_strict(transformer):
         return transformer
     found = copy.copy(transformer)
+    if marks:  # whether it refuses missing values was asked before
+        found.error_on_new = False
+        return found
     if class_of(transformer).endswith(".OneHotEncoder"):
         found.handle_unknown = "ignore"
     else:
