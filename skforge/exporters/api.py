@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,7 @@ def export(
         suffix = "dylib" if "darwin" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
         binary = link_shared(binary, file, targets[0])
+    library = replace(library, texts=_codes(compiled))
     files = {file: binary}
     if package is None:
         files |= _texts(library, kind, file)
@@ -239,6 +241,17 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     return compiled.forest_, table, own, compiled.reduction
 
 
+def _codes(compiled: Any) -> Mapping[int, Any]:
+    """Return the codes of columns of texts, if the model is a pipeline with any."""
+    from skforge.estimators import CompiledForest
+
+    if not isinstance(compiled, CompiledForest):
+        return {}
+    predictor = compiled.__dict__.get("_predictor") or compiled._revive()
+    found: Mapping[int, Any] = predictor.source.codes()
+    return found
+
+
 def _cpu_of(target: Target, instead: str) -> Target:
     """Return the target; raise TargetError if it is a GPU."""
     if target.is_gpu:
@@ -310,6 +323,7 @@ def _metadata(
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
             "feature_names": forest.feature_names,
+            "texts": {str(column): one for column, one in library.texts.items()},
             "class_labels": forest.class_labels,
             "row_dtype": library.row_dtype,
             "missing_value": str(float(forest.missing_value)),

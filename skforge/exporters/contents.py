@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -83,6 +83,7 @@ class Library:
 
     ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
     maps other functions to the reason they are missing. Portable C has no variants.
+    ``texts`` are the codes of columns of texts, as in ``Source.codes``.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Library:
     apply: bool
     variants: tuple[ExportedVariant, ...] = ()
     reduction: Reduction = "exact"
+    texts: Mapping[int, Any] = field(default_factory=dict)
 
     @property
     def row_dtype(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from skforge._version import __version__
 from skforge.exporters.contents import ERRORS, Library
@@ -74,6 +75,8 @@ def header_text(library: Library) -> str:
         " * Missing values are NaN, unless the model has a marker of its own. Results",
         " * are dense, row after row. */",
     ]
+    for column, codes in library.texts.items():
+        lines += ["", *_codes_say(library, column, codes)]
     for function, (dtype, columns) in results.items():
         out = C_TYPES[dtype]
         each = f"{columns} {out}{'s' if columns != 1 else ''} a row"
@@ -106,6 +109,26 @@ def header_text(library: Library) -> str:
         ]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
+
+
+def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[str]:
+    """Return the comment about a column of texts."""
+    names = library.forest.feature_names
+    name = "" if names is None else f" ({json.dumps(names[column])})"
+    others = [
+        f"{what} {'are refused by the pipeline' if code is None else f'are {code}'}"
+        for what, code in (
+            ("missing texts", codes["missing"]),
+            ("all others", codes["other"]),
+        )
+    ]
+    lines = [
+        f"Column {column}{name} takes codes of texts, here and in {library.name}.json;",
+        f"{', '.join(others)}:",
+        *(f"  {code} {json.dumps(text)}" for text, code in codes["codes"].items()),
+    ]
+    said = [line.replace("*/", "* /") for line in lines]
+    return ["/* " + said[0], *(" * " + line for line in said[1:]), " */"]
 
 
 def _open_says(name: str, scratch_bytes: int) -> list[str]:

@@ -28,6 +28,7 @@ from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
 from skforge.sources.mappings import Mappings, is_mapped
+from skforge.sources.plain import Read
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
@@ -171,6 +172,7 @@ class Predictor:
                         "the host; pass the rows as a NumPy array."
                     )
                 return answer_on_device(self.module, method, X, self._classes)
+        read: Read | None = None
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
             found = entry(X) if self.source.direct else None
@@ -188,7 +190,7 @@ class Predictor:
             if single is not None:
                 return single._answer(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
-        return self._ordinary(method, X, n_jobs)
+        return self._ordinary(method, X, n_jobs, read)
 
     def _of_single(self) -> Predictor | None:
         """Return the predictor for float32 arrays, made on first use."""
@@ -262,14 +264,16 @@ class Predictor:
             warn(said)
         return found
 
-    def _ordinary(self, method: str, X: Any, n_jobs: int | None) -> Any:
+    def _ordinary(
+        self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
+    ) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X)
         if is_large(X):
             found = self._by_blocks(method, X, n_jobs)
             if found is not None:
                 return found
-        raw = self._raw(X, method, n_jobs)
+        raw = self._raw(X, method, n_jobs, read)
         if raw is None:
             return self.ask(method, X)
         try:
@@ -394,9 +398,11 @@ class Predictor:
             leaves = self._run("apply", rows, n_jobs)
         return self.source.leaves(leaves)
 
-    def _raw(self, X: Any, method: str, n_jobs: int | None) -> Array | None:
+    def _raw(
+        self, X: Any, method: str, n_jobs: int | None, read: Read | None
+    ) -> Array | None:
         """Return raw scores, or None if the source must answer."""
-        read = self.source.read(X)
+        read = self.source.read(X) if read is None else read
         if read is not None and self.source.takes(read[0]):
             if read[1]:
                 warn(read[1])

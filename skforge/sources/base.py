@@ -141,6 +141,14 @@ class Source(ABC):
         """The model's warning about an array, which has no feature names, or ""."""
         return "" if self._plain is None else self._plain.unnamed
 
+    def codes(self) -> dict[int, dict[str, Any]]:
+        """Return the codes of columns of texts, by column, for exported libraries.
+
+        ``codes`` are those of known texts, ``missing`` and ``other`` those of the
+        rest: "NaN", or None for what the source refuses.
+        """
+        return {}
+
     def prepared(self, X: Any) -> Any:
         """Return rows after work to be done once a call; other methods take both."""
         return X

@@ -161,6 +161,16 @@ class PipelineSource(Source):
         found = super().columns()
         return None if found is None else self._known.columns(found)
 
+    def codes(self) -> dict[int, dict[str, Any]]:
+        """Return the codes of columns of texts; raise if numbers have codes, too."""
+        for column, numbers in self._known.numbers.items():
+            if numbers.coded:
+                raise UnsupportedModelError(
+                    f"The forest reads column {column} as codes of intervals, which an "
+                    "exported library does not know; serve it by skforge.save."
+                )
+        return {place: one.named() for place, one in self._known.texts.items()}
+
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
         unsure = self.answers and self._last.declines is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 import skforge
 from skforge import CompiledForest
+from skforge.compiler.forest.reference import reference_raw
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -167,12 +169,25 @@ def strange(frame):
             yield new[::-1]
 
 
+def some(names, often):
+    """Return names as parameters; all but a few are slow."""
+    slow = pytest.mark.slow
+    return [n if n in often else pytest.param(n, marks=slow) for n in names]
+
+
+def makes_missing(encoder, last, fill=False):
+    """Tell whether a forest that refuses missing values would get some."""
+    if encoder == "ordinal-rare":
+        return last in ("forest", "gb")
+    return encoder in ("ordinal", "ordinal-strict") and last == "gb" and not fill
+
+
 @pytest.mark.parametrize("fill", [False, True], ids=["", "filled"])
-@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_encoder_folds(encoder, last, fill):
-    if encoder == "ordinal-rare" and last in ("forest", "gb"):
-        pytest.skip("these refuse the missing values that it makes")
+    if makes_missing(encoder, last, fill):
+        pytest.skip("the forest refuses missing values")
     model, fast = fitted(model_of(encoder, last, fill=fill))
     assert is_ours(fast, FRAME)
     assert_same(fast, model, FRAME)
@@ -201,7 +216,7 @@ def test_three_classes(last):
         assert_same(fast, model, rows)
 
 
-@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_numbers_as_categories_of_arrays(encoder, last):
     random = np.random.default_rng(3)
@@ -214,7 +229,7 @@ def test_numbers_as_categories_of_arrays(encoder, last):
     )
     y = ((rows[:, 0] > 2) ^ (rows[:, 1] > 0)).astype(int)
     if encoder == "ordinal-rare" and last in ("forest", "gb"):
-        return
+        pytest.skip("the forest refuses missing values")
     labels = clone(ENCODERS[encoder])
     if last == "hist" and hasattr(labels, "sparse_output"):
         labels.set_params(sparse_output=False)
@@ -318,3 +333,35 @@ def test_pickles_and_artifacts(encoder, tmp_path):
     np.testing.assert_array_equal(
         kept.predict_proba(row), model.predict_proba(pd.DataFrame([row]))
     )
+
+
+def test_exports_list_the_codes_of_texts(tmp_path):
+    _, fast = fitted(model_of("one-hot", "forest", fill=True))
+    folder = skforge.export(fast, tmp_path / "people")
+    facts = json.loads((folder / "people.json").read_text())
+    city = facts["model"]["texts"]["1"]
+    assert sorted(city["codes"]) == ["Bern", "Oslo", "Paris", "Rome"]
+    assert city["missing"] == "NaN" and city["other"] == 4.0
+    header = (folder / "people.h").read_text()
+    assert 'Column 1 ("city") takes codes of texts' in header
+    assert f'{city["codes"]["Oslo"]} "Oslo"' in header
+    rows = np.zeros((4, 5))
+    for place, name in enumerate(FRAME):
+        codes = facts["model"]["texts"].get(str(place))
+        for i, value in enumerate(FRAME[name][:4]):
+            if codes is None:
+                rows[i, place] = value
+            else:
+                rows[i, place] = codes["codes"].get(value, float(codes["missing"]))
+    raw = fast.predict_raw(FRAME[:4])
+    np.testing.assert_array_equal(reference_raw(fast.forest_, rows), raw)
+
+
+def test_exports_refuse_codes_of_numbers(tmp_path):
+    bins = pre.KBinsDiscretizer(
+        4, encode="onehot-dense", quantile_method="averaged_inverted_cdf"
+    )
+    rows = FRAME[["fare"]].to_numpy()
+    _, fast = fitted(make_pipeline(bins, clone(FORESTS["forest"])), rows)
+    with pytest.raises(skforge.UnsupportedModelError, match="codes of intervals"):
+        skforge.export(fast, tmp_path / "bins")

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+#: From so many texts on, the distinct ones are found first.
+_MANY = 256
+
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
 
@@ -67,17 +70,52 @@ class TextCodes:
 
     def of_column(self, values: Any) -> Array | None:
         """Return the codes of pandas' array of a column."""
-        kind = type(values).__name__
-        if kind == "Categorical":
-            table = self.codes([*values.categories.tolist(), np.nan])
-            if table is not None:
-                found: Array = table[values.codes]
-                return found
-        elif (
-            values.dtype != np.object_ and type(values.dtype).__name__ != "StringDtype"
-        ):
+        dtype = values.dtype
+        if type(values).__name__ == "Categorical":
+            found = self._taken(values.codes, values.categories.tolist())
+            if found is not None:
+                return found  # else some category is refused, which rows may not have
+        elif type(dtype).__name__ == "StringDtype":
+            arrow = getattr(values, "_pa_array", None)
+            if arrow is not None and isinstance(dtype.na_value, float):
+                return self._of_arrow(arrow)
+        elif dtype != np.object_:
             return None
-        return self.codes(np.asarray(values, np.object_).tolist())
+        given = np.asarray(values, np.object_)
+        if len(given) >= _MANY and self.none == self.nan:
+            from pandas import factorize
+
+            return self._taken(*factorize(given))
+        return self.codes(given.tolist())
+
+    def _of_arrow(self, values: Any) -> Array | None:
+        """Return the codes of pyarrow's texts, where null is NaN."""
+        if len(values) < _MANY:
+            texts = values.to_pylist()
+            return self.codes([np.nan if text is None else text for text in texts])
+        found = values.combine_chunks().dictionary_encode()
+        at = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return self._taken(at, found.dictionary.to_pylist())
+
+    def _taken(self, at: Array, texts: Any) -> Array | None:
+        """Return the codes of ``texts[at]``, where -1 is NaN."""
+        table = self.codes([*texts, np.nan])
+        if table is None:
+            if (at < 0).any():
+                return None
+            table = self.codes(texts)
+        return None if table is None else np.asarray(table[at])
+
+    def named(self) -> dict[str, Any]:
+        """Return the codes as JSON has them; see ``Source.codes``."""
+        others = {"missing": self.nan, "other": self.unknown}
+        return {
+            "codes": {text: code for code, text in enumerate(self.texts)},
+            **{
+                name: "NaN" if code is not None and code != code else code
+                for name, code in others.items()
+            },
+        }
 
     def rule(self) -> dict[str, Any]:
         """Return how a value of a mapping becomes a code."""
