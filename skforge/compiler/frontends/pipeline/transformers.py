@@ -44,12 +44,9 @@ def _selected(transformer: Any, _width: int) -> list[int]:
 
 
 def _imputed(transformer: Any, width: int) -> list[int]:
-    """Return the columns that have a fill value, then those with an indicator."""
-    kept = np.ones(width, np.bool_)
-    if not transformer.keep_empty_features:
-        kept = np.array([not _is_nan(fill) for fill in transformer.statistics_])
+    """Return all columns, then those with an indicator."""
     marked = transformer.indicator_.features_ if transformer.add_indicator else []
-    return [*map(int, np.flatnonzero(kept)), *map(int, marked)]
+    return [*range(width), *map(int, marked)]
 
 
 def _marked(transformer: Any, _width: int) -> list[int]:
@@ -203,6 +200,11 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     """
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
+        drops = (
+            transformer.strategy != "constant" and not transformer.keep_empty_features
+        )
+        if drops and any(map(_is_nan, transformer.statistics_)):
+            raise TypeError("warns in every call about a column without values")
         values = [np.array([fill], object) for fill in transformer.statistics_]
         marker = transformer.missing_values
         if isinstance(marker, str):
