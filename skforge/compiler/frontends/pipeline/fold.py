@@ -8,7 +8,7 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -360,7 +360,13 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
         return np.asarray(answer == at_first[changes[item]])
 
     if len(changes):
-        where[changes] = last_alike(begins[changes], ends[changes], alike)
+        start, end = begins[changes], ends[changes]
+        for low, high in _guesses(plan, forest, test[changes]):
+            low, high = np.clip(low, start, end), np.clip(high, start, end)
+            item = np.arange(len(changes))
+            inside = alike(low, item) & ~alike(high, item)
+            start, end = np.where(inside, low, start), np.where(inside, high, end)
+        where[changes] = last_alike(start, end, alike)
     # a run is one part, or two if the answer changes inside
     n_parts = np.where(at_first != at_last, 2, 1)
     of = np.repeat(np.arange(len(test)), n_parts)
@@ -373,6 +379,34 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     new[1:] = (test[of][1:] != test[of][:-1]) | (answer[1:] != answer[:-1])
     closing = np.append(np.flatnonzero(new)[1:], len(of)) - 1
     return Parts(test[of][new], begin[new], end[closing], answer[new])
+
+
+_FAR = 2.0**40  # so far away that the difference shows the slope to the last digits
+
+
+def _guesses(plan: Plan, forest: Forest, test: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield narrow ranges where the answers of tests may change.
+
+    Most transforms are a line: its inverse is within a few roundings of the answer.
+    The last step rounds to its own dtype, which moves a test by half a unit there.
+    """
+    used = np.unique(forest.feature[test])
+    columns = [plan.columns[i] for i in used]
+    points = np.array([0, _FAR], plan.dtype)
+    rows = {c.source: points for c in columns if c.source not in plan.texts}
+    line = np.array(plan.values(columns, _padded(plan, rows, 2)), float)
+    at = np.searchsorted(used, forest.feature[test])
+    threshold = forest.threshold[test]
+    wanted, half = threshold.astype(float), np.spacing(threshold).astype(float) / 2
+    tiny = 8.0 * float(np.finfo(plan.dtype).eps)
+    with np.errstate(all="ignore"):
+        begin, slope = line[at, 0], (line[at, 1] - line[at, 0]) / _FAR
+        margin = tiny * (np.abs(begin / slope) + np.abs(wanted / slope))
+        for shift in (half, -half, 0.0):
+            guess = (wanted + shift - begin) / slope
+            guess = np.where(np.isfinite(guess), guess, 0.0)
+            wide = np.where(np.isfinite(margin), margin + tiny * np.abs(guess), 1.0)
+            yield (guess - wide).astype(plan.dtype), (guess + wide).astype(plan.dtype)
 
 
 def _next(x: Array) -> Array:
