@@ -155,7 +155,14 @@ class Mappings:
             values = list(values)
             for at, (table, kinds) in self._coded.items():
                 label = values[at]
-                code = table.get(label) if type(label) in kinds else None
+                known = type(label) in kinds
+                code = table.get(label) if known else None
+                if code is None:
+                    rule = self._rules[at]
+                    if type(label) is float and label != label:
+                        code = rule.missing
+                    elif known:
+                        code = rule.unknown
                 values[at] = _UNSURE if code is None else code
         if not _NUMBERS.issuperset(map(type, values)):
             values = [_NAN if value is None else value for value in values]

@@ -59,7 +59,8 @@ class PipelineSource(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         if self.stored is not None:
-            self._known = PipelineRows.of(self.rules["rows"], forest.n_features)
+            self._known = known = PipelineRows.of(self.rules["rows"], forest.n_features)
+            self.on_device = not (known.texts or known.numbers)
             self.labels, self.own_log_proba, self.flat_leaves = self.rules["answers"]
             shape = self.rules["leaf_shape"]
             self.leaf_shape = None if shape is None else tuple(shape)
@@ -94,6 +95,7 @@ class PipelineSource(Source):
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
         self._known = known
+        self.on_device = not (parts.texts or parts.numbers)
 
     def _warning_of(self, known: PipelineRows) -> str | None:
         """Return the warning about arrays, asked from the pipeline; None if several."""
