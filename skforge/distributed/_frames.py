@@ -15,18 +15,22 @@ def rows_of_frame(
     names: Sequence[str] | None,
     categories: bool,
     category_names: Sequence[Sequence[str | int]],
+    texts: bool = False,
 ) -> Any:
     """Return a pandas frame with the model's column names, numbers and categories.
 
     Without ``names``, columns are numbered from 0, which no model checks. With
-    ``categories``, text columns become categories. A column without any value has lost
-    its type; ``category_names`` tells whether it is categorical.
+    ``categories``, text columns become categories; with ``texts``, they stay texts, and
+    missing ones are NaN. A column without any value has lost its type;
+    ``category_names`` tells whether it is categorical.
     """
     changed = {}
     for place, dtype in enumerate(frame.dtypes):
         known = category_names[place] if category_names else ()
         if len(known) and frame.iloc[:, place].first_valid_index() is None:
             changed[place] = _all_missing(frame.iloc[:, place], known)
+        elif texts and _may_be_text(frame.iloc[:, place]):
+            changed[place] = _texts(frame.iloc[:, place])
         elif not _is_taken(dtype):
             changed[place] = _column(frame.iloc[:, place], categories)
     labels = range(frame.shape[1]) if names is None else names
@@ -51,6 +55,13 @@ def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
     codes = np.full(len(column), -1, np.int8)
     missing = Categorical.from_codes(codes, categories=list(names))
     return Series(missing, index=column.index)
+
+
+def _texts(column: Any) -> Any:
+    from pandas import Series
+
+    values = column.to_numpy(np.object_, na_value=np.nan)
+    return Series(values, index=column.index, dtype=np.object_)
 
 
 def _column(column: Any, categories: bool) -> Any:
@@ -78,6 +89,12 @@ def _column(column: Any, categories: bool) -> Any:
         f"The column {column.name!r} has the dtype {dtype}, which holds neither "
         "numbers nor categories; convert it to float64."
     )
+
+
+def _may_be_text(column: Any) -> bool:
+    """Tell whether a column holds texts, or nothing that would show its type."""
+    empty = column.dtype == np.object_ and column.first_valid_index() is None
+    return empty or _is_text(column)
 
 
 def _is_text(column: Any) -> bool:

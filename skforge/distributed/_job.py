@@ -33,6 +33,8 @@ class Job:
     category_names: tuple[tuple[str | int, ...], ...]
     #: Whether the model matches categories by name, so frames may hold them as text.
     categories: bool
+    #: Whether the model reads texts, as pipelines do.
+    texts: bool = False
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return the token for Dask, which is the same in every process."""
@@ -51,7 +53,11 @@ class Job:
             return self.answer.empty()
         return self.of_rows(
             rows_of_frame(
-                frame, self.feature_names, self.categories, self.category_names
+                frame,
+                self.feature_names,
+                self.categories,
+                self.category_names,
+                self.texts,
             )
         )
 
@@ -97,13 +103,16 @@ def job(
     keep_estimator: KeepEstimator,
 ) -> Job:
     """Return a job after all checks that need no rows."""
-    from skforge.sources.delegation import start_of
+    from skforge.compiler.frontends.base import is_pipeline
+    from skforge.sources.delegation import model_of, start_of
 
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)
     names = names_of(here)
     forest = here.forest_
+    model_here = model_of(here)
+    pipeline = is_pipeline(model_here) or getattr(model_here, "kind", "") == "pipeline"
     own = start_of(here) is None  # the forest's columns are those of the rows
     return Job(
         artifact,
@@ -112,8 +121,9 @@ def job(
         described(here, method),
         n_features(here),
         None if names is None else tuple(names),
-        forest.category_names if own else (),
-        own and _by_name(forest),
+        forest.category_names if own and not pipeline else (),
+        own and not pipeline and _by_name(forest),
+        pipeline,
     )
 
 

@@ -365,3 +365,18 @@ def test_exports_refuse_codes_of_numbers(tmp_path):
     _, fast = fitted(make_pipeline(bins, clone(FORESTS["forest"])), rows)
     with pytest.raises(skforge.UnsupportedModelError, match="codes of intervals"):
         skforge.export(fast, tmp_path / "bins")
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["live", "stored"])
+@pytest.mark.parametrize("encoder", ["one-hot", "one-hot-strict", "target"])
+def test_tables_in_parts(encoder, keep):
+    """Dask's parts hold texts of pyarrow; missing ones are NaN to the pipeline."""
+    frames = pytest.importorskip("dask.dataframe")
+    from skforge.distributed import dask
+
+    model, fast = fitted(model_of(encoder, "forest", fill=encoder == "one-hot"))
+    for given in (FRAME, FRAME.astype({"city": object, "sex": object})):
+        table = frames.from_pandas(given, npartitions=3)
+        found = dask.predict(fast, table, method="predict_proba", keep_estimator=keep)
+        answer = found.compute(scheduler="sync").to_numpy()
+        np.testing.assert_array_equal(answer, model.predict_proba(FRAME))
