@@ -90,7 +90,9 @@ class Columns:
 def is_mapped(X: Any) -> bool:
     """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:
-        case {} | [{}, *_]:
+        case {}:
+            return not hasattr(X, "tocsr")  # a sparse matrix by keys is a mapping, too
+        case [{}, *_]:
             return True
         case _:
             return False

@@ -34,7 +34,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from skforge import CompiledForest, Schedule
 from skforge.exceptions import UnsupportedModelError
@@ -219,12 +219,6 @@ def test_the_representation_for_notebooks():
     assert text.count(f"<pre>{escape(chr(10).join(lines))}</pre>") == 1
     assert text.count(escape(lines[-1])) == 1
     assert "<label" in text and "<div>2 schedules</div>" in text
-
-
-def test_a_pipeline_that_cannot_be_folded_is_told_what_to_compile():
-    pipeline = make_pipeline(PolynomialFeatures(), forest())
-    with pytest.raises(UnsupportedModelError, match="Compile the last step alone"):
-        CompiledForest(pipeline).fit(X, Y)
 
 
 def test_estimators_from_before_scikit_learns_tags_are_named():

@@ -214,9 +214,13 @@ def load(
 ) -> Forest:
     """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
     found = folded(model, iteration_range, dtype)
-    last = weakref.ref(model.steps[-1][1], lambda _: _recent.clear())
+    last = weakref.ref(model.steps[-1][1], _forget)
     _recent[:] = [(last, _steps_of(model), found)]
     return found.forest
+
+
+def _forget(_: Any, kept: list[Any] = _recent) -> None:
+    kept.clear()
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
