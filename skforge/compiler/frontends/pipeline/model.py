@@ -143,6 +143,12 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
     bounds = bounds_of(plan, forest, takes_nan)
     pieces = pieces_of(plan, forest, bounds)
     refused = refused_pieces(plan, bounds, pieces, takes_nan)
+    if any(flags.all() for flags in refused.values()):
+        raise UnsupportedModelError(
+            f"The pipeline refuses every {plan.dtype} number in some column, so there "
+            "is nothing to fold; CompiledForest(pipeline) runs the steps in their "
+            "library."
+        )
     tested = np.unique(forest.feature).tolist()
     texts, points = codes_of(plan, tested, takes_nan)
     runs = runs_of(plan, forest, bounds, pieces, refused, points)

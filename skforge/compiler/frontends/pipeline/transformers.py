@@ -198,6 +198,8 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     TypeError
         If an input holds anything else, such as booleans or texts beside numbers.
     """
+    if _KINDS[class_of(transformer)] is _SELECTOR and not reads(transformer, width):
+        raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
         drops = (
