@@ -78,6 +78,9 @@ class PipelineSource(Source):
         names = of_first(model, "feature_names_in_")
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
+        # a FunctionTransformer may give a frame names, which the next step warns about
+        steps = [step for _, step in model.steps[:-1]]
+        renames = any(getattr(one, "feature_names_out", None) for one in steps)
         reading = last.reading()
         narrow = reading is None or reading.through is not None
         known = PipelineRows(
@@ -87,7 +90,7 @@ class PipelineSource(Source):
             parts.numbers,
             None if names is None else tuple(names),
             _kept(first) if by_name else None,
-            by_position=kind not in ("", COLUMNS, UNION),
+            by_position=kind not in ("", COLUMNS, UNION) and not renames,
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
