@@ -473,6 +473,29 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         return self._compiled().predict_raw(X, self.n_jobs, out)
 
+    @offered("predict_contribs")
+    def predict_contribs(self, X: Any) -> Any:
+        """Return what each feature contributes to the raw scores (SHAP values).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features + 1), or \
+                (n_samples, n_outputs, n_features + 1) for several outputs
+            In the dtype of the source's sums. The last column is the expected raw
+            score; each row adds up to :meth:`predict_raw`.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not keep the covers of its nodes.
+        """
+        return self._compiled().contribs(X, self.n_jobs)
+
     @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the model's score: accuracy of classifiers, R² of regressors.

@@ -22,7 +22,7 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
-from skforge.exceptions import InvalidInputError, warn
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
@@ -397,6 +397,23 @@ class Predictor:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
         return self.source.leaves(leaves)
+
+    def contribs(self, X: Any, n_jobs: int | None = None) -> Array:
+        """Return what each feature contributes to the raw scores."""
+        if self.source.answers:
+            raise UnsupportedModelError(
+                f"{type(self.source.model).__name__} computes its answers from those of "
+                "several forests, for which contributions are not defined; compile "
+                "one of its estimators."
+            )
+        rows = self.source.rows(self.source.prepared(self.framed(X)), "predict_raw")
+        if rows is None:
+            raise InvalidInputError(
+                f"contributions need rows that {type(self.source.model).__name__} "
+                f"reads as numbers, and it reads these ({type(X).__name__}) by itself; "
+                "pass a NumPy array or a DataFrame of its features."
+            )
+        return self._run("predict_contribs", rows, n_jobs)
 
     def _raw(
         self, X: Any, method: str, n_jobs: int | None, read: Read | None

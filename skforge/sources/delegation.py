@@ -185,7 +185,7 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
     """
 
     def check(self: Any) -> bool:
-        if name == "predict_raw":
+        if name in ("predict_raw", "predict_contribs"):
             return True  # ours, not the model's
         model = unwrap(model_of(self))
         if isinstance(model, StoredModel):

@@ -141,6 +141,8 @@ def op_lines(
         case lir.Convert(a=a):
             return [f"{out} = {_convert(element, lanes, a.type.element, name(a))}"]
         case lir.Bitcast(a=a):
+            if element == lir.BOOL:
+                return [f"{out} = {name(a)} >> np.arange({lanes}) & 1 == 1"]
             source = f"d_{a.type.element.name}"
             text = f"bitcast({name(a)}, {source}, d_{element.name}, {lanes})"
             return [f"{out} = {scalar_text(element, lanes, text)}"]

@@ -198,6 +198,9 @@ class BlockCode(ABC):
     last.
     """
 
+    def writes_to(self, result: Buffer) -> None:  # noqa: B027 - most need not know
+        """Tell where :meth:`finish` will write; called before :meth:`start`."""
+
     @abstractmethod
     def start(self, sums: Buffer) -> None:
         """Set the block's sums, (rows, outputs) in any order, to the base."""

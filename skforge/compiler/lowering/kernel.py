@@ -12,7 +12,7 @@ from skforge.compiler.ir.hir.fixed_point import scale_exponent, scaled_leaves
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
@@ -73,9 +73,11 @@ class Kernel:
         self.float_type: Scalar = scalar_of(forest.leaf_value.dtype)
         fixed = hir.reduction == "reproducible"
         self.sum_type: Scalar = I64 if fixed else self.float_type
-        is_apply = function.result.element == "leaf_number"
+        if function.result.element == "contribution":
+            self.sum_type = F64
         self.rows = Buffer("rows", scalar_of(forest.threshold.dtype))
-        self.result = Buffer("result", I32 if is_apply else self.float_type)
+        adds = function.result.holds_sums
+        self.result = Buffer("result", self.float_type if adds else I32)
         self.n_rows = Value("n_rows", I64)
         self.row_stride = Value("row_stride", I64)
         self.values: dict[str, Value] = {}

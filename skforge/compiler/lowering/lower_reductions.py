@@ -31,9 +31,9 @@ class ReductionLowering:
     def result_view(self) -> ArrayView:
         """Return the function's result as an array."""
         k = self._k
-        is_apply = k.function.result.element == "leaf_number"
-        columns = k.function.n_trees if is_apply else k.n_outputs
-        return ArrayView(k.result, (k.n_rows, k.b.const(columns)))
+        dims = k.function.result.dims
+        inner = (k.n_outputs if d is None else d for d in dims[1:])
+        return ArrayView(k.result, (k.n_rows, *map(k.size, inner)))
 
     def alloc(self, stmt: mir.AllocArray) -> None:
         """Allocate scratch, zeroed if asked."""

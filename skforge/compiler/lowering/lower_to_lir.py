@@ -398,6 +398,7 @@ class Lowering:
             end = k.b.binary("min", end, k.b.binary("add", first, self._block_rows))
         block = BlockRows(k.rows, end, k.row_stride, first, width)
         self._block_code = layout.evaluate(k.b, block, k.model_buffer)
+        self._block_code.writes_to(k.result)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
         k, b = self._k, self._k.b

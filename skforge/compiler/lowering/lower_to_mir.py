@@ -19,14 +19,18 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import GpuDimension, Parallel
-from skforge.compiler.schedule.nest import Rows
+from skforge.compiler.schedule.nest import Rows, Size
 
 
 def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Function:
-    """Lower a prediction function, or ``apply`` (``element="leaf_number"``)."""
+    """Lower a prediction function, ``apply`` or ``predict_contribs``."""
     lowering = _Lowering(hir, element)
-    second = None if element == "accumulator" else hir.tiles.n_trees
-    result = mir.Array(mir.RESULT, (Rows(), second), element)
+    each: dict[mir.Element, tuple[Size | None, ...]] = {
+        "accumulator": (None,),
+        "leaf_number": (hir.tiles.n_trees,),
+        "contribution": (None, hir.forest.n_features + 1),
+    }
+    result = mir.Array(mir.RESULT, (Rows(), *each[element]), element)
     return mir.Function(result, hir.tiles.n_trees, lowering.loops(hir.nest.loops, ()))
 
 
@@ -86,7 +90,7 @@ class _Lowering:
         forest = self._hir.forest
         body: tuple[mir.Stmt, ...] = (get,)
         column: mir.Index = mir.Affine()
-        if forest.leaf_value.shape[1] > 1:
+        if forest.leaf_value.shape[1] > 1 or self._element == "contribution":
             column = mir.Outputs()
         elif forest.n_outputs > 1:
             body += (mir.Let((f"%c{n}",), mir.GetTreeClassId(tree)),)

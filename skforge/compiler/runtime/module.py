@@ -36,6 +36,7 @@ from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
+from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry.text import MAX_SLOTS
@@ -105,6 +106,7 @@ class CompiledModule:
         self._small_calls = 0
         self._most_entry_rows: int | None = None
         self._compiler = KernelCache(leaf_finder(forest), target, reduction)
+        self._contributions: Contributions | None = None
         self._adds = forest.aggregate == "sum"
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
@@ -231,6 +233,34 @@ class CompiledModule:
             return found
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
+
+    def predict_contribs(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """Return what each feature contributes to the raw scores (SHAP values).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
+            In the accumulator's dtype. The last column is the expected raw score, and
+            the sum of a row its raw score.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not keep the covers of its nodes.
+        """
+        rows = prepare_rows(self.forest, X)
+        if self._contributions is None:
+            self._contributions = Contributions(self.forest, Target.host())
+        threads = 1 if n_jobs in (None, 1) else resolve_n_jobs(n_jobs)
+        made = self._contributions.values(rows, threads)
+        return made[:, 0] if self.forest.n_outputs == 1 else made
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)

@@ -236,7 +236,10 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """The operand's bits as the result's type (same total width)."""
+    """The operand's bits as the result's type (same total width).
+
+    An integer also becomes a mask of as many lanes as it has bits: bit i is lane i.
+    """
 
     a: Value
 

@@ -125,6 +125,10 @@ def check_op(op: Op, type_: Type) -> None:
             if type_.lanes != a.type.lanes:
                 refuse("operand and result differ in lanes")
         case lir.Bitcast(a=a):
+            if isinstance(type_, Mask) and is_integer(a.type) and not a.type.lanes:
+                if type_.lanes != _bits(a.type):
+                    refuse(f"bitcast of {_bits(a.type)} bits to {type_.lanes} lanes")
+                return
             for t in (a.type, type_):
                 if not (is_integer(t) or is_float(t)):
                     refuse(f"bitcast of a {print_type(t)}")

@@ -85,7 +85,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """All outputs at once, for vector leaves."""
+    """All outputs at once, for vector leaves; of contributions, all features too."""
 
 
 Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
@@ -109,14 +109,16 @@ class Range:
 
 # ---------------------------------------------------------------- arrays
 
-Element: TypeAlias = Literal["accumulator", "leaf_number"]
+Element: TypeAlias = Literal["accumulator", "leaf_number", "contribution"]
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
     """A multi-dimensional array; the result is a parameter, other arrays are scratch.
 
-    ``dims`` holds the extents; None stands for the number of outputs.
+    ``dims`` holds the extents; None stands for the number of outputs. A row's
+    contributions have one element for each output and feature, and the bias; a block
+    sums those of one output at a time.
     """
 
     name: str
@@ -124,6 +126,11 @@ class Array:
     element: Element = "accumulator"
     shared: bool = False  # in shared memory, if the target has it
     lanes: bool = False  # each slot in the registers of the thread that fills it
+
+    @property
+    def holds_sums(self) -> bool:
+        """Whether walks are added up here, and not stored one by one."""
+        return self.element != "leaf_number"
 
 
 RESULT = "result"
@@ -153,7 +160,8 @@ class WalkDecisionTree:
     The leaves of these trees lie ``min_depth .. max_depth`` hops below the roots. The
     first ``unroll`` hops (trees are padded for them) or ``peel`` hops (no leaf is
     shallower) have no leaf check. ``element`` selects the walk's result: the leaf's
-    value, or for ``apply`` its node number in the source model.
+    value, for ``apply`` its node number in the source model, or what each feature
+    contributes.
     """
 
     trees: tuple[str, ...]
@@ -475,7 +483,8 @@ Body: TypeAlias = tuple[Stmt, ...]
 class Function:
     """A prediction function over ``rows`` and ``result``.
 
-    ``result`` is (rows, outputs) of accumulators, or (rows, trees) of leaf numbers.
+    ``result`` is (rows, outputs) of accumulators, (rows, trees) of leaf numbers, or
+    (rows, outputs, features + 1) of contributions.
     """
 
     result: Array

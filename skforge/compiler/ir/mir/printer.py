@@ -26,12 +26,18 @@ from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
 
 _DRAWN_RUNS = 12  # of depth classes in a switch
 
+_FUNCTIONS: dict[mir.Element, str] = {
+    "accumulator": "predict",
+    "leaf_number": "apply",
+    "contribution": "predict_contribs",
+}
+
 
 def print_mir(function: mir.Function) -> str:
     """Return the text of a function after any pass; equal functions give equal text."""
     head = f"predict(rows) -> {_array(function.result)}, {function.n_trees} trees:"
-    if function.result.element == "leaf_number":
-        head = head.replace("predict", "apply", 1)
+    name = _FUNCTIONS[function.result.element]
+    head = head.replace("predict", name, 1)
     return "\n".join([head, *_body(function.body, 1), ""])
 
 
@@ -194,8 +200,8 @@ def _walk(walk: mir.WalkDecisionTree) -> str:
         words.append(f"unroll_depth = {walk.unroll}")
     if walk.peel:
         words.append(f"peel_depth = {walk.peel}")
-    if walk.element == "leaf_number":
-        words.append("leaf_number")
+    if walk.element != "accumulator":
+        words.append(walk.element)
     args = f"{_list(walk.trees)}, {_rows(walk.rows)}"
     if walk.using is not None:
         args += f", using {walk.using}"
@@ -270,8 +276,8 @@ def _simple(stmt: mir.Simple) -> str:
             )
         case mir.AllocArray(array=array, zero=zero):
             words = ["shared"] * array.shared + ["lanes"] * array.lanes
-            if array.element == "leaf_number":
-                words.append("leaf_number")
+            if array.element != "accumulator":
+                words.append(array.element)
             shape = _array(array).removeprefix(array.name)
             made = "zeros" if zero else "alloc"
             return f"{array.name} = {made}{shape}{_attributes(words)}"

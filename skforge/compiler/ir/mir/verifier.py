@@ -282,7 +282,7 @@ class _Verifier:
     def _reduce(self, stmt: mir.Reduce) -> None:
         self._names("leaf", (stmt.value,))
         known = self._array(stmt.target)
-        if known.array.element != "accumulator":
+        if not known.array.holds_sums:
             self._fail(f"{stmt.target} does not hold sums")
         self._write(stmt.target, stmt.indices, stmt.atomic)
 
@@ -327,7 +327,7 @@ class _Verifier:
     def _rows_of(self, target: str, start: mir.Affine) -> None:
         """Check a write to a range of rows of a two-dimensional array."""
         known = self._array(target)
-        if len(known.array.dims) != 2:
+        if len(known.array.dims) != 2 and known.array.element != "contribution":
             self._fail(f"{target} is not an array of rows and outputs")
         self._owned(known, (start,))
 
@@ -335,7 +335,8 @@ class _Verifier:
         self, target: str, indices: Sequence[mir.Index], atomic: bool = False
     ) -> None:
         known = self._array(target)
-        if len(indices) != len(known.array.dims):
+        dims = 2 if known.array.element == "contribution" else len(known.array.dims)
+        if len(indices) != dims:
             self._fail(
                 f"{len(indices)} indices, but {len(known.array.dims)} dimensions"
             )

@@ -49,7 +49,7 @@ def run(function: mir.Function) -> mir.Function:
     def change(loop: mir.Loop) -> mir.Loop:
         if not loop.has(CachePredicates):
             return loop
-        return _rewrite(loop, function.n_trees)
+        return _rewrite(loop, function)
 
     made = replace(function, body=map_loops(function.body, change))
     if made.body != function.body:
@@ -75,16 +75,16 @@ def _check_whole(body: mir.Body) -> None:
                 pass
 
 
-def _rewrite(loop: mir.Loop, n_trees: int) -> mir.Loop:
-    trees = mir.Range(mir.Affine(), (mir.Bound(n_trees),))
+def _rewrite(loop: mir.Loop, function: mir.Function) -> mir.Loop:
+    trees = mir.Range(mir.Affine(), (mir.Bound(function.n_trees),))
     loop = replace(loop, marks=loop.without(CachePredicates))
     if any(inner.on_threads for inner in loops_in(loop.body)):
-        return _for_threads(loop, n_trees)
+        return _for_threads(loop, function.n_trees)
 
     def table(rows: mir.Range) -> mir.EvaluatePredicates:
         return mir.EvaluatePredicates(PREDICATES, trees, rows)
 
-    return in_block(f'cache_predicates("{loop.var}")', loop, table, n_trees)
+    return in_block(f'cache_predicates("{loop.var}")', loop, table, function)
 
 
 def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
@@ -138,7 +138,7 @@ def in_block(
     make: Callable[
         [mir.Range], mir.EvaluatePredicates | mir.QuantizeRows | mir.CacheRows
     ],
-    n_trees: int,
+    function: mir.Function,
 ) -> mir.Loop:
     """Return a loop over blocks in which each tree takes all rows of a block at once.
 
@@ -151,16 +151,20 @@ def in_block(
     ScheduleError
         If the loops inside are not trees in model order around the rows.
     """
-    block = _block_loop(name, loop, n_trees)
+    block = _block_loop(name, loop, function.n_trees)
     fill = _fill(name, loop)
     table = make(fill.rows)
     using = None if isinstance(table, mir.CacheRows) else table.name
     assert isinstance(loop.step, int)
     body = _on_block_sums(loop, block, using)
-    before: mir.Body = (
-        table,
-        mir.AllocArray(mir.Array(BLOCK_SUMS, (loop.step, None)), zero=False),
-    )
+    result = function.result
+    each = result.dims[1:]
+    if result.element == "contribution":
+        width = result.dims[-1]
+        assert isinstance(width, int)
+        each = (width - 1,)  # of one output, without the bias
+    sums = mir.Array(BLOCK_SUMS, (loop.step, *each), result.element)
+    before: mir.Body = (table, mir.AllocArray(sums, zero=False))
     after = mir.StoreRows(BLOCK_SUMS, fill.rows)
     return replace(loop, body=(*before, *body, after))
 

@@ -58,7 +58,7 @@ from skforge.compiler.schedule.nest import Size
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     """Legalise a prediction function; ``apply`` functions have no reduces."""
     body = function.body
-    if function.result.element == "accumulator":
+    if function.result.holds_sums:
         body = _Legalizer(function, hir).descend(body, RowScope())
     return replace(function, body=map_loops(body, _carried_out))
 

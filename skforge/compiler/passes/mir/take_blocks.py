@@ -50,6 +50,6 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
         if loop.root != "batch" or not whole or not isinstance(loop.step, int):
             return loop
         body = tuple(stmt for stmt in loop.body if not isinstance(stmt, CacheRows))
-        return in_block(name, replace(loop, body=body), CacheRows, function.n_trees)
+        return in_block(name, replace(loop, body=body), CacheRows, function)
 
     return replace(function, body=map_loops(function.body, change))

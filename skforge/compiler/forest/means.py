@@ -1,0 +1,73 @@
+"""Expected values of a forest: leaf values weighted by the covers of their paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+
+FloatArray = NDArray[np.float64]
+
+#: Covers of children may miss that of their parent by this share through rounding.
+ROUNDED = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Means:
+    """The expected value of each tree and output, and how likely each node is."""
+
+    forest: Forest
+    reach: FloatArray  # (n_nodes,) product of cover ratios from the root
+    of_tree: FloatArray  # (n_trees, width of leaves)
+    complete: NDArray[np.bool_]  # trees whose leaves' reaches sum to one
+
+    @classmethod
+    def of(cls, forest: Forest) -> Means:
+        """Compute the means of a forest with covers, level by level."""
+        reach = np.ones(forest.n_nodes)
+        inner = forest.left >= 0
+        level = forest.tree_offset[:-1]
+        while len(level):
+            level = level[inner[level]]
+            for children in (forest.left, forest.right):
+                below = children[level]
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = forest.cover[below] / forest.cover[level]
+                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
+                reach[below] = reach[level] * ratio
+            level = np.concatenate([forest.left[level], forest.right[level]])
+        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
+        leaf = np.flatnonzero(forest.leaf >= 0)
+        values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
+        of_tree = np.zeros((forest.n_trees, values.shape[1]))
+        np.add.at(of_tree, tree[leaf], reach[leaf, None] * values)
+        total = np.bincount(tree[leaf], reach[leaf], forest.n_trees)
+        return cls(forest, reach, of_tree, np.abs(total - 1) < ROUNDED)
+
+    @property
+    def bias(self) -> FloatArray:
+        """The expected raw score of each output."""
+        forest = self.forest
+        total = forest.base.astype(np.float64)
+        if forest.vector_leaves:
+            total = total + self.of_tree.sum(axis=0)
+        else:
+            total = total.copy()
+            np.add.at(total, forest.tree_output, self.of_tree[:, 0])
+        mean: FloatArray = total / forest.divisor
+        return mean
+
+    def centred(self, leaf: NDArray[np.bool_]) -> FloatArray:
+        """Return the values of leaves without their tree's mean.
+
+        A constant contributes nothing, and smaller numbers have smaller errors.
+        """
+        forest = self.forest
+        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))[leaf]
+        mean = np.where(self.complete, self.of_tree[:, 0], 0.0)
+        values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf], 0]
+        return values.astype(np.float64) - mean[tree]

@@ -1,0 +1,1 @@
+"""SHAP values of trees, as a representation of forests."""

@@ -1,0 +1,120 @@
+"""The representation of contributions: SHAP values of every feature, for blocks of rows.
+
+``paths.py`` orders the nodes, ``quadrature.py`` computes their constants,
+``predicates.py`` emits the tests of a block and ``walk.py`` the walk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import Means
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.layouts.base import (
+    BlockCode,
+    BlockLayout,
+    BlockRepresentation,
+    register,
+)
+from skforge.compiler.layouts.contributions.paths import put_in_order, trace
+from skforge.compiler.layouts.contributions.predicates import Tests
+from skforge.compiler.layouts.contributions.quadrature import Points, fill
+from skforge.compiler.layouts.contributions.walk import (
+    WORDS,
+    ContributionCode,
+    WalkData,
+)
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Bytes of slots that a cluster of nodes may use: most of a small L1 cache.
+SLOT_BYTES = 20 << 10
+
+#: Fewest nodes of a cluster, where trees need many points.
+FEWEST_NODES = 8
+
+#: Bytes of a vector.
+VECTOR = 64
+
+
+def walk_data(forest: Forest) -> WalkData:
+    """Lay out a normalised forest with covers and scalar leaves."""
+    paths = trace(forest)
+    points = Points.of(forest, paths)
+    most = np.maximum(FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * points.of_turn))
+    order = put_in_order(forest, paths, most)
+    means = Means.of(forest)
+    values = np.ones(forest.n_nodes)
+    leaf = forest.leaf >= 0
+    values[leaf] = means.centred(leaf)
+    dtype = forest.leaf_value.dtype
+    constants = fill(forest, paths, order, points, values, dtype)
+    tests = Tests.of(forest)
+    trees = np.argsort(forest.tree_output, kind="stable")
+    output = forest.tree_output[trees].astype(np.int64)
+    ends = np.append(output[1:] != output[:-1], True)[: len(output)]
+    return WalkData(
+        order=order,
+        points=points,
+        constants=constants,
+        tests=tests,
+        line=tests.line_of[forest.predicate[order.node]],
+        trees=trees,
+        output=np.where(ends, output, -1),
+        unused=np.setdiff1d(np.arange(forest.n_outputs), output),
+        bias=means.bias,
+        n_features=forest.n_features,
+        divisor=forest.divisor,
+    )
+
+
+class ContributionLayout(BlockLayout):
+    """One forest for one block size."""
+
+    def __init__(self, hir: PredictEnsemble, block: int) -> None:
+        self._hir, self._block = hir, block
+        key = ("contributions",)
+        if key not in hir.shared:
+            hir.shared[key] = walk_data(hir.forest)
+        self._data: WalkData = hir.shared[key]
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        """Evaluate the predicates of all trees on one block of rows."""
+        rules = Rules(b, self._hir.forest, self._hir.comparison, model)
+        return ContributionCode(rules, self._data, rows, self._block)
+
+
+class Contributions(BlockRepresentation):
+    """``represent("contributions")``: only for ``predict_contribs``."""
+
+    name = "contributions"
+    takes_values = True
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        """Return the approximate bytes of the constants."""
+        return hir.forest.n_nodes * 40 * hir.forest.leaf_value.itemsize
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Raise for blocks that are not a word of rows."""
+        least = VECTOR // hir.forest.leaf_value.itemsize
+        sizes = [size for size in WORDS if size >= least]
+        if block not in sizes:
+            known = ", ".join(map(str, sizes))
+            raise ScheduleError(
+                f'represent("contributions") takes blocks of {known} rows; this '
+                f"schedule has blocks of {block}."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> BlockLayout:
+        """Lay the forest out for blocks of ``block`` rows."""
+        return ContributionLayout(hir, block)
+
+
+register(Contributions())

@@ -1,0 +1,228 @@
+"""Orders the inner nodes of all trees for the walk of contributions.
+
+A walk goes down and up every tree. It keeps one vector of each quadrature point for
+every edge it has entered and not left, in *slots*. To keep the slots in L1, trees are
+cut into clusters: connected groups of inner nodes, at most ``most`` each, from the
+leaves up. The nodes of a cluster are neighbours, its child clusters follow. A *run*
+goes down one range of nodes and up another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Paths:
+    """Every node's edge from its parent, and the features on the way from the root.
+
+    Arrays have one element for each node of the forest. A node's ``before`` is the
+    lower end of the nearest edge above it that tests the same feature as the node
+    itself, or -1.
+    """
+
+    levels: tuple[IntArray, ...]  # inner nodes by depth
+    tree: IntArray
+    parent: IntArray  # -1 at a root
+    is_right: NDArray[np.bool_]
+    depth: IntArray
+    before: IntArray
+    distinct: IntArray  # features on the path from the root
+    share: NDArray[np.float64]  # product of cover ratios of its edge's feature
+
+    @property
+    def inner(self) -> IntArray:
+        """All inner nodes, level by level."""
+        return np.concatenate([*self.levels, np.zeros(0, np.int64)])
+
+
+def trace(forest: Forest) -> Paths:
+    """Return the paths of a forest with covers."""
+    n = forest.n_nodes
+    parent = np.full(n, -1, np.int64)
+    is_right = np.zeros(n, np.bool_)
+    depth = np.zeros(n, np.int64)
+    feature = np.full(n, -1, np.int64)
+    inner = forest.left >= 0
+    feature[inner] = forest.feature[forest.predicate[inner]]
+    for children, side in ((forest.left, False), (forest.right, True)):
+        parent[children[inner]] = np.flatnonzero(inner)
+        is_right[children[inner]] = side
+    before = _before(feature, parent, np.flatnonzero(inner))
+    distinct = np.zeros(n, np.int64)
+    share = np.ones(n)
+    levels = []
+    level = forest.tree_offset[:-1][inner[forest.tree_offset[:-1]]].astype(np.int64)
+    while len(level):
+        levels.append(level)
+        above = before[level]
+        upper = np.where(above >= 0, share[above], 1.0)
+        for children in (forest.left, forest.right):
+            below = children[level]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = forest.cover[below] / forest.cover[level]
+            share[below] = upper * np.where(forest.cover[level] > 0, ratio, 0.0)
+            distinct[below] = distinct[level] + (above < 0)
+            depth[below] = depth[level] + 1
+        both = np.concatenate([forest.left[level], forest.right[level]])
+        level = np.sort(both[inner[both]]).astype(np.int64)
+    sizes = np.diff(forest.tree_offset)
+    tree = np.repeat(np.arange(forest.n_trees), sizes)
+    return Paths(tuple(levels), tree, parent, is_right, depth, before, distinct, share)
+
+
+def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
+    """Return the lower end of the nearest edge above of each node's feature, or -1."""
+    found = np.full(len(feature), -1, np.int64)
+    at = nodes
+    while len(nodes):
+        above = parent[at]
+        some = above >= 0
+        nodes, at, above = nodes[some], at[some], above[some]
+        same = feature[above] == feature[nodes]
+        found[nodes[same]] = at[same]
+        nodes, at = nodes[~same], above[~same]
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """Inner nodes in the order of the walk, all trees one after another.
+
+    ``before`` counts the edges of the node's tree: 2 i + 1 is the left edge of its
+    i-th node, 2 i + 2 the right one, 0 none. Slot 0 is above the root; the right edge's
+    slot follows the left one's. ``runs`` has the ends of four ranges: down from ``runs[i,
+    0]`` to ``runs[i, 1]``, then up from ``runs[i, 3]`` to ``runs[i, 2]``.
+    """
+
+    node: IntArray
+    start: IntArray  # (n_trees + 1,) into the nodes
+    before: IntArray
+    slot: IntArray
+    left_slot: IntArray
+    runs: IntArray  # (n_runs, 4)
+    run_start: IntArray  # (n_trees + 1,) into the runs
+    feature_slot: IntArray  # of a node, among its tree's features
+    features: IntArray  # the features of each tree
+    feature_start: IntArray  # (n_trees + 1,) into the features
+    n_slots: int
+
+
+def put_in_order(forest: Forest, paths: Paths, most: IntArray) -> Order:
+    """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster."""
+    inner, parent = paths.inner, paths.parent
+    n_trees, n = forest.n_trees, forest.n_nodes
+    cluster, size = _clusters(paths, most, n)
+    owner = cluster[inner]
+    own = np.bincount(owner, minlength=n)  # nodes of each cluster, by its root
+    tops = np.unique(owner)
+    above = np.where(parent[tops] >= 0, cluster[parent[tops]], -1)
+    begin, base = np.zeros(n, np.int64), np.ones(n, np.int64)
+    roots = tops[above < 0]
+    counts = np.zeros(n_trees, np.int64)
+    counts[paths.tree[roots]] = size[roots]
+    start = np.concatenate(([0], np.cumsum(counts)))
+    begin[roots] = start[paths.tree[roots]]
+    while len(roots):
+        here = np.isin(above, roots)
+        children, owners = tops[here], above[here]
+        by = np.lexsort((children, owners))
+        children, owners = children[by], owners[by]
+        sums = np.cumsum(size[children]) - size[children]
+        first = np.searchsorted(owners, owners)
+        begin[children] = begin[owners] + own[owners] + sums - sums[first]
+        base[children] = base[owners] + 2 * own[owners]
+        roots = children
+    by = np.lexsort((inner, paths.depth[inner], begin[owner]))
+    node = inner[by]
+    place = np.zeros(n, np.int64)
+    place[node] = np.arange(len(node))
+    owner = cluster[node]
+    left_slot = base[owner] + 2 * (place[node] - begin[owner])
+    lefts = np.zeros(n, np.int64)
+    lefts[node] = left_slot
+    up = parent[node]
+    slot = np.where(up >= 0, lefts[up] + paths.is_right[node], 0)
+    tree = paths.tree[node]
+    edge = paths.before[node]
+    before = 2 * (place[parent[edge]] - start[tree]) + 1 + paths.is_right[edge]
+    feature = forest.feature[forest.predicate[node]]
+    pairs, which = np.unique(tree * forest.n_features + feature, return_inverse=True)
+    feature_start = np.searchsorted(pairs, np.arange(n_trees + 1) * forest.n_features)
+    runs, run_tree = _runs(tops, begin, own, size, paths.tree)
+    return Order(
+        node=node,
+        start=start,
+        before=np.where(edge >= 0, before, 0),
+        slot=slot,
+        left_slot=left_slot,
+        runs=runs,
+        run_start=np.searchsorted(run_tree, np.arange(n_trees + 1)),
+        feature_slot=which.reshape(-1) - feature_start[tree],
+        features=pairs % max(1, forest.n_features),
+        feature_start=feature_start,
+        n_slots=int(left_slot.max(initial=0)) + 2,
+    )
+
+
+def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]:
+    """Return the root of each node's cluster, and the inner nodes of each subtree."""
+    inner, parent = paths.inner, paths.parent
+    size = np.zeros(n, np.int64)
+    rank = np.zeros(n, np.int64)  # clusters of one rank hang below those of the next
+    left = np.zeros(n, np.bool_)
+    left[inner] = True
+    number = 0
+    while left.any():
+        number += 1
+        count = left.astype(np.int64)
+        for level in paths.levels[:0:-1]:
+            np.add.at(count, parent[level], count[level])
+        if number == 1:
+            size = count
+        now = left & (count <= most[paths.tree])
+        rank[now] = number
+        left &= ~now
+    cluster = np.arange(n)
+    for level in paths.levels[1:]:
+        same = level[rank[level] == rank[parent[level]]]
+        cluster[same] = cluster[parent[same]]
+    return cluster, size
+
+
+def _runs(
+    tops: IntArray, begin: IntArray, own: IntArray, size: IntArray, tree: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the runs of all trees and the tree of each.
+
+    A cluster is entered before its child clusters and left behind them.
+    """
+    first = begin[tops]
+    last = first + own[tops]
+    n = len(tops)
+    moment = np.concatenate([first, first + size[tops]])
+    up = np.arange(2 * n) >= n
+    inside = np.concatenate([first, -first])  # the innermost is left first
+    by = np.lexsort((inside, ~up, moment))
+    up = up[by]
+    cluster = by % n
+    run = np.cumsum(up) - up  # clusters entered before the next one is left
+    runs = np.zeros((n, 4), np.int64)
+    runs[:, 0] = len(tree)
+    down = ~up
+    np.minimum.at(runs[:, 0], run[down], first[cluster[down]])
+    np.maximum.at(runs[:, 1], run[down], last[cluster[down]])
+    runs[:, 0] = np.minimum(runs[:, 0], runs[:, 1])
+    runs[:, 2], runs[:, 3] = first[cluster[up]], last[cluster[up]]
+    return runs, tree[tops[cluster[up]]]
+
+
+__all__: list[Any] = ["Order", "Paths", "put_in_order", "trace"]

@@ -1,0 +1,123 @@
+"""Evaluates every distinct predicate on a block of rows, one bit a row.
+
+For each feature that the forest tests::
+
+    column = its values in the rows of the block
+    for each of its predicates:
+      line[predicate] = whether column goes left
+
+All kinds of tests are evaluated; missing values follow the rule of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Value, Vec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tests:
+    """The predicates of a normalised forest, by feature and kind of test."""
+
+    kinds: tuple[tuple[Comparison, Missing, bool], ...]
+    jobs: NDArray[np.int32]  # (n_jobs, 4): feature, kind, first line, last line + 1
+    line_of: NDArray[np.int64]  # (n_predicates,)
+    numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
+
+    @classmethod
+    def of(cls, forest: Forest) -> Tests:
+        """Sort the predicates of a normalised forest."""
+        columns = (forest.comparison, forest.missing, forest.missing_left)
+        kinds, kind = np.unique(np.stack(columns).astype(int), axis=1, return_inverse=True)
+        kind = kind.reshape(-1)
+        order = np.lexsort((forest.threshold, kind, forest.feature))
+        line_of = np.zeros(forest.n_predicates, np.int64)
+        line_of[order] = np.arange(forest.n_predicates)
+        keys = np.stack([forest.feature, kind])[:, order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1).any(axis=0))
+        last = np.append(first[1:], forest.n_predicates)[: len(first)]
+        jobs = np.stack([*keys[:, first], first, last], axis=1)
+        numbers = np.where(
+            forest.comparison >= Comparison.IN, set_numbers(forest), forest.threshold
+        ).astype(forest.threshold.dtype)
+        return cls(
+            tuple((Comparison(c), Missing(m), bool(left)) for c, m, left in kinds.T),
+            jobs.astype(np.int32),
+            line_of,
+            numbers[order],
+        )
+
+
+class Evaluation:
+    """Emits the evaluation of all predicates for blocks of rows."""
+
+    def __init__(self, rules: Rules, tests: Tests, block: int, lanes: int) -> None:
+        self.b: Builder = rules.b
+        self._rules, self._tests, self._block = rules, tests, block
+        b = self.b
+        self.lanes = lanes
+        self._jobs = rules.model("test_jobs", tests.jobs.reshape(-1))
+        self._numbers = rules.model("test_numbers", tests.numbers)
+        self._vec = Vec(self._numbers.element, lanes)
+        self._column = b.alloc(
+            "column", self._numbers.element, b.const(block), alignment=64
+        )
+        size = b.const(max(1, len(tests.numbers)) * block // 8)
+        #: Bit r of line p: whether row r goes left at predicate p.
+        self.lines: Buffer = b.alloc("test_lines", U8, size, alignment=64)
+
+    def run(self, rows: BlockRows, n_vectors: Value) -> None:
+        """Fill the lines for the block's rows; those past the last repeat it."""
+        b = self.b
+        last = b.sub(rows.n_rows, 1)
+        count = b.mul(n_vectors, self.lanes)
+
+        def field(job: Value, k: int) -> Value:
+            return b.convert(b.load(self._jobs, b.add(b.mul(job, 4), k)), I64)
+
+        with b.loop(len(self._tests.jobs), hint="job") as job:
+            feature = field(job, 0)
+            with b.loop(count, hint="row") as r:
+                row = b.binary("min", b.add(rows.first, r), last)
+                at = b.add(b.mul(row, rows.stride), feature)
+                b.store(self._column, r, b.load(rows.rows, at))
+            first, end = field(job, 2), field(job, 3)
+
+            def lines(kind: int) -> None:
+                with b.loop(first, end, hint="line") as line:
+                    number = b.load(self._numbers, line)
+                    with b.loop(n_vectors, hint="v") as v:
+                        x = b.load(self._column, b.mul(v, self.lanes), self._vec)
+                        left = self._left(kind, number, x)
+                        at = b.add(
+                            b.mul(line, self._block // 8), b.mul(v, self.lanes // 8)
+                        )
+                        bits = b.mask_bits(left, U16 if self.lanes == 16 else U8)
+                        b.store(self.lines, at, bits)
+
+            kinds = range(len(self._tests.kinds))
+            b.switch(field(job, 1), [lambda k=k: lines(k) for k in kinds])
+
+    def _left(self, kind: int, number: Value, x: Value) -> Value:
+        """Return which values of a column go left."""
+        b, rules = self.b, self._rules
+        comparison, missing, missing_left = self._tests.kinds[kind]
+        x = rules.nan_if_missing(x, missing)
+        if comparison >= Comparison.IN:
+            exact = comparison == Comparison.MEMBER
+            inside = rules.in_set(number, x, exact)
+            gone = b.is_nan(x)
+            if missing_left:
+                return b.binary("or", inside, gone)
+            return b.binary("and", inside, b.invert(gone))
+        op = "eq" if comparison == Comparison.EQ else rules.comparison
+        return b.compare(op, x, number, unordered=missing_left)

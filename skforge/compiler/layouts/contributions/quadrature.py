@@ -1,0 +1,161 @@
+"""The constants of the walk: SHAP values as a Gauss-Legendre sum, linear in the nodes.
+
+For a leaf of value v, let o be 1 for each feature of its path whose tests the row
+passes and 0 for the others, and z the product of the cover ratios of a feature's edges.
+The Shapley weights are Beta integrals, so that the feature i gets (Lundberg et al. 2018,
+Algorithm 1, written as an integral)::
+
+    v (o_i - z_i) integral over t of  product over j != i of (t o_j + (1 - t) z_j)
+
+D features give a polynomial of degree D - 1, which D / 2 points integrate exactly. At
+each point, an edge multiplies what comes down by the factor of its feature, and a node
+sums what comes up. With f = t + (1 - t) z, the factor of a feature whose tests were
+passed, a node with the sum S gives its feature::
+
+    w / (1 - t) (S of the side the row takes / f of that edge - S / f of the edge before)
+
+if the row passed the tests of the feature above. Sums over a path telescope to the
+formula. All factors are positive. They are stored relative to a row that passes every
+test, and the leaves have the product of f: nothing overflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.contributions.paths import Order, Paths
+
+FloatArray = NDArray[np.float64]
+
+#: Rows of a node's constants: for each side the factors of a row that takes it, of one
+#: that leaves the feature's tests here, and of one that left them above; then the
+#: weights of both sides and of the node.
+ROWS = 9
+LEFT, RIGHT, WEIGHTS = 0, 3, 6
+
+#: Most points of one walk. More are walked in several turns.
+MOST_POINTS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """How many points each tree needs, in how many turns."""
+
+    of_turn: NDArray[np.int64]  # (n_trees,)
+    turns: NDArray[np.int64]  # (n_trees,)
+
+    @classmethod
+    def of(cls, forest: Forest, paths: Paths) -> Points:
+        """Return as few points as are exact."""
+        distinct = np.ones(forest.n_trees, np.int64)
+        np.maximum.at(distinct, paths.tree, paths.distinct)
+        needed = -(-distinct // 2)
+        turns = -(-needed // MOST_POINTS)
+        return cls(-(-needed // turns), turns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constants:
+    """The constants of all nodes, ``ROWS`` times the points of a turn for each.
+
+    Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
+    """
+
+    values: NDArray[Any]
+    first: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+
+def fill(
+    forest: Forest,
+    paths: Paths,
+    order: Order,
+    points: Points,
+    values: FloatArray,
+    dtype: np.dtype[Any],
+) -> Constants:
+    """Return the constants of a forest; those of leaves include ``values[node]``."""
+    first = np.zeros(forest.n_trees, np.int64)
+    step = np.zeros(forest.n_trees, np.int64)
+    parts: list[NDArray[Any]] = [np.zeros(0, dtype)]
+    size = 0
+    shapes = np.stack([points.of_turn, points.turns], axis=1)
+    for n, turns in np.unique(shapes, axis=0).tolist():
+        trees = np.flatnonzero((points.of_turn == n) & (points.turns == turns))
+        nodes, offset = _nodes_of(order, trees)
+        made = _constants(forest, paths, order.node[nodes], values, n * turns)
+        # Points of a turn lie together, turn after turn.
+        made = made.reshape(len(nodes), ROWS, turns, n).transpose(2, 0, 1, 3)
+        parts.append(made.astype(dtype).reshape(-1))
+        first[trees] = size + offset * ROWS * n
+        step[trees] = len(nodes) * ROWS * n
+        size += made.size
+    return Constants(np.concatenate(parts), first, step)
+
+
+def _nodes_of(
+    order: Order, trees: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the nodes of some trees, and where each tree's begin among them."""
+    sizes = np.diff(order.start)[trees]
+    offset = np.cumsum(sizes) - sizes
+    within = np.arange(int(sizes.sum())) - np.repeat(offset, sizes)
+    return np.repeat(order.start[trees], sizes) + within, offset
+
+
+def _constants(
+    forest: Forest,
+    paths: Paths,
+    node: NDArray[np.int64],
+    values: FloatArray,
+    n_points: int,
+) -> FloatArray:
+    """Return an array of shape (nodes, ROWS, n_points)."""
+    x, weight = np.polynomial.legendre.leggauss(n_points)
+    t, rest = (1 + x) / 2, (1 - x) / 2
+    weight = weight / 2 / rest
+    made = np.zeros((len(node), ROWS, n_points))
+    before = paths.before[node]
+    some = before >= 0
+    above = np.where(some, paths.share[before], 1.0)[:, None]
+    passed_above = np.where(some[:, None], t + rest * above, 1.0)
+    left_above = np.where(some[:, None], rest * above / passed_above, 1.0)
+    for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
+        child = children[node]
+        share = paths.share[child][:, None]
+        passed = t + rest * share
+        left = rest * share / passed
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stays = np.where(left_above > 0, left / left_above, 0.0)
+        made[:, first], made[:, first + 1], made[:, first + 2] = 1.0, left, stays
+        made[:, WEIGHTS + first // 3] = weight / passed
+        leaf = np.flatnonzero(forest.leaf[child] >= 0)
+        scale = _products(paths, child[leaf], t, rest)
+        scale *= values[child[leaf]][:, None]
+        made[leaf, first : first + 3] *= scale[:, None]
+    made[:, WEIGHTS + 2] = weight / passed_above
+    return made
+
+
+def _products(
+    paths: Paths, leaf: NDArray[np.int64], t: FloatArray, rest: FloatArray
+) -> FloatArray:
+    """Return the product of f over the features of each leaf's path."""
+    product = np.ones((len(leaf), len(t)))
+    at, rows = leaf, np.arange(len(leaf))
+    while len(at):
+        up = paths.parent[at]
+        some = up >= 0
+        at, up, rows = at[some], up[some], rows[some]
+        edge = paths.before[up]
+        share = paths.share[at][:, None]
+        factor = t + rest * share
+        above = np.where(edge >= 0, paths.share[edge], 1.0)[:, None]
+        product[rows] *= factor / (t + rest * above)
+        at = up
+    return product

@@ -1,0 +1,319 @@
+"""Emits the walk of contributions for blocks of rows, one row a lane.
+
+For each tree, with bits for all rows of the block::
+
+    passed[left edge]  = passed[edge before] and line[predicate]
+    passed[right edge] = passed[edge before] and not line[predicate]
+
+and for each turn of points and each vector of rows, run by run, at each point::
+
+    down:  P[left]  = P[node] * (passed[left] ? a0 : passed[right] ? a1 : a2)
+           P[right] = P[node] * (passed[right] ? b0 : passed[left] ? b1 : b2)
+    up:    g += (passed[left] ? w0 P[left] : w1 P[right]) - w2 (P[left] + P[right])
+           P[node] = P[left] + P[right]
+
+and the node's feature gets g if passed[edge before]. Each tree is summed on its own,
+then added in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Buffer,
+    Mask,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.contributions.paths import Order
+from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
+from skforge.compiler.layouts.contributions.quadrature import (
+    LEFT,
+    RIGHT,
+    ROWS,
+    WEIGHTS,
+    Constants,
+    Points,
+)
+
+#: The words that hold a bit for each row of a block.
+WORDS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkData:
+    """A forest as the walk reads it."""
+
+    order: Order
+    points: Points
+    constants: Constants
+    tests: Tests
+    line: NDArray[np.int64]  # of each node's predicate
+    trees: NDArray[np.int64]  # in the order of the walk, those of an output together
+    output: NDArray[np.int64]  # to write after the tree at a position, or -1
+    unused: NDArray[np.int64]  # outputs without trees
+    bias: NDArray[np.float64]
+    n_features: int
+    divisor: int
+
+    @property
+    def lanes(self) -> int:
+        """Rows of a vector: always 512 bits, which narrower machines split."""
+        return 64 // self.constants.values.dtype.itemsize
+
+    @property
+    def classes(self) -> list[int]:
+        """The numbers of points of a turn that occur."""
+        return [int(n) for n in np.unique(self.points.of_turn)]
+
+
+class ContributionCode(BlockCode):
+    """Emits the code for one block of rows."""
+
+    def __init__(self, rules: Rules, data: WalkData, rows: BlockRows, block: int):
+        self.b: Builder = rules.b
+        self.d, self._model, self._rows, self._block = data, rules.model, rows, block
+        b, lanes = self.b, data.lanes
+        order, points = data.order, data.points
+        self._scalar = scalar_of(data.constants.values.dtype)
+        self._vec, self._lanes = Vec(self._scalar, lanes), lanes
+        self._word = WORDS[block]
+        self._bits = U16 if lanes == 16 else U8
+        left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
+        n_vectors = b.binary("div", b.add(left, lanes - 1), lanes)
+        self._n_vectors = n_vectors
+        evaluation = Evaluation(rules, data.tests, block, lanes)
+        evaluation.run(rows, n_vectors)
+        self._lines = evaluation.lines
+        edges = 2 * int(np.diff(order.start).max(initial=0)) + 1
+        self._passed = b.alloc(
+            "passed", U8, b.const(edges * block // 8 + 8), alignment=64
+        )
+        slots = order.n_slots * max(data.classes, default=1) * lanes
+        self._slots = b.alloc("slots", self._scalar, b.const(slots), alignment=64)
+        held = int(np.diff(order.feature_start).max(initial=0))
+        self._own = b.alloc(
+            "tree_sums", self._scalar, b.const(max(1, held) * lanes), alignment=64
+        )
+        tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
+        each = points.of_turn[tree] * lanes
+        def table(name: str, values: NDArray[Any]) -> Buffer:
+            return self._model(name, values.astype(np.int32))
+
+        self._node_line = table("node_line", data.line * (block // 8))
+        self._node_before = table("node_before", order.before * (block // 8))
+        self._node_slot = table("node_slot", order.slot * each)
+        self._node_left = table("node_left_slot", order.left_slot * each)
+        self._node_feature = table("node_feature", order.feature_slot * lanes)
+        self._runs = table("runs", order.runs.reshape(-1))
+        self._features = table("tree_features", order.features * block)
+        trees = data.trees
+        self._tree = {
+            "first": table("tree_first", order.start[:-1][trees]),
+            "last": table("tree_last", order.start[1:][trees]),
+            "run": table("tree_run", order.run_start[:-1][trees]),
+            "last_run": table("tree_last_run", order.run_start[1:][trees]),
+            "feature": table("tree_feature", order.feature_start[:-1][trees]),
+            "last_feature": table("tree_last_feature", order.feature_start[1:][trees]),
+            "turns": table("tree_turns", points.turns[trees]),
+            "points": table(
+                "tree_points", np.searchsorted(data.classes, points.of_turn[trees])
+            ),
+            "output": table("tree_output", data.output),
+        }
+        self._constants = self._model("constants", data.constants.values)
+        self._first = self._model("tree_constants", data.constants.first[trees])
+        self._step = self._model("tree_constants_step", data.constants.step[trees])
+        self._bias = self._model("bias", data.bias)
+
+    # ------------------------------------------------------------ the block
+
+    def writes_to(self, result: Buffer) -> None:
+        """Outputs are written as soon as their last tree is added."""
+        self._result = result
+
+    def start(self, sums: Buffer) -> None:
+        """Set the sums of the block, (features, rows), to zero."""
+        b = self.b
+        zero = b.const(0.0, F64)
+        with b.loop(self.d.n_features * self._block, hint="sum") as i:
+            b.store(sums, i, zero)
+
+    def add_tree(self, tree: Value, sums: Buffer) -> None:
+        """Add the contributions of the tree at a position."""
+        b = self.b
+        at = {name: self._number(table, tree) for name, table in self._tree.items()}
+        self._pass_tests(at["first"], at["last"])
+        first, step = b.load(self._first, tree), b.load(self._step, tree)
+        with b.loop(at["turns"], hint="turn") as turn:
+            constants = b.add(first, b.mul(turn, step))
+            with b.loop(self._n_vectors, hint="v") as v:
+                self._clear(at["feature"], at["last_feature"])
+                cases = [
+                    lambda n=n: self._walk(n, at, constants, v)
+                    for n in self.d.classes
+                ]
+                b.switch(at["points"], cases)
+                self._add(at["feature"], at["last_feature"], v, sums)
+        with b.when(b.compare("ge", at["output"], 0)):
+            self._write(at["output"], sums)
+            self.start(sums)
+
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
+        """Write the outputs that have no trees."""
+        b = self.b
+        if len(self.d.unused):
+            outputs = self._model("unused_outputs", self.d.unused)
+            with b.loop(len(self.d.unused), hint="unused") as i:
+                self._write(b.load(outputs, i), sums)
+
+    def _number(self, table: Buffer, at: Value) -> Value:
+        return self.b.convert(self.b.load(table, at), I64)
+
+    def _pass_tests(self, first: Value, last: Value) -> None:
+        """Set the bits of all edges of a tree: who passed each feature's tests."""
+        b, size = self.b, self._block // 8
+        ones = b.invert(b.const(0, self._word))
+        b.store(self._passed, b.const(0), ones)
+        with b.loop(first, last, hint="n") as n:
+            before = b.load(self._passed, self._number(self._node_before, n), self._word)
+            line = b.load(self._lines, self._number(self._node_line, n), self._word)
+            at = b.add(b.mul(b.sub(n, first), 2 * size), size)
+            b.store(self._passed, at, b.binary("and", before, line))
+            right = b.binary("and", before, b.invert(line))
+            b.store(self._passed, b.add(at, size), right)
+
+    def _clear(self, first: Value, last: Value) -> None:
+        b = self.b
+        zero = b.const(0.0, self._vec)
+        with b.loop(b.sub(last, first), hint="f") as f:
+            b.store(self._own, b.mul(f, self._lanes), zero)
+
+    def _add(self, first: Value, last: Value, v: Value, sums: Buffer) -> None:
+        """Add a tree's contributions to the block's sums."""
+        b, lanes = self.b, self._lanes
+        with b.loop(b.sub(last, first), hint="f") as f:
+            own = b.load(self._own, b.mul(f, lanes), self._vec)
+            column = self._number(self._features, b.add(first, f))
+            at = b.add(column, b.mul(v, lanes))
+            total = b.load(sums, at, Vec(F64, lanes))
+            b.store(sums, at, b.binary("add", total, b.convert(own, F64)))
+
+    # ------------------------------------------------------------ the walk
+
+    def _walk(self, n: int, at: dict[str, Value], constants: Value, v: Value) -> None:
+        """Walk one tree with ``n`` points for one vector of rows."""
+        b, first = self.b, at["first"]
+        one = b.const(1.0, self._vec)
+        for q in range(n):
+            b.store(self._slots, b.const(q * self._lanes), one)
+        part = b.mul(v, self._lanes // 8)
+        with b.loop(at["run"], at["last_run"], hint="run") as run:
+            ends = [
+                self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)
+            ]
+            with b.loop(ends[0], ends[1], hint="down") as i:
+                self._down(n, i, b.sub(i, first), constants, part)
+            with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:
+                i = b.sub(b.sub(ends[3], 1), k)
+                self._up(n, i, b.sub(i, first), constants, part)
+
+    def _masks(self, i: Value, part: Value) -> tuple[Value, Value]:
+        """Return which rows of a vector passed the tests up to each edge of a node."""
+        b, size = self.b, self._block // 8
+        at = b.add(b.add(b.mul(i, 2 * size), size), part)
+        mask = Mask(self._lanes)
+        left = b.load(self._passed, at, self._bits)
+        right = b.load(self._passed, b.add(at, size), self._bits)
+        return b.reinterpret(left, mask), b.reinterpret(right, mask)
+
+    def _down(
+        self, n: int, i: Value, own: Value, constants: Value, part: Value
+    ) -> None:
+        b, lanes = self.b, self._lanes
+        left, right = self._masks(own, part)
+        source = self._number(self._node_slot, i)
+        target = self._number(self._node_left, i)
+        at = b.add(constants, b.mul(own, ROWS * n))
+        for q in range(n):
+            p = b.load(self._slots, b.add(source, q * lanes), self._vec)
+            for row, mine, other, place in (
+                (LEFT, left, right, q),
+                (RIGHT, right, left, n + q),
+            ):
+                a = [self._constant(at, n, row + k, q) for k in range(3)]
+                factor = b.select(mine, a[0], b.select(other, a[1], a[2]))
+                b.store(
+                    self._slots,
+                    b.add(target, place * lanes),
+                    b.binary("mul", p, factor),
+                )
+
+    def _up(self, n: int, i: Value, own: Value, constants: Value, part: Value) -> None:
+        b, lanes = self.b, self._lanes
+        left, right = self._masks(own, part)
+        target = self._number(self._node_slot, i)
+        source = self._number(self._node_left, i)
+        at = b.add(constants, b.mul(own, ROWS * n))
+        total: Value | None = None
+        for q in range(n):
+            low = b.load(self._slots, b.add(source, q * lanes), self._vec)
+            high = b.load(self._slots, b.add(source, (n + q) * lanes), self._vec)
+            both = b.binary("add", low, high)
+            b.store(self._slots, b.add(target, q * lanes), both)
+            w = [self._constant(at, n, WEIGHTS + k, q) for k in range(3)]
+            taken = b.select(
+                left, b.binary("mul", low, w[0]), b.binary("mul", high, w[1])
+            )
+            given = b.sub(taken, b.binary("mul", both, w[2]))
+            total = given if total is None else b.binary("add", total, given)
+        assert total is not None
+        passed = b.binary("or", left, right)
+        total = b.select(passed, total, b.const(0.0, self._vec))
+        place = self._number(self._node_feature, i)
+        before = b.load(self._own, place, self._vec)
+        b.store(self._own, place, b.binary("add", before, total))
+
+    def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
+        b = self.b
+        one = b.load(self._constants, b.add(at, row * n + q))
+        return b.splat(one, self._lanes)
+
+    # ------------------------------------------------------------ results
+
+    def _write(self, output: Value, sums: Buffer) -> None:
+        """Write the contributions of one output, and its bias."""
+        b, rows, d = self.b, self._rows, self.d
+        width = d.n_features + 1
+        bias = b.convert(b.load(self._bias, output), self._result.element)
+        count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        divisor = b.const(float(d.divisor), F64)
+        n_outputs = len(d.bias)
+        with b.loop(count, hint="r") as r:
+            row = b.add(b.mul(b.add(rows.first, r), n_outputs), output)
+            at = b.mul(row, width)
+            with b.loop(d.n_features, hint="f") as f:
+                x = b.load(sums, b.add(b.mul(f, self._block), r))
+                if d.divisor != 1:
+                    x = b.binary("div", x, divisor)
+                b.store(
+                    self._result, b.add(at, f), b.convert(x, self._result.element)
+                )
+            b.store(self._result, b.add(at, d.n_features), bias)

@@ -1,0 +1,66 @@
+"""Contributions of features to raw scores (SHAP values) of a compiled forest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.contributions import contribution_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import Means
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import UnsupportedModelError
+
+Array = NDArray[Any]
+
+
+class Contributions:
+    """The kernels of a forest's contributions, each compiled on first use."""
+
+    def __init__(
+        self, forest: Forest, target: Target, schedule: Schedule | None = None
+    ) -> None:
+        self.forest = forest
+        self._kernels = KernelCache(forest, target, "exact")
+        self._schedule = schedule or contribution_schedules(forest)
+
+    def values(self, rows: Array, threads: int) -> Array:
+        """Return the SHAP values of rows, with the bias last.
+
+        They are path-dependent: a feature that is not known follows the training rows,
+        as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2).
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_features + 1)
+            In the dtype of the forest's sums.
+        """
+        forest = self.forest
+        check_covers(forest)
+        shape = len(rows), forest.n_outputs, forest.n_features + 1
+        made = np.zeros(shape, forest.accumulator_dtype)
+        if not forest.n_predicates:
+            made[..., -1] = Means.of(forest).bias
+        elif len(rows):
+            kernel = self._kernels.kernel(self._schedule, "contribution")
+            assert isinstance(kernel, Kernel)
+            kernel(rows, made.reshape(len(rows), -1), threads)
+        return made
+
+
+def check_covers(forest: Forest) -> None:
+    """Raise unless a forest's leaves are added and its nodes have covers."""
+    if forest.aggregate != "sum":
+        raise UnsupportedModelError(
+            f"the model takes the {forest.aggregate} of its trees, and contributions "
+            "are defined for sums."
+        )
+    if forest.n_nodes and not len(forest.cover):
+        raise UnsupportedModelError(
+            f"this {forest.source} model does not keep how many rows reached each node;"
+            " pass background rows, with which contributions need no such counts."
+        )
