@@ -10,13 +10,15 @@ Algorithm 1, written as an integral)::
 D features give a polynomial of degree D - 1, which D / 2 points integrate exactly. At
 each point, an edge multiplies what comes down by the factor of its feature, and a node
 sums what comes up. With f = t + (1 - t) z, the factor of a feature whose tests were
-passed, a node with the sum S gives its feature::
+passed, and A = (1 - z) / f, a node gives its feature ::
 
-    w / (1 - t) (S of the side the row takes / f of that edge - S / f of the edge before)
+    w (A of the side the row takes - A of the edge before)  times what that side sums
+    - w (1 / (1 - t) + A of the edge before)                times what the other one sums
 
 if the row passed the tests of the feature above. Sums over a path telescope to the
-formula. All factors are positive. They are stored relative to a row that passes every
-test, and the leaves have the product of f: nothing overflows.
+formula. Nothing cancels that the formula keeps apart, so float32 has six digits. Factors
+are stored relative to a row that passes every test, and the leaves have the product of
+f: nothing overflows.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ FloatArray = NDArray[np.float64]
 
 #: Rows of a node's constants: for each side the factors of a row that takes it, of one
 #: that leaves the feature's tests here, and of one that left them above; then the
-#: weights of both sides and of the node.
+#: weights of each side if the row takes it, and of the other side.
 ROWS = 9
 LEFT, RIGHT, WEIGHTS = 0, 3, 6
 
@@ -118,12 +120,13 @@ def _constants(
     """Return an array of shape (nodes, ROWS, n_points)."""
     x, weight = np.polynomial.legendre.leggauss(n_points)
     t, rest = (1 + x) / 2, (1 - x) / 2
-    weight = weight / 2 / rest
+    weight = weight / 2
     made = np.zeros((len(node), ROWS, n_points))
     before = paths.before[node]
     some = before >= 0
     above = np.where(some, paths.share[before], 1.0)[:, None]
     passed_above = np.where(some[:, None], t + rest * above, 1.0)
+    gain_above = (1 - above) / passed_above
     left_above = np.where(some[:, None], rest * above / passed_above, 1.0)
     for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
         child = children[node]
@@ -133,12 +136,13 @@ def _constants(
         with np.errstate(divide="ignore", invalid="ignore"):
             stays = np.where(left_above > 0, left / left_above, 0.0)
         made[:, first], made[:, first + 1], made[:, first + 2] = 1.0, left, stays
-        made[:, WEIGHTS + first // 3] = weight / passed
+        gain = (1 - share) / passed - gain_above
+        made[:, WEIGHTS + first // 3] = weight * gain
         leaf = np.flatnonzero(forest.leaf[child] >= 0)
         scale = _products(paths, child[leaf], t, rest)
         scale *= values[child[leaf]][:, None]
         made[leaf, first : first + 3] *= scale[:, None]
-    made[:, WEIGHTS + 2] = weight / passed_above
+    made[:, WEIGHTS + 2] = -weight / (rest * passed_above)
     return made
 
 

@@ -9,7 +9,7 @@ and for each turn of points and each vector of rows, run by run, at each point::
 
     down:  P[left]  = P[node] * (passed[left] ? a0 : passed[right] ? a1 : a2)
            P[right] = P[node] * (passed[right] ? b0 : passed[left] ? b1 : b2)
-    up:    g += (passed[left] ? w0 P[left] : w1 P[right]) - w2 (P[left] + P[right])
+    up:    g += P[left] * (passed[left] ? w0 : w2) + P[right] * (passed[right] ? w1 : w2)
            P[node] = P[left] + P[right]
 
 and the node's feature gets g if passed[edge before]. Each tree is summed on its own,
@@ -279,10 +279,11 @@ class ContributionCode(BlockCode):
             both = b.binary("add", low, high)
             b.store(self._slots, b.add(target, q * lanes), both)
             w = [self._constant(at, n, WEIGHTS + k, q) for k in range(3)]
-            taken = b.select(
-                left, b.binary("mul", low, w[0]), b.binary("mul", high, w[1])
+            given = b.binary(
+                "add",
+                b.binary("mul", low, b.select(left, w[0], w[2])),
+                b.binary("mul", high, b.select(right, w[1], w[2])),
             )
-            given = b.sub(taken, b.binary("mul", both, w[2]))
             total = given if total is None else b.binary("add", total, given)
         assert total is not None
         passed = b.binary("or", left, right)
