@@ -474,13 +474,27 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         return self._compiled().predict_raw(X, self.n_jobs, out)
 
     @offered("predict_contribs")
-    def predict_contribs(self, X: Any) -> Any:
+    def predict_contribs(
+        self,
+        X: Any,
+        *,
+        interactions: bool = False,
+        approximate: bool = False,
+        background: Any = None,
+    ) -> Any:
         """Return what each feature contributes to the raw scores (SHAP values).
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
+        interactions : bool, default=False
+            Return SHAP interaction values, with one more axis of ``n_features + 1``.
+        approximate : bool, default=False
+            Return Saabas' values instead: the changes of the mean along each path.
+        background : array-like of shape (n_background, n_features), default=None
+            Take features that are not known from these rows (interventional values)
+            instead of following the training rows (path-dependent values).
 
         Returns
         -------
@@ -494,7 +508,13 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         UnsupportedModelError
             If the model does not keep the covers of its nodes.
         """
-        return self._compiled().contribs(X, self.n_jobs)
+        return self._compiled().contribs(
+            X,
+            self.n_jobs,
+            background,
+            interactions=interactions,
+            approximate=approximate,
+        )
 
     @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

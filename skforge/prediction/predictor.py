@@ -398,7 +398,9 @@ class Predictor:
             leaves = self._run("apply", rows, n_jobs)
         return self.source.leaves(leaves)
 
-    def contribs(self, X: Any, n_jobs: int | None = None) -> Array:
+    def contribs(
+        self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
+    ) -> Array:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
@@ -406,6 +408,12 @@ class Predictor:
                 "several forests, for which contributions are not defined; compile "
                 "one of its estimators."
             )
+        if background is not None:
+            options["background"] = self._numbers(background)
+        return self._run("predict_contribs", self._numbers(X), n_jobs, **options)
+
+    def _numbers(self, X: Any) -> Any:
+        """Return rows converted for the kernels, which the source cannot replace."""
         rows = self.source.rows(self.source.prepared(self.framed(X)), "predict_raw")
         if rows is None:
             raise InvalidInputError(
@@ -413,7 +421,7 @@ class Predictor:
                 f"reads as numbers, and it reads these ({type(X).__name__}) by itself; "
                 "pass a NumPy array or a DataFrame of its features."
             )
-        return self._run("predict_contribs", rows, n_jobs)
+        return rows
 
     def _raw(
         self, X: Any, method: str, n_jobs: int | None, read: Read | None
@@ -431,18 +439,18 @@ class Predictor:
             return None
         return np.asarray(self.ask("predict_raw", X))
 
-    def _run(self, method: str, rows: Any, n_jobs: int | None) -> Array:
+    def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""
         if method == "predict_raw" and self.source.more:  # these are never sparse
             return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
-            return np.asarray(call(rows, n_jobs=n_jobs))
+            return np.asarray(call(rows, n_jobs=n_jobs, **options))
         narrow = self._narrowed()
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
-        parts = [call(block, n_jobs=n_jobs) for block in blocks]
+        parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
         if not parts:
             none = np.empty(rows.shape, self._dtype)
             return np.asarray(getattr(self.module, method)(none))

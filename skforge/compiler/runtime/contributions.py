@@ -13,7 +13,7 @@ from skforge.compiler.forest.means import Means
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
 
@@ -27,6 +27,54 @@ class Contributions:
         self.forest = forest
         self._kernels = KernelCache(forest, target, "exact")
         self._schedule = schedule or contribution_schedules(forest)
+
+    def answer(
+        self,
+        rows: Array,
+        threads: int,
+        *,
+        interactions: bool,
+        approximate: bool,
+        background: Array | None,
+    ) -> Array:
+        """Return contributions as the options ask; see ``predict_contribs``."""
+        asked = {
+            "interactions=True": interactions,
+            "approximate=True": approximate,
+            "background rows": background is not None,
+        }
+        names = [name for name, given in asked.items() if given]
+        if len(names) > 1:
+            raise InvalidInputError(
+                f"predict_contribs takes one of {' and '.join(names)}, not both."
+            )
+        if background is not None:
+            return self.against(rows, background, threads)
+        if interactions:
+            return self.interactions(rows, threads)
+        if approximate:
+            return self.approximate(rows, threads)
+        return self.values(rows, threads)
+
+    def interactions(self, rows: Array, threads: int) -> Array:
+        """Return SHAP interaction values (Lundberg et al. 2018, section 4).
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_features + 1, n_features + 1)
+            Symmetric; each row adds up to the feature's SHAP value.
+        """
+        raise NotImplementedError
+
+    def approximate(self, rows: Array, threads: int) -> Array:
+        """Return the changes of the mean along each row's paths (Saabas 2014)."""
+        raise NotImplementedError
+
+    def against(self, rows: Array, background: Array, threads: int) -> Array:
+        """Return interventional SHAP values: features that are not known come from
+        background rows (Lundberg et al. 2020, Algorithm 3).
+        """
+        raise NotImplementedError
 
     def values(self, rows: Array, threads: int) -> Array:
         """Return the SHAP values of rows, with the bias last.

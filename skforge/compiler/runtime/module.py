@@ -234,13 +234,28 @@ class CompiledModule:
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
-    def predict_contribs(self, X: Any, *, n_jobs: int | None = None) -> Array:
+    def predict_contribs(
+        self,
+        X: Any,
+        *,
+        interactions: bool = False,
+        approximate: bool = False,
+        background: Any = None,
+        n_jobs: int | None = None,
+    ) -> Array:
         """Return what each feature contributes to the raw scores (SHAP values).
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
             As for :meth:`predict_raw`.
+        interactions : bool, default=False
+            Return SHAP interaction values.
+        approximate : bool, default=False
+            Return Saabas' values instead: the changes of the mean along each path.
+        background : array-like of shape (n_background, n_features), default=None
+            Take features that are not known from these rows (interventional values)
+            instead of following the training rows (path-dependent values).
         n_jobs : int or None
             As for :meth:`predict_raw`.
 
@@ -248,7 +263,8 @@ class CompiledModule:
         -------
         ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
             In the accumulator's dtype. The last column is the expected raw score, and
-            the sum of a row its raw score.
+            the sum of a row its raw score. Interactions have one more axis of
+            ``n_features + 1``.
 
         Raises
         ------
@@ -256,10 +272,18 @@ class CompiledModule:
             If the model does not keep the covers of its nodes.
         """
         rows = prepare_rows(self.forest, X)
+        if background is not None:
+            background = prepare_rows(self.forest, background)
         if self._contributions is None:
             self._contributions = Contributions(self.forest, Target.host())
-        threads = 1 if n_jobs in (None, 1) else resolve_n_jobs(n_jobs)
-        made = self._contributions.values(rows, threads)
+        n_jobs = self.n_jobs if n_jobs is None else n_jobs
+        made = self._contributions.answer(
+            rows,
+            1 if n_jobs is None else resolve_n_jobs(n_jobs),
+            interactions=interactions,
+            approximate=approximate,
+            background=background,
+        )
         return made[:, 0] if self.forest.n_outputs == 1 else made
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
