@@ -14,6 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.base import (
     BlockCode,
     BlockLayout,
@@ -48,8 +49,8 @@ SLOT_BYTES = 20 << 10
 #: Fewest nodes of a cluster, where trees need many points.
 FEWEST_NODES = 8
 
-#: Bytes of a vector.
-VECTOR = 64
+#: Bytes of a vector, and the rows of the smallest one.
+VECTOR, LEAST_LANES = 64, 8
 
 
 def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
@@ -125,6 +126,8 @@ class Contributions(BlockRepresentation):
 
     name = "contributions"
     takes_values = True
+    row_group = 2 * TOGETHER * LEAST_LANES
+    elements: tuple[Element, ...] = ("contribution",)
     by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -155,6 +158,7 @@ class Interactions(Contributions):
     """``represent("interactions")``: only for interaction values."""
 
     name = "interactions"
+    elements: tuple[Element, ...] = ("interaction",)
     by_pairs = True
 
 
