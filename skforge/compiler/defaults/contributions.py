@@ -11,6 +11,14 @@ BLOCK = 64
 
 def contribution_schedules(forest: Forest) -> Schedule:
     """Return the schedule of a forest's contributions."""
+    return _blocks().represent("contributions")
+
+
+def background_schedule() -> Schedule:
+    """Return the schedule of interventional contributions."""
+    return _blocks().represent("background")
+
+
+def _blocks() -> Schedule:
     schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
-    schedule = schedule.parallel("b0").vectorize("b1")
-    return schedule.represent("contributions")
+    return schedule.parallel("b0").vectorize("b1")
