@@ -53,8 +53,6 @@ class BackgroundLayout(BlockLayout):
             start=game.start,
             line=game.line,
             before=game.before,
-            features=game.features,
-            feature_start=game.feature_start,
             bias=np.zeros(hir.forest.n_outputs),
         )
         return BackgroundCode(rules, game, trees, rows, BLOCK)

@@ -22,9 +22,9 @@ IntArray = NDArray[np.int64]
 class Game:
     """A normalised forest as the walk reads it.
 
-    The edges of a tree are counted as in ``Order``: 2 i + 1 is the left edge of its i-th
-    inner node, 2 i + 2 the right one. A path's distinct features are counted from the
-    root; ``bit`` is the number of a node's feature on its path.
+    The edges of a tree are counted as in ``Trees``. A path's distinct features are
+    counted from the root; ``bit`` is the number of a node's feature on its path.
+    ``events`` has 2 n where the walk enters node n, and 2 n + 1 where it leaves it.
     """
 
     forest: Forest
@@ -32,33 +32,25 @@ class Game:
     node: IntArray  # inner nodes in preorder, tree after tree
     levels: tuple[IntArray, ...]  # their places by depth
     start: IntArray  # (n_trees + 1,) into the nodes
+    events: IntArray  # tree after tree, two for each node
     before: IntArray  # edge that tested the node's feature before, or 0
-    skip: IntArray  # the next node outside a node's subtree
-    area: IntArray  # where a node's states lie: by depth and side
+    size: IntArray  # inner nodes of a node's subtree
+    depth: IntArray
+    is_right: NDArray[np.bool_]
     bit: IntArray
     leaves: IntArray  # the forest's leaf nodes below inner nodes
     side_leaf: IntArray  # (n_inner, 2): the row in ``leaves``, or -1
-    leaf_start: IntArray  # (n_leaves + 1,) into the two below
-    leaf_edge: IntArray  # a leaf's last edge of each feature of its path
-    leaf_slot: IntArray  # that feature, among its tree's features
-    features: IntArray  # the features of each tree
-    feature_start: IntArray  # (n_trees + 1,) into the features
-    trees: IntArray  # in the order of the walk, those of an output together
+    distinct: IntArray  # features on each leaf's path
+
+    @property
+    def most_distinct(self) -> int:
+        """The most features on a path."""
+        return int(self.distinct.max(initial=0))
 
     @property
     def line(self) -> IntArray:
         """The line of each node's predicate."""
         return self.tests.line_of[self.forest.predicate[self.node]]
-
-    @property
-    def n_areas(self) -> int:
-        """How many lists of states are held at once."""
-        return int(self.area.max(initial=0)) + 3
-
-    @property
-    def most_distinct(self) -> int:
-        """The most distinct features on a path."""
-        return int(np.diff(self.leaf_start).max(initial=0))
 
     @classmethod
     def of(cls, forest: Forest) -> Game:
@@ -82,45 +74,43 @@ class Game:
             old = bit[paths.parent[seen]]
             bit[level] = np.where(seen >= 0, old, paths.distinct[level])
         depth = paths.depth[node]
-        area = np.where(depth > 0, 2 * depth - 1 + paths.is_right[node], 0)
-        feature = forest.feature[forest.predicate[node]]
-        width = max(1, forest.n_features)
-        pairs, slot = np.unique(tree * width + feature, return_inverse=True)
-        feature_start = np.searchsorted(pairs, np.arange(forest.n_trees + 1) * width)
-        slots = np.zeros(forest.n_nodes, np.int64)
-        slots[node] = slot.reshape(-1) - feature_start[tree]
         children = np.stack([forest.left, forest.right], axis=1)[node]
         leaves = children[forest.leaf[children] >= 0].astype(np.int64)
         number = np.full(forest.n_nodes, -1, np.int64)
         number[leaves] = np.arange(len(leaves))
-        leaf_start, last = _last_edges(paths, bit, leaves)
+        # Before a node is entered, all but its ancestors before it were left, too.
+        enter = 2 * np.arange(len(node)) - depth
+        events = np.zeros(2 * len(node), np.int64)
+        events[enter] = 2 * np.arange(len(node))
+        events[enter + 2 * size[node] - 1] = 2 * np.arange(len(node)) + 1
         return cls(
             forest=forest,
             tests=Tests.of(forest),
             node=node,
             levels=tuple(place[level] for level in paths.levels),
             start=start,
+            events=events,
             before=np.where(above >= 0, edge(above), 0),
-            skip=place[node] + size[node],
-            area=area,
+            size=size[node],
+            depth=depth,
+            is_right=paths.is_right[node],
             bit=bit[node],
             leaves=leaves,
             side_leaf=number[children],
-            leaf_start=leaf_start,
-            leaf_edge=edge(last),
-            leaf_slot=slots[paths.parent[last]],
-            features=pairs % width,
-            feature_start=feature_start,
-            trees=np.argsort(forest.tree_output, kind="stable"),
+            distinct=paths.distinct[leaves],
         )
 
     def weights(self, entries: int) -> NDArray[np.float64]:
-        """Return a! c! / (a + c)! for all a, and for c in a row of ``entries``."""
+        """Return rows of a! c! / (a + c)! for all a, and a last row of 1 / c.
+
+        Rows have ``entries`` elements, one for each c. That of 1 / c begins with 0.
+        """
         a = np.arange(self.most_distinct + 1)
         c = np.arange(entries)
-        table = np.ones((len(a), entries))
+        table = np.ones((len(a) + 1, entries))
         for k in a[1:]:
             table[k] = table[k - 1] * (k / (k + c))
+        table[-1] = np.where(c > 0, 1 / np.maximum(c, 1), 0)
         return table
 
 
@@ -137,24 +127,6 @@ def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
         place[left] = place[level] + 1
         place[right] = place[level] + 1 + size[left]
     return place, size
-
-
-def _last_edges(
-    paths: Paths, bit: IntArray, leaves: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Return where each leaf's features begin, and the lower ends of their edges."""
-    start = np.concatenate(([0], np.cumsum(paths.distinct[leaves])))
-    last = np.full(start[-1], -1, np.int64)
-    at, first = leaves, start[:-1]
-    while len(at):
-        up = paths.parent[at]
-        some = up >= 0
-        at, up, first = at[some], up[some], first[some]
-        to = first + bit[up]
-        new = last[to] < 0
-        last[to[new]] = at[new]
-        at = up
-    return start, last
 
 
 __all__: list[Any] = ["Game"]

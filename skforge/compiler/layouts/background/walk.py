@@ -18,12 +18,15 @@ have lost all their bits:
     rows, given & z, need        rows & o, given & ~z, need | i
 
 At a leaf, a and the number of b are counts of bits, and c is the number of the path's
-features that x fails: for all b, because x passes what they fail.
+features that x fails: for all b, because x passes what they fail. The gains of the needs
+are summed by feature of the path, until the walk leaves the node that first tests it.
+The losses are summed by row: a leaf gives the same to all features that x fails. So the
+feature of a node loses what one side has summed for the rows that pass the other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -33,6 +36,8 @@ from skforge.compiler.ir.lir.nodes import (
     F64,
     I32,
     I64,
+    U8,
+    U16,
     U32,
     Buffer,
     Mask,
@@ -51,6 +56,9 @@ MOST_STATES = GROUP + LANES
 
 #: Words of a set of background rows.
 WORDS_GIVEN = GROUP // 64
+
+#: Features that a turn adds to.
+UNROLLED = 4
 
 #: Most vectors of weights that are looked up in registers.
 MOST_TABLES = 4
@@ -79,36 +87,43 @@ class BackgroundCode(TreeBlock):
         dtype = trees.forest.leaf_value.dtype
         weights = game.weights(self._entries).astype(dtype)
         self._weights = model("weights", weights.reshape(-1))
-        self._node_area = table("node_area", game.area)
-        depth = (game.area + 1) // 2
-        self._node_below = table("node_below", 2 * depth + 1)
-        self._node_skip = table("node_skip", game.skip)
+        area = np.where(game.depth > 0, 2 * game.depth - 1 + game.is_right, 0)
+        self._node_area = table("node_area", area)
+        self._node_below = table("node_below", 2 * game.depth + 1)
+        self._node_skip = table("node_skip", 2 * game.size)
+        feature = game.forest.feature[game.forest.predicate[game.node]]
+        feature = np.where(game.before > 0, -1, feature * block)
+        self._node_feature = table("node_feature", feature)
+        self._node_gains = table("node_gains", game.bit * block)
+        self._events = table("events", game.events)
         bits = np.zeros((len(game.node), self._n_needs), np.uint64)
         at = np.arange(len(game.node)), game.bit // 64
         bits[at] = np.uint64(1) << (game.bit % 64).astype(np.uint64)
         self._node_bits = model("node_bits", bits.view(np.int64).reshape(-1))
         self._side_leaf = table("side_leaf", game.side_leaf.reshape(-1))
-        self._leaf_start = table("leaf_start", game.leaf_start)
-        self._leaf_edge = table("leaf_edge", game.leaf_edge * (block // 8))
-        self._leaf_slot = table("leaf_slot", game.leaf_slot * block)
+        self._leaf_distinct = table("leaf_distinct", game.distinct)
         # Of the background rows; these stand for none, see ``background_tables``.
         self._groups = model("groups", np.zeros(1, np.int64))
         self._members = model("members", np.zeros(WORDS_GIVEN, np.int64))
         self._given = model("given", np.zeros(4 * len(game.node), np.int64))
         self._scores = model("leaf_scores", np.zeros(1, dtype))
-        self._index = Vec(I32 if lanes == 16 else I64, lanes)
-        slots = max(1, int(np.diff(trees.feature_start).max(initial=0)))
-        self._own_size = slots * block
+        #: Counts of features: bytes where these are enough.
+        self._few = Vec(U8, 64) if most < 256 else Vec(U16, 32)
 
         def scratch(name: str, size: int, vec: Vec = self._vec) -> Buffer:
             return b.alloc(name, vec.element, b.const(size), alignment=64)
 
-        self._states = scratch("states", game.n_areas * self._list, STATES)
-        self._counts = scratch("counts", game.n_areas, STATES)
-        self._own = scratch("tree_sums", self._n_held * self._own_size)
-        self._gains = scratch("leaf_sums", max(1, most) * block)
-        self._losses = scratch("leaf_losses", block)
-        self._failed = scratch("failed", block, self._index)
+        areas = 2 * int(game.depth.max(initial=0)) + 3
+        self._states = scratch("states", areas * self._list, STATES)
+        self._counts = scratch("counts", areas, STATES)
+        self._losses = scratch("losses", areas * block)
+        self._failed = scratch("failed", areas * block, self._few)
+        #: Whole groups of features are read and written.
+        self._n_gains = -(-most // UNROLLED) * UNROLLED * block
+        self._gains = scratch("gains", self._n_gains)
+        self._numbers = scratch("state_rows", MOST_STATES)
+        self._each = scratch("state_parts", MOST_STATES)
+        self._weight_rows = scratch("state_weights", MOST_STATES, STATES)
 
     # ------------------------------------------------------------ the tree
 
@@ -116,52 +131,24 @@ class BackgroundCode(TreeBlock):
         """Add the contributions of the tree at a position."""
         b = self.b
         at = {name: self._number(table, tree) for name, table in self._tree.items()}
-        self._pass_tests(at["first"], at["last"])
-        held = b.sub(at["last_feature"], at["feature"])
-        self._each_sum(held, lambda f, own, sum_: self._clear(own))
-        with b.loop(b.load(self._groups, b.const(0)), hint="group") as group:
-            self._start_at_root(group)
-            self._walk(at["first"], at["last"], group)
-
-        def add(f: Value, own: Value, sum_: Value) -> None:
-            column = self._number(self._features, b.add(at["feature"], f))
-            to = b.add(sum_, column)
-            total = b.load(sums, to, Vec(F64, self._lanes))
-            more = b.convert(b.load(self._own, own, self._vec), F64)
-            b.store(sums, to, b.binary("add", total, more))
-
-        self._each_sum(held, add)
-        self._write_if_last(at["output"], sums)
-
-    def _each_sum(
-        self, held: Value, body: Callable[[Value, Value, Value], None]
-    ) -> None:
-        """Call ``body`` for each output, feature of a tree, and vector of rows.
-
-        It gets the feature, the place of the tree's sum, and that of the block's sums of
-        the first feature.
-        """
-        b = self.b
-        width = self._t.forest.n_features * self._block
+        first, last = at["first"], at["last"]
+        self._pass_tests(first, last)
+        with b.loop(0, self._n_gains, self._lanes, hint="clear") as i:
+            b.store(self._gains, i, b.const(0.0, self._vec))
         with (
             b.loop(self._n_held, hint="output") as output,
-            b.loop(held, hint="f") as f,
-            b.loop(self._n_vectors, hint="v") as v,
+            b.loop(b.load(self._groups, b.const(0)), hint="group") as group,
         ):
-            row = b.mul(v, self._lanes)
-            own = b.add(b.mul(output, self._own_size), b.mul(f, self._block))
-            body(f, b.add(own, row), b.add(b.mul(output, width), row))
-
-    def _clear(self, at: Value) -> None:
-        self.b.store(self._own, at, self.b.const(0.0, self._vec))
+            self._start_at_root(group)
+            self._walk(first, last, group, output, sums)
+        self._write_if_last(at["output"], sums)
 
     def _start_at_root(self, group: Value) -> None:
         """Make the root's state: all rows of the block, all of the group, no need."""
-        b = self.b
-        every = b.const(-1)
+        b, few = self.b, self._few
         some = b.sub(b.binary("shl", b.const(1), b.binary("and", self._count, 63)), 1)
         full = b.compare("ge", self._count, 64)
-        fields = [b.select(full, every, some)]
+        fields = [b.select(full, b.const(-1), some)]
         for k in range(WORDS_GIVEN):
             at = b.add(b.mul(group, WORDS_GIVEN), k)
             fields.append(b.load(self._members, at))
@@ -169,26 +156,49 @@ class BackgroundCode(TreeBlock):
         for k, value in enumerate(fields):
             b.store(self._states, b.const(k * MOST_STATES), value)
         b.store(self._counts, b.const(0), b.const(1))
+        for row in range(0, self._block, few.lanes):
+            b.store(self._failed, b.const(row), b.const(0, few))
 
-    def _walk(self, first: Value, last: Value, group: Value) -> None:
-        """Visit the inner nodes of a tree; skip the subtrees without states."""
+    def _walk(
+        self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
+    ) -> None:
+        """Enter and leave the inner nodes of a tree that have states."""
         b = self.b
 
         def step(carried: tuple[Value, ...]) -> list[Value]:
-            n = carried[0]
+            event = carried[0]
+            number = self._number(self._events, event)
+            n = b.binary("shr", number, 1)
             area = self._number(self._node_area, n)
             count = b.load(self._counts, area)
-            some = b.compare("gt", count, 0)
-            with b.when(some):
-                self._node(n, b.sub(n, first), area, count, group)
-            return [b.select(some, b.add(n, 1), self._number(self._node_skip, n))]
+            enters = b.compare("eq", b.binary("and", number, 1), 0)
+            none = b.binary("and", enters, b.compare("eq", count, 0))
 
-        b.while_([first], lambda c: b.compare("lt", c[0], last), step)
+            def go() -> None:
+                own = b.sub(n, first)
+                b.if_(
+                    enters,
+                    lambda: self._enter(n, own, area, count, group, output),
+                    lambda: self._leave(n, own, area, output, sums),
+                )
+
+            b.if_(none, lambda: None, go)
+            past = b.add(event, self._number(self._node_skip, n))
+            return [b.select(none, past, b.add(event, 1))]
+
+        end = b.mul(last, 2)
+        b.while_([b.mul(first, 2)], lambda c: b.compare("lt", c[0], end), step)
 
     # ------------------------------------------------------------ a node
 
-    def _node(
-        self, n: Value, own: Value, area: Value, count: Value, group: Value
+    def _enter(
+        self,
+        n: Value,
+        own: Value,
+        area: Value,
+        count: Value,
+        group: Value,
+        output: Value,
     ) -> None:
         """Split the states of a node to those of its children; add its leaves."""
         b, size = self.b, self._block // 8
@@ -256,134 +266,188 @@ class BackgroundCode(TreeBlock):
         ends = split(True, split(False, (b.const(0), b.const(0))))
         for side, end in enumerate(ends):
             b.store(self._counts, b.add(below, side), end)
+        self._count_failed(at, area, below)
         with b.loop(2, hint="side") as side:
             leaf = self._number(self._side_leaf, b.add(b.mul(n, 2), side))
             area = b.add(below, side)
             count = b.load(self._counts, area)
-            some = b.compare("gt", count, 0)
-            with b.when(b.binary("and", some, b.compare("ge", leaf, 0))):
-                self._leaf(leaf, b.mul(area, self._list), count)
+            none = b.compare("eq", count, 0)
+            is_leaf = b.compare("ge", leaf, 0)
+            with b.when(b.binary("or", none, is_leaf)):
+                with b.loop(0, self._block, self._lanes, hint="clear") as row:
+                    to = b.add(b.mul(area, self._block), row)
+                    b.store(self._losses, to, b.const(0.0, self._vec))
+                with b.when(b.invert(none)):
+                    self._leaf(leaf, area, count, output)
+
+    def _count_failed(self, at: Value, area: Value, below: Value) -> None:
+        """Count the features of the path that rows fail, for both children.
+
+        Rows that passed the feature's tests above now fail it on one side.
+        """
+        b, few, size = self.b, self._few, self._block // 8
+        word = {64: I64, 32: U32}[few.lanes]
+        for row in range(0, self._block, few.lanes):
+            start = b.add(b.mul(area, self._block), row)
+            failed = b.load(self._failed, start, few)
+            for side in range(2):
+                other = b.add(at, (1 - side) * size + row // 8)
+                bits = b.load(self._passed, other, word)
+                mask = b.reinterpret(bits, Mask(few.lanes))
+                more = b.select(mask, b.const(1, few), b.const(0, few))
+                to = b.add(b.mul(b.add(below, side), self._block), row)
+                b.store(self._failed, to, b.binary("add", failed, more))
+
+    def _leave(
+        self, n: Value, own: Value, area: Value, output: Value, sums: Buffer
+    ) -> None:
+        """Sum the losses of both sides; add to the sums of the node's feature."""
+        b, size, lanes = self.b, self._block // 8, self._lanes
+        zero = b.const(0.0, self._vec)
+        at = b.add(b.mul(own, 2 * size), size)
+        gains = self._number(self._node_gains, n)
+        feature = self._number(self._node_feature, n)
+        is_first = b.compare("ge", feature, 0)
+        start = b.mul(output, self._t.forest.n_features * self._block)
+        start = b.add(start, feature)
+        below = b.mul(self._number(self._node_below, n), self._block)
+        here = b.mul(area, self._block)
+        with b.loop(self._n_vectors, hint="v") as v:
+            row = b.mul(v, lanes)
+            place = b.add(below, row)
+            left = b.load(self._losses, place, self._vec)
+            right = b.load(self._losses, b.add(place, self._block), self._vec)
+            b.store(self._losses, b.add(here, row), b.binary("add", left, right))
+            byte = b.add(at, b.mul(v, lanes // 8))
+            loss = b.binary(
+                "add",
+                b.select(self._mask(b.add(byte, size)), left, zero),
+                b.select(self._mask(byte), right, zero),
+            )
+            to = b.add(gains, row)
+            total = b.binary("sub", b.load(self._gains, to, self._vec), loss)
+
+            def flush(to: Value = to, total: Value = total, row: Value = row) -> None:
+                place = b.add(start, row)
+                before = b.load(sums, place, Vec(F64, lanes))
+                b.store(sums, place, b.binary("add", before, b.convert(total, F64)))
+                b.store(self._gains, to, zero)
+
+            b.if_(is_first, flush, partial(b.store, self._gains, to, total))
 
     # ------------------------------------------------------------ a leaf
 
-    def _leaf(self, leaf: Value, source: Value, count: Value) -> None:
+    def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
         """Add what a leaf gives to the features of its path."""
         b = self.b
-        first = self._number(self._leaf_start, leaf)
-        last = self._number(self._leaf_start, b.add(leaf, 1))
-        self._count_failed(first, last)
-        with b.loop(count, hint="state") as i:
-            self._state(b.add(source, i))
+        n_values = self._t.forest.leaf_value.shape[1]
+        value = b.load(self._scores, b.add(b.mul(leaf, n_values), output))
+        source = b.mul(area, self._list)
+        rows = b.mul(area, self._block)
+        distinct = self._number(self._leaf_distinct, leaf)
+        with b.loop(0, count, LANES, hint="state") as i:
+            self._weigh(source, i, value)
+        self._add_states(source, rows, count, distinct)
         with b.loop(self._n_vectors, hint="v") as v:
-            self._share(leaf, first, last, v)
+            at = b.add(rows, b.mul(v, self._lanes))
+            lost = b.load(self._losses, at, self._vec)
+            last = b.const((self._game.most_distinct + 1) * self._entries)
+            part = self._weight(last, at)
+            b.store(self._losses, at, b.binary("mul", lost, part))
 
-    def _count_failed(self, first: Value, last: Value) -> None:
-        """Count the features that each row fails, and clear the leaf's sums."""
-        b, lanes = self.b, self._lanes
-        zero, one = b.const(0, self._index), b.const(1, self._index)
-        clear = b.const(0.0, self._vec)
-        with b.loop(self._n_vectors, hint="v") as v:
-            row = b.mul(v, lanes)
+    def _weigh(self, source: Value, i: Value, value: Value) -> None:
+        """Store the value of some states' background rows, and each need's part."""
+        b = self.b
+        at = b.add(source, i)
 
-            def feature(k: Value, carried: tuple[Value, ...]) -> list[Value]:
-                to = b.add(b.mul(b.sub(k, first), self._block), row)
-                b.store(self._gains, to, clear)
-                edge = self._number(self._leaf_edge, k)
-                mask = self._mask(b.add(edge, b.mul(v, lanes // 8)))
-                return [b.binary("add", carried[0], b.select(mask, zero, one))]
-
-            (failed,) = b.for_(first, last, 1, feature, [zero])
-            b.store(self._failed, row, failed)
-            b.store(self._losses, row, clear)
-
-    def _state(self, at: Value) -> None:
-        """Add the weights of a state: to its needs, and to what its rows fail."""
-        b, lanes = self.b, self._lanes
-        rows, *rest = [
-            b.load(self._states, b.add(at, k * MOST_STATES))
-            for k in range(self._fields)
-        ]
-        sets, needs = rest[:WORDS_GIVEN], rest[WORDS_GIVEN:]
-
-        def ones(words: list[Value]) -> Value:
-            total = b.popcount(words[0])
-            for word in words[1:]:
-                total = b.add(total, b.popcount(word))
+        def ones(first: int, last: int) -> Value:
+            total: Value | None = None
+            for k in range(first, last):
+                to = b.add(at, k * MOST_STATES)
+                more = b.popcount(b.load(self._states, to, STATES))
+                total = more if total is None else b.binary("add", total, more)
+            assert total is not None
             return total
 
-        number = b.convert(ones(sets), self._scalar)
-        n_needs = ones(needs)
-        each = b.binary("div", number, b.convert(n_needs, self._scalar))
-        row = b.mul(n_needs, self._entries)
+        number = b.convert(ones(1, 1 + WORDS_GIVEN), self._scalar)
+        number = b.binary("mul", number, b.splat(value, LANES))
+        needs = ones(1 + WORDS_GIVEN, self._fields)
+        at_least = b.binary("max", needs, b.const(1, STATES))
+        b.store(self._numbers, i, number)
+        each = b.binary("div", number, b.convert(at_least, self._scalar))
+        b.store(self._each, i, each)
+        b.store(self._weight_rows, i, b.binary("mul", needs, self._entries))
+
+    def _add_states(
+        self, source: Value, rows: Value, count: Value, distinct: Value
+    ) -> None:
+        """Add the weights of a leaf's states: to their needs, and to what rows fail.
+
+        A turn takes one vector of one state, so that no branch depends on the rows.
+        """
+        b, lanes = self.b, self._lanes
         zero = b.const(0.0, self._vec)
         lane_bits = b.const((1 << lanes) - 1)
 
-        def part(carried: tuple[Value, ...]) -> list[Value]:
-            word = carried[0]
+        def turn(carried: tuple[Value, ...]) -> list[Value]:
+            i, word, following = carried
             v = b.binary("div", b.count_zeros(word), lanes)
-            shift = b.mul(v, lanes)
-            bits = b.binary("and", b.binary("shr", word, shift), lane_bits)
+            row = b.mul(v, lanes)
+            bits = b.binary("and", b.binary("shr", word, row), lane_bits)
             mask = b.reinterpret(b.convert(bits, self._bits), Mask(lanes))
-            weight = b.select(mask, self._weight(row, shift), zero)
-            lost = b.load(self._losses, shift, self._vec)
-            more = b.binary("mul", weight, b.splat(number, lanes))
-            b.store(self._losses, shift, b.binary("add", lost, more))
-            gain = b.binary("mul", weight, b.splat(each, lanes))
-            for k, need in enumerate(needs):
-                self._gain(need, gain, b.add(shift, 64 * k * self._block))
-            rest = b.binary("shl", lane_bits, shift)
-            return [b.binary("and", word, b.invert(rest))]
+            losses = b.add(rows, row)
+            weight = self._weight(b.load(self._weight_rows, i), losses)
+            weight = b.select(mask, weight, zero)
+            number = b.splat(b.load(self._numbers, i), lanes)
+            lost = b.load(self._losses, losses, self._vec)
+            more = b.binary("mul", weight, number)
+            b.store(self._losses, losses, b.binary("add", lost, more))
+            gain = b.binary("mul", weight, b.splat(b.load(self._each, i), lanes))
+            for k in range(self._n_needs):
+                at = b.add(b.add(source, i), (1 + WORDS_GIVEN + k) * MOST_STATES)
+                held = b.sub(distinct, 64 * k)
+                if k < self._n_needs - 1:
+                    held = b.binary("min", held, 64)
+                start = b.add(row, 64 * k * self._block)
+                self._gain(b.load(self._states, at), gain, start, held)
+            left = b.binary("and", word, b.invert(b.binary("shl", lane_bits, row)))
+            done = b.compare("eq", left, 0)
+            i = b.add(i, b.convert(done, I64))
+            return [i, b.select(done, following, left), rows_of(b.add(i, 1))]
 
-        b.while_([rows], lambda c: b.compare("ne", c[0], 0), part)
+        def rows_of(i: Value) -> Value:
+            return b.load(self._states, b.add(source, i))
 
-    def _weight(self, row: Value, shift: Value) -> Value:
+        start = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
+        b.while_(start, lambda c: b.compare("lt", c[0], count), turn)
+
+    def _weight(self, row: Value, first: Value) -> Value:
         """Return a! c! / (a + c)! for a vector of rows."""
         b, lanes = self.b, self._lanes
-        failed = b.load(self._failed, shift, self._index)
+        failed = b.load(self._failed, first, Vec(self._few.element, lanes))
         if self._n_tables > MOST_TABLES:
-            return b.load(self._weights, b.binary("add", failed, self._lane_row(row)))
+            at = b.convert(failed, I64)
+            return b.load(self._weights, b.binary("add", at, b.splat(row, lanes)))
         tables = [
             b.load(self._weights, b.add(row, k * lanes), self._vec)
             for k in range(self._n_tables)
         ]
-        index = b.bitcast(failed, U32) if lanes == 16 else failed
-        return b.permute(tables, index)
+        return b.permute(tables, b.convert(failed, U32 if lanes == 16 else I64))
 
-    def _lane_row(self, row: Value) -> Value:
-        return self.b.splat(self.b.convert(row, self._index.element), self._lanes)
-
-    def _gain(self, need: Value, gain: Value, start: Value) -> None:
+    def _gain(self, need: Value, gain: Value, start: Value, held: Value) -> None:
         """Add to the sums of the features in a word of needs."""
-        b = self.b
-
-        def feature(carried: tuple[Value, ...]) -> list[Value]:
-            word = carried[0]
-            at = b.add(b.mul(b.count_zeros(word), self._block), start)
-            total = b.load(self._gains, at, self._vec)
-            b.store(self._gains, at, b.binary("add", total, gain))
-            return [b.binary("and", word, b.sub(word, 1))]
-
-        b.while_([need], lambda c: b.compare("ne", c[0], 0), feature)
-
-    def _share(self, leaf: Value, first: Value, last: Value, v: Value) -> None:
-        """Add a leaf's sums for a vector of rows, times its values, to the tree's."""
         b, lanes = self.b, self._lanes
-        row = b.mul(v, lanes)
-        failed = b.load(self._failed, row, self._index)
-        failed = b.binary("max", failed, b.const(1, self._index))
-        lost = b.load(self._losses, row, self._vec)
-        lost = b.binary("div", lost, b.convert(failed, self._scalar))
-        lost = b.binary("sub", b.const(0.0, self._vec), lost)
-        n_values = self._t.forest.leaf_value.shape[1]
-        with b.loop(first, last, hint="k") as k:
-            edge = self._number(self._leaf_edge, k)
-            mask = self._mask(b.add(edge, b.mul(v, lanes // 8)))
-            at = b.add(b.mul(b.sub(k, first), self._block), row)
-            total = b.select(mask, b.load(self._gains, at, self._vec), lost)
-            slot = b.add(self._number(self._leaf_slot, k), row)
-            with b.loop(n_values, hint="output") as output:
-                value = b.load(self._scores, b.add(b.mul(leaf, n_values), output))
-                to = b.add(b.mul(output, self._own_size), slot)
-                own = b.load(self._own, to, self._vec)
-                more = b.binary("mul", total, b.splat(value, lanes))
-                b.store(self._own, to, b.binary("add", own, more))
+        number = Vec(I32 if lanes == 16 else I64, lanes)
+        zero = b.const(0.0, self._vec)
+        with b.loop(0, held, UNROLLED, hint="k") as k:
+            bits = b.convert(b.binary("shr", need, k), number.element)
+            bits = b.splat(bits, lanes)
+            at = b.add(b.mul(k, self._block), start)
+            for one in range(UNROLLED):
+                bit = b.binary("and", bits, b.const(1 << one, number))
+                mask = b.compare("ne", bit, b.const(0, number))
+                to = b.add(at, one * self._block)
+                total = b.load(self._gains, to, self._vec)
+                # No masked store: a load would wait for it.
+                more = b.select(mask, gain, zero)
+                b.store(self._gains, to, b.binary("add", total, more))

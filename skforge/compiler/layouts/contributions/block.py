@@ -54,8 +54,6 @@ class Trees:
     start: IntArray  # (n_trees + 1,) into the inner nodes
     line: IntArray  # of each inner node's predicate
     before: IntArray
-    features: IntArray  # the features of each tree
-    feature_start: IntArray  # (n_trees + 1,) into the features
     bias: NDArray[np.float64]
 
     @property
@@ -107,14 +105,9 @@ class TreeBlock(BlockCode):
         order = trees.order
         self._node_line = self._table("node_line", trees.line * (block // 8))
         self._node_before = self._table("node_before", trees.before * (block // 8))
-        self._features = self._table("tree_features", trees.features * block)
         self._tree = {
             "first": self._table("tree_first", trees.start[:-1][order]),
             "last": self._table("tree_last", trees.start[1:][order]),
-            "feature": self._table("tree_feature", trees.feature_start[:-1][order]),
-            "last_feature": self._table(
-                "tree_last_feature", trees.feature_start[1:][order]
-            ),
             "output": self._table("tree_output", trees.written),
         }
         self._bias = self._model("bias", trees.bias)
