@@ -100,17 +100,14 @@ class Game:
             distinct=paths.distinct[leaves],
         )
 
-    def weights(self, entries: int) -> NDArray[np.float64]:
-        """Return rows of a! c! / (a + c)! for all a, and a last row of 1 / c.
-
-        Rows have ``entries`` elements, one for each c. That of 1 / c begins with 0.
-        """
-        a = np.arange(self.most_distinct + 1)
-        c = np.arange(entries)
-        table = np.ones((len(a) + 1, entries))
-        for k in a[1:]:
-            table[k] = table[k - 1] * (k / (k + c))
-        table[-1] = np.where(c > 0, 1 / np.maximum(c, 1), 0)
+    def weights(self) -> NDArray[np.float64]:
+        """Return a! c! / (a + c)! and that over c for all a and c (for c = 0: 0)."""
+        c = np.arange(self.most_distinct + 1)
+        table = np.ones((len(c), len(c), 2))
+        for a in c[1:]:
+            table[a, :, 0] = table[a - 1, :, 0] * (a / (a + c))
+        table[:, 1:, 1] = table[:, 1:, 0] / c[1:]
+        table[:, 0, 1] = 0
         return table
 
 

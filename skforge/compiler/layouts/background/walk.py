@@ -5,28 +5,31 @@ background row b. With a features that only x passes and c that only b passes, a
 that neither passes, the former get v (a-1)! c! / (a+c)! and the latter
 -v a! (c-1)! / (a+c)! (Lundberg et al. 2020, Algorithm 3).
 
-On the way down, background rows that fail the same features of the path are one *state*:
+On the way down, background rows that fail the same features of the path are one
+*state*:
 
     rows   a bit for each x of the block that passes all of ``need``
     given  a bit for each b of a group
     need   a bit for each feature of the path that these b fail
 
-The root has one state. An edge with feature i, where o and z have the bits of the x and b
-that pass the tests of i up to here, gives each of its states two, without those that
-have lost all their bits:
+The root has one state. An edge with feature i gives each of its states two, without
+those that have lost all their bits. With o and z, the bits of the x and the b that pass
+the tests of i up to here::
 
     rows, given & z, need        rows & o, given & ~z, need | i
 
 At a leaf, a and the number of b are counts of bits, and c is the number of the path's
-features that x fails: for all b, because x passes what they fail. The gains of the needs
-are summed by feature of the path, until the walk leaves the node that first tests it.
-The losses are summed by row: a leaf gives the same to all features that x fails. So the
-feature of a node loses what one side has summed for the rows that pass the other one.
+features that x fails: for all b, because x passes what they fail. The gains of a row are
+summed by feature of the path, until the walk leaves the node that first tests it. Its
+losses are summed by node: a leaf gives the same to all features that x fails, so that
+the feature of a node loses what one side has summed if x passes the other one.
+
+Each row adds its own states in their order, whatever the other rows of its block are.
+Of two designs this was 1.7 times as fast in deep forests as one with a vector of rows a
+state, in which one or two rows of eight were left, and .9 times in shallow ones.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 
@@ -34,7 +37,6 @@ from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import (
     F64,
-    I32,
     I64,
     U8,
     U16,
@@ -57,12 +59,6 @@ MOST_STATES = GROUP + LANES
 #: Words of a set of background rows.
 WORDS_GIVEN = GROUP // 64
 
-#: Features that a turn adds to.
-UNROLLED = 4
-
-#: Most vectors of weights that are looked up in registers.
-MOST_TABLES = 4
-
 STATES = Vec(I64, LANES)
 
 
@@ -81,20 +77,18 @@ class BackgroundCode(TreeBlock):
         self._fields = 1 + WORDS_GIVEN + self._n_needs
         #: Elements of a list of states.
         self._list = self._fields * MOST_STATES
-        needed = -(-(most + 1) // lanes)
-        self._n_tables = 1 << (needed - 1).bit_length()
-        self._entries = self._n_tables * lanes
         dtype = trees.forest.leaf_value.dtype
-        weights = game.weights(self._entries).astype(dtype)
+        weights = game.weights().astype(dtype)
         self._weights = model("weights", weights.reshape(-1))
+        #: Elements of the weights of one a.
+        self._entries = 2 * weights.shape[1]
         area = np.where(game.depth > 0, 2 * game.depth - 1 + game.is_right, 0)
         self._node_area = table("node_area", area)
         self._node_below = table("node_below", 2 * game.depth + 1)
         self._node_skip = table("node_skip", 2 * game.size)
         feature = game.forest.feature[game.forest.predicate[game.node]]
-        feature = np.where(game.before > 0, -1, feature * block)
-        self._node_feature = table("node_feature", feature)
-        self._node_gains = table("node_gains", game.bit * block)
+        self._node_feature = table("node_feature", feature * block)
+        self._node_gains = table("node_gains", np.where(game.before, -1, game.bit))
         self._events = table("events", game.events)
         bits = np.zeros((len(game.node), self._n_needs), np.uint64)
         at = np.arange(len(game.node)), game.bit // 64
@@ -118,9 +112,9 @@ class BackgroundCode(TreeBlock):
         self._counts = scratch("counts", areas, STATES)
         self._losses = scratch("losses", areas * block)
         self._failed = scratch("failed", areas * block, self._few)
-        #: Whole groups of features are read and written.
-        self._n_gains = -(-most // UNROLLED) * UNROLLED * block
-        self._gains = scratch("gains", self._n_gains)
+        #: A row's gains, in whole vectors.
+        self._row_gains = -(-max(1, most) // lanes) * lanes
+        self._gains = scratch("gains", block * self._row_gains)
         self._numbers = scratch("state_rows", MOST_STATES)
         self._each = scratch("state_parts", MOST_STATES)
         self._weight_rows = scratch("state_weights", MOST_STATES, STATES)
@@ -133,7 +127,8 @@ class BackgroundCode(TreeBlock):
         at = {name: self._number(table, tree) for name, table in self._tree.items()}
         first, last = at["first"], at["last"]
         self._pass_tests(first, last)
-        with b.loop(0, self._n_gains, self._lanes, hint="clear") as i:
+        size = self._block * self._row_gains
+        with b.loop(0, size, self._lanes, hint="clear") as i:
             b.store(self._gains, i, b.const(0.0, self._vec))
         with (
             b.loop(self._n_held, hint="output") as output,
@@ -306,12 +301,12 @@ class BackgroundCode(TreeBlock):
         zero = b.const(0.0, self._vec)
         at = b.add(b.mul(own, 2 * size), size)
         gains = self._number(self._node_gains, n)
-        feature = self._number(self._node_feature, n)
-        is_first = b.compare("ge", feature, 0)
+        is_first = b.compare("ge", gains, 0)
         start = b.mul(output, self._t.forest.n_features * self._block)
-        start = b.add(start, feature)
+        start = b.add(start, self._number(self._node_feature, n))
         below = b.mul(self._number(self._node_below, n), self._block)
         here = b.mul(area, self._block)
+        iota = b.iota(I64, lanes)
         with b.loop(self._n_vectors, hint="v") as v:
             row = b.mul(v, lanes)
             place = b.add(below, row)
@@ -324,16 +319,18 @@ class BackgroundCode(TreeBlock):
                 b.select(self._mask(b.add(byte, size)), left, zero),
                 b.select(self._mask(byte), right, zero),
             )
-            to = b.add(gains, row)
-            total = b.binary("sub", b.load(self._gains, to, self._vec), loss)
-
-            def flush(to: Value = to, total: Value = total, row: Value = row) -> None:
-                place = b.add(start, row)
-                before = b.load(sums, place, Vec(F64, lanes))
-                b.store(sums, place, b.binary("add", before, b.convert(total, F64)))
-                b.store(self._gains, to, zero)
-
-            b.if_(is_first, flush, partial(b.store, self._gains, to, total))
+            place = b.add(start, row)
+            total = b.load(sums, place, Vec(F64, lanes))
+            total = b.binary("sub", total, b.convert(loss, F64))
+            b.store(sums, place, total)
+            with b.when(is_first):
+                column = b.mul(
+                    b.binary("add", iota, b.splat(row, lanes)), self._row_gains
+                )
+                column = b.binary("add", column, b.splat(gains, lanes))
+                more = b.convert(b.load(self._gains, column), F64)
+                b.store(self._gains, column, zero)
+                b.store(sums, place, b.binary("add", total, more))
 
     # ------------------------------------------------------------ a leaf
 
@@ -348,12 +345,6 @@ class BackgroundCode(TreeBlock):
         with b.loop(0, count, LANES, hint="state") as i:
             self._weigh(source, i, value)
         self._add_states(source, rows, count, distinct)
-        with b.loop(self._n_vectors, hint="v") as v:
-            at = b.add(rows, b.mul(v, self._lanes))
-            lost = b.load(self._losses, at, self._vec)
-            last = b.const((self._game.most_distinct + 1) * self._entries)
-            part = self._weight(last, at)
-            b.store(self._losses, at, b.binary("mul", lost, part))
 
     def _weigh(self, source: Value, i: Value, value: Value) -> None:
         """Store the value of some states' background rows, and each need's part."""
@@ -383,34 +374,31 @@ class BackgroundCode(TreeBlock):
     ) -> None:
         """Add the weights of a leaf's states: to their needs, and to what rows fail.
 
-        A turn takes one vector of one state, so that no branch depends on the rows.
+        A turn takes one row of one state, so that no branch depends on the rows, and
+        has a feature in each lane.
         """
-        b, lanes = self.b, self._lanes
-        zero = b.const(0.0, self._vec)
-        lane_bits = b.const((1 << lanes) - 1)
+        b = self.b
 
         def turn(carried: tuple[Value, ...]) -> list[Value]:
             i, word, following = carried
-            v = b.binary("div", b.count_zeros(word), lanes)
-            row = b.mul(v, lanes)
-            bits = b.binary("and", b.binary("shr", word, row), lane_bits)
-            mask = b.reinterpret(b.convert(bits, self._bits), Mask(lanes))
+            row = b.count_zeros(word)
             losses = b.add(rows, row)
-            weight = self._weight(b.load(self._weight_rows, i), losses)
-            weight = b.select(mask, weight, zero)
-            number = b.splat(b.load(self._numbers, i), lanes)
-            lost = b.load(self._losses, losses, self._vec)
-            more = b.binary("mul", weight, number)
+            failed = b.convert(b.load(self._failed, losses), I64)
+            at = b.add(b.load(self._weight_rows, i), b.mul(failed, 2))
+            weight = b.load(self._weights, at)
+            lost = b.load(self._losses, losses)
+            more = b.load(self._weights, b.add(at, 1))
+            more = b.binary("mul", more, b.load(self._numbers, i))
             b.store(self._losses, losses, b.binary("add", lost, more))
-            gain = b.binary("mul", weight, b.splat(b.load(self._each, i), lanes))
+            gain = b.binary("mul", weight, b.load(self._each, i))
             for k in range(self._n_needs):
                 at = b.add(b.add(source, i), (1 + WORDS_GIVEN + k) * MOST_STATES)
+                start = b.add(b.mul(row, self._row_gains), 64 * k)
                 held = b.sub(distinct, 64 * k)
                 if k < self._n_needs - 1:
                     held = b.binary("min", held, 64)
-                start = b.add(row, 64 * k * self._block)
                 self._gain(b.load(self._states, at), gain, start, held)
-            left = b.binary("and", word, b.invert(b.binary("shl", lane_bits, row)))
+            left = b.binary("and", word, b.sub(word, 1))
             done = b.compare("eq", left, 0)
             i = b.add(i, b.convert(done, I64))
             return [i, b.select(done, following, left), rows_of(b.add(i, 1))]
@@ -421,33 +409,23 @@ class BackgroundCode(TreeBlock):
         start = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
         b.while_(start, lambda c: b.compare("lt", c[0], count), turn)
 
-    def _weight(self, row: Value, first: Value) -> Value:
-        """Return a! c! / (a + c)! for a vector of rows."""
-        b, lanes = self.b, self._lanes
-        failed = b.load(self._failed, first, Vec(self._few.element, lanes))
-        if self._n_tables > MOST_TABLES:
-            at = b.convert(failed, I64)
-            return b.load(self._weights, b.binary("add", at, b.splat(row, lanes)))
-        tables = [
-            b.load(self._weights, b.add(row, k * lanes), self._vec)
-            for k in range(self._n_tables)
-        ]
-        return b.permute(tables, b.convert(failed, U32 if lanes == 16 else I64))
-
     def _gain(self, need: Value, gain: Value, start: Value, held: Value) -> None:
         """Add to the sums of the features in a word of needs."""
         b, lanes = self.b, self._lanes
-        number = Vec(I32 if lanes == 16 else I64, lanes)
         zero = b.const(0.0, self._vec)
-        with b.loop(0, held, UNROLLED, hint="k") as k:
-            bits = b.convert(b.binary("shr", need, k), number.element)
-            bits = b.splat(bits, lanes)
-            at = b.add(b.mul(k, self._block), start)
-            for one in range(UNROLLED):
-                bit = b.binary("and", bits, b.const(1 << one, number))
-                mask = b.compare("ne", bit, b.const(0, number))
-                to = b.add(at, one * self._block)
-                total = b.load(self._gains, to, self._vec)
-                # No masked store: a load would wait for it.
-                more = b.select(mask, gain, zero)
-                b.store(self._gains, to, b.binary("add", total, more))
+        gain = b.splat(gain, lanes)
+
+        def some(k: Value) -> None:
+            bits = b.convert(b.binary("shr", need, k), self._bits)
+            mask = b.reinterpret(bits, Mask(lanes))
+            at = b.add(start, k)
+            total = b.load(self._gains, at, self._vec)
+            # No masked store: a load would wait for it.
+            more = b.select(mask, gain, zero)
+            b.store(self._gains, at, b.binary("add", total, more))
+
+        if self._row_gains == lanes:
+            some(b.const(0))
+        else:
+            with b.loop(0, held, lanes, hint="k") as k:
+                some(k)

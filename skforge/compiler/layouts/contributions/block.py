@@ -125,7 +125,7 @@ class TreeBlock(BlockCode):
         return self.b.convert(self.b.load(table, at), I64)
 
     def writes_to(self, result: Buffer) -> None:
-        """Outputs are written as soon as their last tree is added."""
+        """Tell where outputs are written, each as soon as its last tree is added."""
         self._result = result
 
     def start(self, sums: Buffer) -> None:
@@ -161,7 +161,9 @@ class TreeBlock(BlockCode):
         ones = b.invert(b.const(0, self._word))
         b.store(self._passed, b.const(0), ones)
         with b.loop(first, last, hint="n") as n:
-            before = b.load(self._passed, self._number(self._node_before, n), self._word)
+            before = b.load(
+                self._passed, self._number(self._node_before, n), self._word
+            )
             line = b.load(self._lines, self._number(self._node_line, n), self._word)
             at = b.add(b.mul(b.sub(n, first), 2 * size), size)
             b.store(self._passed, at, b.binary("and", before, line))
@@ -186,7 +188,5 @@ class TreeBlock(BlockCode):
                 x = b.load(sums, b.add(b.add(start, b.mul(f, self._block)), r))
                 if forest.divisor != 1:
                     x = b.binary("div", x, divisor)
-                b.store(
-                    self._result, b.add(at, f), b.convert(x, self._result.element)
-                )
+                b.store(self._result, b.add(at, f), b.convert(x, self._result.element))
             b.store(self._result, b.add(at, forest.n_features), bias)
