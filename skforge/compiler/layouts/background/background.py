@@ -12,6 +12,7 @@ from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.background.game import Game
 from skforge.compiler.layouts.background.walk import BackgroundCode
 from skforge.compiler.layouts.base import (
@@ -63,6 +64,7 @@ class Background(BlockRepresentation):
 
     name = "background"
     takes_values = True
+    elements: tuple[Element, ...] = ("contribution",)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the approximate bytes of the tables."""

@@ -19,7 +19,7 @@ the tests of i up to here::
     rows, given & z, need        rows & o, given & ~z, need | i
 
 At a leaf, a and the number of b are counts of bits, and c is the number of the path's
-features that x fails: for all b, because x passes what they fail. The gains of a row are
+features that x fails: for all b, because x passes what they fail. A row's gains are
 summed by feature of the path, until the walk leaves the node that first tests it. Its
 losses are summed by node: a leaf gives the same to all features that x fails, so that
 the feature of a node loses what one side has summed if x passes the other one.
@@ -151,8 +151,8 @@ class BackgroundCode(TreeBlock):
         for k, value in enumerate(fields):
             b.store(self._states, b.const(k * MOST_STATES), value)
         b.store(self._counts, b.const(0), b.const(1))
-        for row in range(0, self._block, few.lanes):
-            b.store(self._failed, b.const(row), b.const(0, few))
+        for first in range(0, self._block, few.lanes):
+            b.store(self._failed, b.const(first), b.const(0, few))
 
     def _walk(
         self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
@@ -203,8 +203,8 @@ class BackgroundCode(TreeBlock):
         edge = b.add(b.mul(group, n_edges), b.mul(n, 2))
         given = [
             [
-                b.load(self._given, b.add(b.mul(edge, WORDS_GIVEN), at))
-                for at in range(side * WORDS_GIVEN, (side + 1) * WORDS_GIVEN)
+                b.load(self._given, b.add(b.mul(edge, WORDS_GIVEN), k))
+                for k in range(side * WORDS_GIVEN, (side + 1) * WORDS_GIVEN)
             ]
             for side in range(2)
         ]
@@ -259,8 +259,8 @@ class BackgroundCode(TreeBlock):
 
         # All that pass first: then their order does not depend on other rows.
         ends = split(True, split(False, (b.const(0), b.const(0))))
-        for side, end in enumerate(ends):
-            b.store(self._counts, b.add(below, side), end)
+        for k, end in enumerate(ends):
+            b.store(self._counts, b.add(below, k), end)
         self._count_failed(at, area, below)
         with b.loop(2, hint="side") as side:
             leaf = self._number(self._side_leaf, b.add(b.mul(n, 2), side))
