@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.exceptions import UnsupportedModelError
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.signedinteger]
 
 #: Covers of children may miss that of their parent by this share through rounding.
 ROUNDED = 1e-5
@@ -28,6 +30,7 @@ class Means:
     @classmethod
     def of(cls, forest: Forest) -> Means:
         """Compute the means of a forest with covers, level by level."""
+        _check_covers(forest)
         reach = np.ones(forest.n_nodes)
         inner = forest.left >= 0
         level = forest.tree_offset[:-1]
@@ -35,10 +38,7 @@ class Means:
             level = level[inner[level]]
             for children in (forest.left, forest.right):
                 below = children[level]
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    ratio = forest.cover[below] / forest.cover[level]
-                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
-                reach[below] = reach[level] * ratio
+                reach[below] = reach[level] * shares(forest, level, below)
             level = np.concatenate([forest.left[level], forest.right[level]])
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         leaf = np.flatnonzero(forest.leaf >= 0)
@@ -71,3 +71,37 @@ class Means:
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
         values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
+
+
+def _check_covers(forest: Forest) -> None:
+    """Raise for covers that are no weights, such as sums of negative ones."""
+    bad = ~((forest.cover >= 0) & (forest.cover < np.inf))
+    if bad.any():
+        node = int(bad.argmax())
+        tree = int(np.searchsorted(forest.tree_offset, node, "right")) - 1
+        raise UnsupportedModelError(
+            f"node {node - int(forest.tree_offset[tree])} of tree {tree} has the cover "
+            f"{forest.cover[node]}, and path-dependent contributions need covers of at "
+            "least 0; pass background rows, with which contributions need no covers."
+        )
+
+
+def shares(forest: Forest, node: IntArray, child: IntArray) -> FloatArray:
+    """Return the shares of nodes' covers that a child of each has.
+
+    Without cover a node gives both children one half: its mean is then defined, and
+    no constant added to all leaves changes a contribution.
+    """
+    cover = forest.cover[node]
+    half = np.full(len(node), 0.5)
+    return np.divide(forest.cover[child], cover, out=half, where=cover > 0)
+
+
+def explained(forest: Forest) -> Forest:
+    """Return the forest whose scores are explained.
+
+    Isolation forests add path lengths; shap explains their mean.
+    """
+    if forest.outputs.function == "path_length":
+        return replace(forest, divisor=max(1, forest.n_trees))
+    return forest

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -24,7 +24,7 @@ class Contributions:
     def __init__(
         self, forest: Forest, target: Target, schedule: Schedule | None = None
     ) -> None:
-        self.forest = forest
+        self.forest = forest = explained(forest)
         self._kernels = KernelCache(forest, target, "exact")
         self._schedule = schedule or contribution_schedules(forest)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import shares
 
 IntArray = NDArray[np.int64]
 
@@ -67,9 +68,7 @@ def trace(forest: Forest) -> Paths:
         upper = np.where(above >= 0, share[above], 1.0)
         for children in (forest.left, forest.right):
             below = children[level]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ratio = forest.cover[below] / forest.cover[level]
-            share[below] = upper * np.where(forest.cover[level] > 0, ratio, 0.0)
+            share[below] = upper * shares(forest, level, below)
             distinct[below] = distinct[level] + (above < 0)
             depth[below] = depth[level] + 1
         both = np.concatenate([forest.left[level], forest.right[level]])
