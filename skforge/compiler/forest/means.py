@@ -12,7 +12,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import UnsupportedModelError
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.signedinteger]
 
 #: Covers of children may miss that of their parent by this share through rounding.
 ROUNDED = 1e-5
@@ -25,7 +24,7 @@ class Means:
     forest: Forest
     reach: FloatArray  # (n_nodes,) product of cover ratios from the root
     of_tree: FloatArray  # (n_trees, width of leaves)
-    complete: NDArray[np.bool_]  # trees whose leaves' reaches sum to one
+    complete: NDArray[np.bool_]  # trees whose cover ratios sum to one at every node
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
@@ -33,20 +32,48 @@ class Means:
         _check_covers(forest)
         reach = np.ones(forest.n_nodes)
         inner = forest.left >= 0
+        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
+        complete = np.ones(forest.n_trees, np.bool_)
         level = forest.tree_offset[:-1]
         while len(level):
             level = level[inner[level]]
+            total = np.zeros(len(level))
             for children in (forest.left, forest.right):
                 below = children[level]
-                reach[below] = reach[level] * shares(forest, level, below)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = forest.cover[below] / forest.cover[level]
+                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
+                reach[below] = reach[level] * ratio
+                total += ratio
+            complete[tree[level[np.abs(total - 1) > ROUNDED]]] = False
             level = np.concatenate([forest.left[level], forest.right[level]])
-        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         leaf = np.flatnonzero(forest.leaf >= 0)
         values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
         of_tree = np.zeros((forest.n_trees, values.shape[1]))
         np.add.at(of_tree, tree[leaf], reach[leaf, None] * values)
-        total = np.bincount(tree[leaf], reach[leaf], forest.n_trees)
-        return cls(forest, reach, of_tree, np.abs(total - 1) < ROUNDED)
+        return cls(forest, reach, of_tree, complete)
+
+    @property
+    def of_node(self) -> FloatArray:
+        """The mean below each node, shape (n_nodes, width of leaves)."""
+        forest = self.forest
+        means = np.zeros((forest.n_nodes, forest.leaf_value.shape[1]))
+        leaf = forest.leaf >= 0
+        means[leaf] = forest.leaf_value[forest.leaf[leaf]]
+        inner, levels = forest.left >= 0, []
+        level = forest.tree_offset[:-1]
+        while len(level):
+            level = level[inner[level]]
+            levels.append(level)
+            level = np.concatenate([forest.left[level], forest.right[level]])
+        for level in levels[::-1]:
+            for children in (forest.left, forest.right):
+                below = children[level]
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = forest.cover[below] / forest.cover[level]
+                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
+                means[level] += ratio[:, None] * means[below]
+        return means
 
     @property
     def bias(self) -> FloatArray:
@@ -73,6 +100,16 @@ class Means:
         return values.astype(np.float64) - mean[tree]
 
 
+def explained(forest: Forest) -> Forest:
+    """Return the forest whose scores are explained.
+
+    Isolation forests add path lengths; shap explains their mean.
+    """
+    if forest.outputs.function == "path_length":
+        return replace(forest, divisor=max(1, forest.n_trees))
+    return forest
+
+
 def _check_covers(forest: Forest) -> None:
     """Raise for covers that are no weights, such as sums of negative ones."""
     bad = ~((forest.cover >= 0) & (forest.cover < np.inf))
@@ -84,24 +121,3 @@ def _check_covers(forest: Forest) -> None:
             f"{forest.cover[node]}, and path-dependent contributions need covers of at "
             "least 0; pass background rows, with which contributions need no covers."
         )
-
-
-def shares(forest: Forest, node: IntArray, child: IntArray) -> FloatArray:
-    """Return the shares of nodes' covers that a child of each has.
-
-    Without cover a node gives both children one half: its mean is then defined, and
-    no constant added to all leaves changes a contribution.
-    """
-    cover = forest.cover[node]
-    half = np.full(len(node), 0.5)
-    return np.divide(forest.cover[child], cover, out=half, where=cover > 0)
-
-
-def explained(forest: Forest) -> Forest:
-    """Return the forest whose scores are explained.
-
-    Isolation forests add path lengths; shap explains their mean.
-    """
-    if forest.outputs.function == "path_length":
-        return replace(forest, divisor=max(1, forest.n_trees))
-    return forest
