@@ -14,7 +14,7 @@ from skforge.exceptions import UnsupportedModelError
 FloatArray = NDArray[np.float64]
 
 #: Covers of children may miss that of their parent by this share through rounding.
-ROUNDED = 1e-5
+ROUNDED = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
