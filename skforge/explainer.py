@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
@@ -50,6 +51,9 @@ class TreeExplainer:
         background, or of the model.
     background : array-like of shape (n_background, n_features), default=None
         Another name of ``data``, as in ``predict_contribs``.
+    n_jobs : int, default=None
+        Threads of a model that is compiled here, as in :class:`CompiledForest`; a
+        compiled forest keeps its own.
 
     Attributes
     ----------
@@ -87,6 +91,7 @@ class TreeExplainer:
         feature_names: Any = None,
         *,
         background: Any = None,
+        n_jobs: int | None = None,
     ) -> None:
         if model_output != "raw":
             raise InvalidInputError(
@@ -106,7 +111,7 @@ class TreeExplainer:
         self.data_feature_names = _names(feature_names)
         if self.data_feature_names is None:
             self.data_feature_names = _names(getattr(data, "columns", None))
-        self.model = _compiled(model)
+        self.model = _compiled(model, n_jobs)
         self._expected: Any = None
 
     @property
@@ -262,7 +267,7 @@ class TreeExplainer:
             values,
             base_values=np.tile(expected, (len(values),) + (1,) * expected.ndim),
             data=rows.to_numpy() if hasattr(rows, "to_numpy") else rows,
-            feature_names=self._names_for(X),
+            feature_names=self._names_for(X, values.shape[1]),
             compute_time=time.perf_counter() - start,
         )
 
@@ -273,8 +278,9 @@ class TreeExplainer:
             asked = [name for name, given in options.items() if given]
             if asked:
                 raise InvalidInputError(
-                    f"{asked[0]} values are path-dependent, and this explainer has background "
-                    "rows; use TreeExplainer(model) without them."
+                    f"{asked[0]}=True asks for path-dependent values, and this "
+                    "explainer has background rows; use TreeExplainer(model) without "
+                    "them."
                 )
             found: Array = self.model.predict_contribs(rows, background=self.data)
         else:
@@ -304,15 +310,14 @@ class TreeExplainer:
                 f"{raw[row].tolist()!r}; please report the model."
             )
 
-    def _names_for(self, X: Any) -> list[str] | None:
+    def _names_for(self, X: Any, width: int) -> list[str] | None:
         """Return the names of the columns of rows, or None."""
         found = _names(getattr(X, "columns", None)) or self.data_feature_names
         if found is not None:
             return found
-        model_names = getattr(self.model, "feature_names_in_", None)
-        return _names(
-            self._forest.feature_names if model_names is None else model_names
-        )
+        of_model = getattr(self.model, "feature_names_in_", None)
+        found = _names(self._forest.feature_names if of_model is None else of_model)
+        return found if found is not None and len(found) == width else None
 
     @property
     def _forest(self) -> Forest:
@@ -320,11 +325,21 @@ class TreeExplainer:
         return fast.forest_ if isinstance(fast, CompiledForest) else fast.forest
 
 
-def _compiled(model: Any) -> Any:
+def _compiled(model: Any, n_jobs: int | None) -> Any:
     """Return a compiled forest as it is, and any other model compiled."""
-    if isinstance(model, (CompiledForest, CompiledModule)):
+    if isinstance(model, CompiledModule):
         return model
-    fast = CompiledForest(model, prefit=True, tuning="off")
+    if isinstance(model, CompiledForest):
+        check_is_fitted(model)
+        return model
+    fast = CompiledForest(
+        model,
+        prefit=True,
+        target="cpu",
+        tuning="off",
+        batch_sizes=[1],  # one kernel of scores, which only the sums are compared with
+        n_jobs=n_jobs,
+    )
     return fast.fit(np.empty((0, 1)))  # checked on drawn rows
 
 
