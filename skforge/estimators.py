@@ -502,7 +502,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples, n_features + 1), or \
                 (n_samples, n_outputs, n_features + 1) for several outputs
             In the dtype of the source's sums. The last column is the expected raw
-            score; each row adds up to :meth:`predict_raw`.
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
 
         Raises
         ------

@@ -414,7 +414,13 @@ class Predictor:
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
-        rows = self.source.rows(self.source.prepared(self.framed(X)), "predict_raw")
+        X = self.framed(X)
+        read = self.source.read(X)
+        if read is not None and self.source.takes(read[0]):
+            if read[1]:
+                warn(read[1])
+            return read[0]
+        rows = self.source.rows(self.source.prepared(X), "predict_raw")
         if rows is None:
             raise InvalidInputError(
                 f"contributions need rows that {type(self.source.model).__name__} "
@@ -453,7 +459,7 @@ class Predictor:
         parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
         if not parts:
             none = np.empty(rows.shape, self._dtype)
-            return np.asarray(getattr(self.module, method)(none))
+            return np.asarray(getattr(self.module, method)(none, **options))
         return np.concatenate(parts)
 
     def _narrowed(self) -> Narrow | None:

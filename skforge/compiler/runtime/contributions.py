@@ -15,7 +15,7 @@ from skforge.compiler.defaults.contributions import (
 )
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
 from skforge.compiler.forest.reference import reference_raw
@@ -54,6 +54,7 @@ class Contributions:
         target: Target,
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
+        forest = explained(forest)
         self.forest, self._target = forest, target
         self._changes: tuple[Means, Any, KernelCache] | None = None
         self._parts = parts_of(forest)
