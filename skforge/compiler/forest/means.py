@@ -61,13 +61,13 @@ class Means:
         mean: FloatArray = total / forest.divisor
         return mean
 
-    def centred(self, leaf: NDArray[np.bool_]) -> FloatArray:
-        """Return the values of leaves without their tree's mean.
+    def centred(self, leaf: NDArray[np.int64]) -> FloatArray:
+        """Return the values of some leaf nodes without their tree's mean.
 
         A constant contributes nothing, and smaller numbers have smaller errors.
         """
         forest = self.forest
-        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))[leaf]
-        mean = np.where(self.complete, self.of_tree[:, 0], 0.0)
-        values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf], 0]
+        tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
+        mean = np.where(self.complete[:, None], self.of_tree, 0.0)
+        values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]

@@ -90,7 +90,7 @@ class _Lowering:
         forest = self._hir.forest
         body: tuple[mir.Stmt, ...] = (get,)
         column: mir.Index = mir.Affine()
-        if forest.leaf_value.shape[1] > 1 or self._element == "contribution":
+        if forest.leaf_value.shape[1] > 1:
             column = mir.Outputs()
         elif forest.n_outputs > 1:
             body += (mir.Let((f"%c{n}",), mir.GetTreeClassId(tree)),)

@@ -85,7 +85,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """All outputs at once, for vector leaves; of contributions, all features too."""
+    """All outputs at once, for vector leaves."""
 
 
 Index: TypeAlias = Affine | Slot | ModelTree | Class | Outputs
@@ -116,9 +116,8 @@ Element: TypeAlias = Literal["accumulator", "leaf_number", "contribution"]
 class Array:
     """A multi-dimensional array; the result is a parameter, other arrays are scratch.
 
-    ``dims`` holds the extents; None stands for the number of outputs. A row's
-    contributions have one element for each output and feature, and the bias; a block
-    sums those of one output at a time.
+    ``dims`` holds the extents; None stands for the number of outputs. Of contributions,
+    the last one counts features, which indices leave out.
     """
 
     name: str

@@ -327,7 +327,7 @@ class _Verifier:
     def _rows_of(self, target: str, start: mir.Affine) -> None:
         """Check a write to a range of rows of a two-dimensional array."""
         known = self._array(target)
-        if len(known.array.dims) != 2 and known.array.element != "contribution":
+        if len(known.array.dims) - (known.array.element == "contribution") != 2:
             self._fail(f"{target} is not an array of rows and outputs")
         self._owned(known, (start,))
 
@@ -335,11 +335,9 @@ class _Verifier:
         self, target: str, indices: Sequence[mir.Index], atomic: bool = False
     ) -> None:
         known = self._array(target)
-        dims = 2 if known.array.element == "contribution" else len(known.array.dims)
+        dims = len(known.array.dims) - (known.array.element == "contribution")
         if len(indices) != dims:
-            self._fail(
-                f"{len(indices)} indices, but {len(known.array.dims)} dimensions"
-            )
+            self._fail(f"{len(indices)} indices, but {dims} dimensions")
         for index in indices:
             self._index(index)
         for index in indices[:-1]:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows, Model
 from skforge.compiler.binning.rules import Rules
@@ -43,17 +42,25 @@ VECTOR = 64
 
 
 def walk_data(forest: Forest) -> WalkData:
-    """Lay out a normalised forest with covers and scalar leaves."""
+    """Lay out a normalised forest with covers."""
     paths = trace(forest)
     points = Points.of(forest, paths)
     most = np.maximum(FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * points.of_turn))
     order = put_in_order(forest, paths, most)
     means = Means.of(forest)
-    values = np.ones(forest.n_nodes)
-    leaf = forest.leaf >= 0
-    values[leaf] = means.centred(leaf)
+    leaves = np.flatnonzero(forest.leaf >= 0)
+    values = means.centred(leaves)
+    in_constants = np.ones(forest.n_nodes)
+    side_leaf = None
+    if forest.vector_leaves:
+        number = np.full(forest.n_nodes, len(leaves))
+        number[leaves] = np.arange(len(leaves))
+        children = np.stack([forest.left, forest.right], axis=1)
+        side_leaf = number[children[order.node]]
+    else:
+        in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
-    constants = fill(forest, paths, order, points, values, dtype)
+    constants = fill(forest, paths, order, points, in_constants, dtype)
     tests = Tests.of(forest)
     trees = np.argsort(forest.tree_output, kind="stable")
     output = forest.tree_output[trees].astype(np.int64)
@@ -67,6 +74,8 @@ def walk_data(forest: Forest) -> WalkData:
         trees=trees,
         output=np.where(ends, output, -1),
         unused=np.setdiff1d(np.arange(forest.n_outputs), output),
+        leaf=side_leaf,
+        values=np.vstack([values, np.ones((1, values.shape[1]))]),
         bias=means.bias,
         n_features=forest.n_features,
         divisor=forest.divisor,

@@ -19,6 +19,7 @@ then added in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,8 @@ class WalkData:
     trees: NDArray[np.int64]  # in the order of the walk, those of an output together
     output: NDArray[np.int64]  # to write after the tree at a position, or -1
     unused: NDArray[np.int64]  # outputs without trees
+    leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
+    values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones for inner nodes
     bias: NDArray[np.float64]
     n_features: int
     divisor: int
@@ -142,6 +145,10 @@ class ContributionCode(BlockCode):
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
         self._bias = self._model("bias", data.bias)
+        if data.leaf is not None:
+            self._leaf = table("side_leaf", data.leaf.reshape(-1))
+            values = data.values.astype(data.constants.values.dtype)
+            self._values = self._model("values", values.reshape(-1))
 
     # ------------------------------------------------------------ the block
 
@@ -153,7 +160,8 @@ class ContributionCode(BlockCode):
         """Set the sums of the block, (features, rows), to zero."""
         b = self.b
         zero = b.const(0.0, F64)
-        with b.loop(self.d.n_features * self._block, hint="sum") as i:
+        columns = self.d.n_features * (1 if self.d.leaf is None else len(self.d.bias))
+        with b.loop(columns * self._block, hint="sum") as i:
             b.store(sums, i, zero)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
@@ -165,24 +173,40 @@ class ContributionCode(BlockCode):
         with b.loop(at["turns"], hint="turn") as turn:
             constants = b.add(first, b.mul(turn, step))
             with b.loop(self._n_vectors, hint="v") as v:
-                self._clear(at["feature"], at["last_feature"])
-                cases = [
-                    lambda n=n: self._walk(n, at, constants, v)
-                    for n in self.d.classes
-                ]
-                b.switch(at["points"], cases)
-                self._add(at["feature"], at["last_feature"], v, sums)
-        with b.when(b.compare("ge", at["output"], 0)):
-            self._write(at["output"], sums)
-            self.start(sums)
+                held = 1 if self.d.leaf is None else len(self.d.bias)
+                with b.loop(held, hint="output") as output:
+                    self._turn(at, constants, v, sums, output)
+        if self.d.leaf is None:
+            with b.when(b.compare("ge", at["output"], 0)):
+                self._write(at["output"], sums, b.const(0))
+                self.start(sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the outputs that have no trees."""
         b = self.b
-        if len(self.d.unused):
+        if self.d.leaf is not None:
+            with b.loop(len(self.d.bias), hint="output") as output:
+                self._write(output, sums, output)
+        elif len(self.d.unused):
             outputs = self._model("unused_outputs", self.d.unused)
             with b.loop(len(self.d.unused), hint="unused") as i:
-                self._write(b.load(outputs, i), sums)
+                self._write(b.load(outputs, i), sums, b.const(0))
+
+    def _turn(
+        self,
+        at: dict[str, Value],
+        constants: Value,
+        v: Value,
+        sums: Buffer,
+        output: Value,
+    ) -> None:
+        """Add a tree's contributions to an output, for some points and rows."""
+        self._clear(at["feature"], at["last_feature"])
+        walks = [
+            partial(self._walk, n, at, constants, v, output) for n in self.d.classes
+        ]
+        self.b.switch(at["points"], walks)
+        self._add(at["feature"], at["last_feature"], v, sums, output)
 
     def _number(self, table: Buffer, at: Value) -> Value:
         return self.b.convert(self.b.load(table, at), I64)
@@ -206,19 +230,25 @@ class ContributionCode(BlockCode):
         with b.loop(b.sub(last, first), hint="f") as f:
             b.store(self._own, b.mul(f, self._lanes), zero)
 
-    def _add(self, first: Value, last: Value, v: Value, sums: Buffer) -> None:
+    def _add(
+        self, first: Value, last: Value, v: Value, sums: Buffer, output: Value
+    ) -> None:
         """Add a tree's contributions to the block's sums."""
         b, lanes = self.b, self._lanes
+        start = b.mul(output, self.d.n_features * self._block)
+        start = b.add(start, b.mul(v, lanes))
         with b.loop(b.sub(last, first), hint="f") as f:
             own = b.load(self._own, b.mul(f, lanes), self._vec)
             column = self._number(self._features, b.add(first, f))
-            at = b.add(column, b.mul(v, lanes))
+            at = b.add(start, column)
             total = b.load(sums, at, Vec(F64, lanes))
             b.store(sums, at, b.binary("add", total, b.convert(own, F64)))
 
     # ------------------------------------------------------------ the walk
 
-    def _walk(self, n: int, at: dict[str, Value], constants: Value, v: Value) -> None:
+    def _walk(
+        self, n: int, at: dict[str, Value], constants: Value, v: Value, output: Value
+    ) -> None:
         """Walk one tree with ``n`` points for one vector of rows."""
         b, first = self.b, at["first"]
         one = b.const(1.0, self._vec)
@@ -233,7 +263,7 @@ class ContributionCode(BlockCode):
                 self._down(n, i, b.sub(i, first), constants, part)
             with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:
                 i = b.sub(b.sub(ends[3], 1), k)
-                self._up(n, i, b.sub(i, first), constants, part)
+                self._up(n, i, b.sub(i, first), constants, part, output)
 
     def _masks(self, i: Value, part: Value) -> tuple[Value, Value]:
         """Return which rows of a vector passed the tests up to each edge of a node."""
@@ -266,8 +296,17 @@ class ContributionCode(BlockCode):
                     b.binary("mul", p, factor),
                 )
 
-    def _up(self, n: int, i: Value, own: Value, constants: Value, part: Value) -> None:
+    def _up(
+        self,
+        n: int,
+        i: Value,
+        own: Value,
+        constants: Value,
+        part: Value,
+        output: Value,
+    ) -> None:
         b, lanes = self.b, self._lanes
+        scale = None if self.d.leaf is None else self._leaf_values(i, output)
         left, right = self._masks(own, part)
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
@@ -276,6 +315,8 @@ class ContributionCode(BlockCode):
         for q in range(n):
             low = b.load(self._slots, b.add(source, q * lanes), self._vec)
             high = b.load(self._slots, b.add(source, (n + q) * lanes), self._vec)
+            if scale is not None:
+                low, high = b.binary("mul", low, scale[0]), b.binary("mul", high, scale[1])
             both = b.binary("add", low, high)
             b.store(self._slots, b.add(target, q * lanes), both)
             w = [self._constant(at, n, WEIGHTS + k, q) for k in range(3)]
@@ -292,6 +333,15 @@ class ContributionCode(BlockCode):
         before = b.load(self._own, place, self._vec)
         b.store(self._own, place, b.binary("add", before, total))
 
+    def _leaf_values(self, i: Value, output: Value) -> list[Value]:
+        """Return what multiplies both sides of a node: a leaf's value, or one."""
+        b, found = self.b, []
+        for side in range(2):
+            row = self._number(self._leaf, b.add(b.mul(i, 2), side))
+            at = b.add(b.mul(row, len(self.d.bias)), output)
+            found.append(b.splat(b.load(self._values, at), self._lanes))
+        return found
+
     def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
         b = self.b
         one = b.load(self._constants, b.add(at, row * n + q))
@@ -299,19 +349,20 @@ class ContributionCode(BlockCode):
 
     # ------------------------------------------------------------ results
 
-    def _write(self, output: Value, sums: Buffer) -> None:
-        """Write the contributions of one output, and its bias."""
+    def _write(self, output: Value, sums: Buffer, held: Value) -> None:
+        """Write the contributions to one output, and its bias."""
         b, rows, d = self.b, self._rows, self.d
         width = d.n_features + 1
         bias = b.convert(b.load(self._bias, output), self._result.element)
         count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
         divisor = b.const(float(d.divisor), F64)
         n_outputs = len(d.bias)
+        start = b.mul(held, d.n_features * self._block)
         with b.loop(count, hint="r") as r:
             row = b.add(b.mul(b.add(rows.first, r), n_outputs), output)
             at = b.mul(row, width)
             with b.loop(d.n_features, hint="f") as f:
-                x = b.load(sums, b.add(b.mul(f, self._block), r))
+                x = b.load(sums, b.add(b.add(start, b.mul(f, self._block)), r))
                 if d.divisor != 1:
                     x = b.binary("div", x, divisor)
                 b.store(

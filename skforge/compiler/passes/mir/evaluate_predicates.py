@@ -36,6 +36,7 @@ from skforge.compiler.ir.mir.walk import (
     map_statements,
     statements,
 )
+from skforge.compiler.passes.mir.reduces import reduces_in
 from skforge.compiler.schedule.directives import CachePredicates, Vectorize
 from skforge.exceptions import ScheduleError
 
@@ -162,7 +163,10 @@ def in_block(
     if result.element == "contribution":
         width = result.dims[-1]
         assert isinstance(width, int)
-        each = (width - 1,)  # of one output, without the bias
+        (reduce,) = reduces_in(loop.body)
+        whole = isinstance(reduce.indices[-1], mir.Outputs)
+        # Scalar leaves add to one output after the other; none has the bias.
+        each = (None if whole else 1, width - 1)
     sums = mir.Array(BLOCK_SUMS, (loop.step, *each), result.element)
     before: mir.Body = (table, mir.AllocArray(sums, zero=False))
     after = mir.StoreRows(BLOCK_SUMS, fill.rows)
