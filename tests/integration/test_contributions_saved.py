@@ -162,6 +162,16 @@ def test_rows_in_every_form(fitted, tmp_path):
         assert model.predict_contribs(X[:0]).shape == (0, *shape)
 
 
+def test_rows_of_which_the_source_warns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(frame, Y)
+    fast = CompiledForest(model, schedule=QUICK).fit(frame)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        found = fast.predict_contribs(X)
+    assert found.tobytes() == fast.predict_contribs(frame).tobytes()
+
+
 def test_sparse_rows_of_many_columns(fitted):
     """Columns that the forest does not read are there, with zeros."""
     wide = np.zeros((300, 400), np.float32)
