@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.path_means import approximate, changes
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -24,7 +26,8 @@ class Contributions:
     def __init__(
         self, forest: Forest, target: Target, schedule: Schedule | None = None
     ) -> None:
-        self.forest = forest
+        self.forest, self._target = forest, target
+        self._changes: tuple[Means, Any, KernelCache] | None = None
         self._kernels = KernelCache(forest, target, "exact")
         self._schedule = schedule or contribution_schedules(forest)
 
@@ -68,7 +71,20 @@ class Contributions:
 
     def approximate(self, rows: Array, threads: int) -> Array:
         """Return the changes of the mean along each row's paths (Saabas 2014)."""
-        raise NotImplementedError
+        forest = self.forest
+        check_covers(forest)
+        if self._changes is None:
+            means = Means.of(forest)
+            numbered = replace(forest, source_node=np.arange(forest.n_nodes))
+            leaves = KernelCache(numbered, self._target, "exact")
+            self._changes = means, changes(forest, means), leaves
+        means, table, kernels = self._changes
+        reached = np.empty((len(rows), forest.n_trees), np.int32)
+        if reached.size:
+            kernel = kernels.kernel(self._schedule, "leaf_number")
+            assert isinstance(kernel, Kernel)
+            kernel(rows, reached, threads)
+        return approximate(forest, means, table, reached)
 
     def against(self, rows: Array, background: Array, threads: int) -> Array:
         """Return interventional SHAP values: features that are not known come from
