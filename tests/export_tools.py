@@ -83,7 +83,8 @@ def small_forest() -> Any:
 def _made(kind: str, target: str) -> tuple[tempfile.TemporaryDirectory[str], Path]:
     holder = tempfile.TemporaryDirectory(prefix="skforge-export-")
     folder = Path(holder.name) / "tiny"
-    skforge.export(small_forest(), folder, kind, target, apply=True)
+    options = {"apply": True, "contribs": kind != "c"}
+    skforge.export(small_forest(), folder, kind, target, **options)
     return holder, folder
 
 
@@ -179,4 +180,6 @@ def expected(forest: Any, function: str, rows: Any) -> Any:
     module = skforge.compile_forest(forest)
     if function == "apply":
         return module.apply(rows)
+    if function == "predict_contribs":
+        return module.predict_contribs(rows)
     return check.expected(forest, function, module.predict_raw(rows), rows)

@@ -50,14 +50,15 @@ class ExportedVariant:
     """The kernels for one CPU.
 
     ``ranges`` holds the last batch size of each range (None: no limit) and the number
-    of its kernel. ``leaves`` is the number of the kernel that finds leaves, or None.
+    of its kernel. ``whole`` holds the number of the kernel that computes a function's
+    results without sums: of ``apply`` and ``predict_contribs``, if they are there.
     """
 
     target: Target
     schedules: Table
     kernels: tuple[ExportedKernel, ...]
     ranges: tuple[tuple[int | None, int], ...]
-    leaves: int | None = None
+    whole: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Library:
     variants: tuple[ExportedVariant, ...] = ()
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
+    contribs: bool = False
 
     @property
     def row_dtype(self) -> str:
@@ -112,6 +114,9 @@ class Library:
         found = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
         if self.apply and self.forest.n_trees:
             found["apply"] = "int32", self.forest.n_trees
+        if self.contribs:
+            columns = self.forest.n_outputs * (self.forest.n_features + 1)
+            found["predict_contribs"] = self.sum_dtype, columns
         return found
 
     @property
@@ -132,14 +137,15 @@ class Library:
         wide = [-(-self.part_rows * n // LINE) * LINE + LINE for n in (rows, sums)]
         return Scratch(wide[0], wide[1], max(kernels, default=0))
 
-    def scratch_rows(self, apply: bool) -> int:
+    def scratch_rows(self, function: str) -> int:
         """Return the smallest batch size whose kernel needs scratch."""
         found = [1 << 62]
         for variant in self.variants:
-            ranges = [(None, variant.leaves)] if apply else variant.ranges
+            whole = variant.whole.get(function)
+            ranges = variant.ranges if whole is None else ((None, whole),)
             first = 1
             for last, k in ranges:
-                if k is not None and variant.kernels[k].scratch:
+                if variant.kernels[k].scratch:
                     found.append(first)
                 first = (last or 0) + 1
         return min(found)

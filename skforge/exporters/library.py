@@ -6,12 +6,13 @@ functions. The result contains no Python, and making it needs only LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import (
     BatchRange,
     default_schedules,
@@ -51,14 +52,27 @@ def export_object(
     name: str,
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
+    contribs: bool = False,
 ) -> tuple[Library, bytes]:
     """Compile a forest to an object with code for CPUs of one kind, best first.
 
     ``tables`` has the schedules for each target, None for the defaults. Ranges without
-    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves.
+    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves,
+    and ``contribs`` one of contributions.
     """
     check_targets(targets)
     outputs, left_out = outputs_of(forest)
+    extra: dict[str, Element] = {"apply": "leaf_number"} if apply else {}
+    if contribs:
+        if not forest.n_predicates:
+            left_out["predict_contribs"] = "the model tests no feature"
+        elif len(forest.cover):
+            extra["predict_contribs"] = "contribution"
+        else:
+            raise UnsupportedModelError(
+                "contribs=True needs to know how many rows reached each node, and this "
+                f"{forest.source} model does not keep it."
+            )
     texts: list[str] = []
     variants = []
     for number, (target, given) in enumerate(zip(targets, tables, strict=True)):
@@ -66,10 +80,17 @@ def export_object(
         table = fewer_ranges(table, batch_sizes)
         prefix = f"{name}_k{number}"
         variants.append(
-            _variant(forest, target, table, reduction, prefix, apply, texts)
+            _variant(forest, target, table, reduction, prefix, extra, texts)
         )
     library = Library(
-        name, forest, outputs, left_out, apply, tuple(variants), reduction
+        name,
+        forest,
+        outputs,
+        left_out,
+        apply,
+        tuple(variants),
+        reduction,
+        contribs="predict_contribs" in extra,
     )
     binary = emit_object([code.library_text(library), *texts], _oldest(targets))
     return library, binary
@@ -135,7 +156,7 @@ def _variant(
     table: Table,
     reduction: Reduction,
     prefix: str,
-    apply: bool,
+    extra: Mapping[str, Element],
     texts: list[str],
 ) -> ExportedVariant:
     """Lower each schedule of a table once and append its LLVM IR to ``texts``."""
@@ -146,7 +167,8 @@ def _variant(
     def add(schedule: Schedule, element: Element = "accumulator") -> int:
         number = len(kernels)
         symbol = f"{prefix}_{number}"
-        hir = build_hir(forest, schedule, reduction, cache)
+        mode: Reduction = "exact" if element == "contribution" else reduction
+        hir = build_hir(forest, schedule, mode, cache)
         lowered = lower(hir, target, name=symbol, element=element)
         most = most_rows(lowered, SCRATCH_BYTES)
         function, scratch = place_scratch.run(
@@ -162,10 +184,14 @@ def _variant(
         if schedule not in numbers:
             numbers[schedule] = add(schedule)
         ranges.append((last, numbers[schedule]))
-    leaves = None
-    if apply and forest.n_trees:
-        leaves = add(walking_schedules(forest, target)[_LEAVES], "leaf_number")
-    return ExportedVariant(target, table, tuple(kernels), tuple(ranges), leaves)
+    whole = {}
+    for function, element in extra.items() if forest.n_trees else ():
+        if element == "contribution":
+            schedule = contribution_schedules(forest)
+        else:
+            schedule = walking_schedules(forest, target)[_LEAVES]
+        whole[function] = add(schedule, element)
+    return ExportedVariant(target, table, tuple(kernels), tuple(ranges), whole)
 
 
 def _oldest(targets: Sequence[Target]) -> Target:

@@ -45,7 +45,7 @@ def data_bytes(library: Library) -> int:
 def library_text(library: Library) -> str:
     """Return the LLVM module that is linked with the kernels."""
     constants = _Constants(library)
-    leaves = any(variant.leaves is not None for variant in library.variants)
+    whole = library.variants[0].whole
     parts = [
         _DECLARATIONS,
         *constants.text(),
@@ -59,7 +59,7 @@ def library_text(library: Library) -> str:
             for name, steps in library.outputs.items()
             for given in GIVEN
         ),
-        *(_predict(library, given, "apply") for given in GIVEN if leaves),
+        *(_predict(library, given, name) for name in whole for given in GIVEN),
         _facts(library),
     ]
     return "\n\n".join(parts) + "\n"
@@ -126,8 +126,10 @@ def _run(library: Library, constants: _Constants) -> str:
         for k, kernel in enumerate(variant.kernels):
             symbol = f"{name}.call.{v}.{k}"
             item = forest.accumulator_dtype.itemsize * forest.n_outputs
-            if k == variant.leaves:
-                item = 4 * forest.n_trees
+            for function, number in variant.whole.items():
+                if k == number:
+                    dtype, columns = library.results[function]
+                    item = np.dtype(dtype).itemsize * columns
             parts.append(_call(library, symbol, kernel, constants, item))
         lines = [f"define internal void @{name}.run.{v}{_HEAD} nounwind {{"]
         lines.append("  br label %range0")
@@ -147,13 +149,12 @@ def _run(library: Library, constants: _Constants) -> str:
         parts.append("\n".join([*lines, "}"]))
     every = range(len(library.variants))
     parts.append(_choose(f"{name}.run", [f"{name}.run.{v}" for v in every]))
-    leaves = [
-        f"{name}.call.{v}.{variant.leaves}"
-        for v, variant in enumerate(library.variants)
-        if variant.leaves is not None
-    ]
-    if leaves:
-        parts.append(_choose(f"{name}.run.apply", leaves))
+    for function in library.variants[0].whole:
+        calls = [
+            f"{name}.call.{v}.{variant.whole[function]}"
+            for v, variant in enumerate(library.variants)
+        ]
+        parts.append(_choose(f"{name}.run.{function}", calls))
     return "\n\n".join(parts)
 
 
@@ -289,9 +290,9 @@ end:
 def _predict(
     library: Library, given: str, output: str, steps: Steps | None = None
 ) -> str:
-    """Return one of the library's public functions; without steps, ``apply``."""
+    """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
-    in_place, run, finish = True, f"{name}.run.apply", ""
+    in_place, run, finish = True, f"{name}.run.{output}", ""
     dtype, columns = library.results[output]
     if steps is not None:
         in_place, run = steps.result == "values", f"{name}.run"
@@ -324,7 +325,7 @@ any:
 given:
   br i1 %no.one, label %null, label %room
 room:
-  %is.large = icmp sge i64 %n, {library.scratch_rows(steps is None)}
+  %is.large = icmp sge i64 %n, {library.scratch_rows(output)}
   %takes = or i1 %in.parts, %is.large
   br i1 %takes, label %take, label %work
 take:
