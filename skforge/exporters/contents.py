@@ -30,6 +30,7 @@ PART_VALUES, PART_ROWS = 1 << 16, 512
 LINE = 64
 
 Table = Mapping[BatchRange, Schedule]
+Ranges = tuple[tuple[int | None, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +51,15 @@ class ExportedVariant:
     """The kernels for one CPU.
 
     ``ranges`` holds the last batch size of each range (None: no limit) and the number
-    of its kernel. ``whole`` holds the number of the kernel that computes a function's
-    results without sums: of ``apply`` and ``predict_contribs``, if they are there.
+    of its kernel. ``whole`` holds the ranges of functions whose kernels compute results
+    without sums: ``apply`` and ``predict_contribs``, if they are there.
     """
 
     target: Target
     schedules: Table
     kernels: tuple[ExportedKernel, ...]
-    ranges: tuple[tuple[int | None, int], ...]
-    whole: Mapping[str, int] = field(default_factory=dict)
+    ranges: Ranges
+    whole: Mapping[str, Ranges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class Library:
 
     ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
     maps other functions to the reason they are missing. Portable C has no variants.
-    ``texts`` are the codes of columns of texts, as in ``Source.codes``.
+    ``texts`` are the codes of columns of texts, as in ``Source.codes``. ``contribs`` is
+    the number of outputs whose contributions kernels write, 0 for none.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Library:
     variants: tuple[ExportedVariant, ...] = ()
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
-    contribs: bool = False
+    contribs: int = 0
 
     @property
     def row_dtype(self) -> str:
@@ -141,10 +143,8 @@ class Library:
         """Return the smallest batch size whose kernel needs scratch."""
         found = [1 << 62]
         for variant in self.variants:
-            whole = variant.whole.get(function)
-            ranges = variant.ranges if whole is None else ((None, whole),)
             first = 1
-            for last, k in ranges:
+            for last, k in variant.whole.get(function, variant.ranges):
                 if variant.kernels[k].scratch:
                     found.append(first)
                 first = (last or 0) + 1

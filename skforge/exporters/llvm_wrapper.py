@@ -26,7 +26,8 @@ from skforge._version import __version__
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import llvm_number
 from skforge.compiler.runtime.entry.results import LLVM_TYPES, ResultWriter, loop
-from skforge.exporters.contents import ERRORS, ExportedKernel, Library
+from skforge.exporters.contents import ERRORS, ExportedKernel, Library, Ranges
+from skforge.exporters.llvm_contributions import MOVE, finish_text
 from skforge.exporters.llvm_dispatch import variant_text
 from skforge.exporters.llvm_model import model_text
 
@@ -46,8 +47,10 @@ def library_text(library: Library) -> str:
     """Return the LLVM module that is linked with the kernels."""
     constants = _Constants(library)
     whole = library.variants[0].whole
+    finish = finish_text(library)
     parts = [
         _DECLARATIONS,
+        *((MOVE, finish) if finish else ()),
         *constants.text(),
         variant_text(library.name, [v.target for v in library.variants]),
         model_text(library.name, library.scratch),
@@ -121,41 +124,51 @@ _HEAD = "(ptr %model, ptr %scratch, ptr %rows, i64 %n, i64 %stride, ptr %sums)"
 
 def _run(library: Library, constants: _Constants) -> str:
     """Return the functions that select a batch's kernel and call it."""
-    name, forest, parts = library.name, library.forest, []
+    name, parts = library.name, []
     for v, variant in enumerate(library.variants):
-        for k, kernel in enumerate(variant.kernels):
-            symbol = f"{name}.call.{v}.{k}"
-            item = forest.accumulator_dtype.itemsize * forest.n_outputs
-            for function, number in variant.whole.items():
-                if k == number:
-                    dtype, columns = library.results[function]
-                    item = np.dtype(dtype).itemsize * columns
-            parts.append(_call(library, symbol, kernel, constants, item))
-        lines = [f"define internal void @{name}.run.{v}{_HEAD} nounwind {{"]
-        lines.append("  br label %range0")
-        last = len(variant.ranges) - 1
-        for at, (upper, k) in enumerate(variant.ranges):
-            lines.append(f"range{at}:")
-            if at < last:
-                lines += [
-                    f"  %in{at} = icmp sle i64 %n, {upper}",
-                    f"  br i1 %in{at}, label %here{at}, label %range{at + 1}",
-                    f"here{at}:",
-                ]
-            lines += [
-                f"  call void @{name}.call.{v}.{k}{_HEAD}",
-                "  ret void",
-            ]
-        parts.append("\n".join([*lines, "}"]))
-    every = range(len(library.variants))
-    parts.append(_choose(f"{name}.run", [f"{name}.run.{v}" for v in every]))
-    for function in library.variants[0].whole:
-        calls = [
-            f"{name}.call.{v}.{variant.whole[function]}"
-            for v, variant in enumerate(library.variants)
-        ]
-        parts.append(_choose(f"{name}.run.{function}", calls))
+        functions = {"": variant.ranges, **variant.whole}
+        for function, ranges in functions.items():
+            item = _result_bytes(library, function)
+            for k in sorted({k for _, k in ranges}):
+                symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
+                parts.append(_call(library, symbol, kernel, constants, item))
+            parts.append(
+                _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
+            )
+    for function in ("", *library.variants[0].whole):
+        calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
+        parts.append(_choose(f"{name}.run.{function}".rstrip("."), calls))
     return "\n\n".join(parts)
+
+
+def _result_bytes(library: Library, function: str) -> int:
+    """Return the bytes of a row that a function's kernels write."""
+    forest = library.forest
+    item = forest.accumulator_dtype.itemsize
+    match function:
+        case "apply":
+            return 4 * forest.n_trees
+        case "predict_contribs":
+            return item * library.contribs * (forest.n_features + 1)
+        case _:
+            return item * forest.n_outputs
+
+
+def _by_rows(symbol: str, call: str, ranges: Ranges) -> str:
+    """Return the function that calls the kernel of the batch's range."""
+    lines = [f"define internal void @{symbol}{_HEAD} nounwind {{"]
+    lines.append("  br label %range0")
+    last = len(ranges) - 1
+    for at, (upper, k) in enumerate(ranges):
+        lines.append(f"range{at}:")
+        if at < last:
+            lines += [
+                f"  %in{at} = icmp sle i64 %n, {upper}",
+                f"  br i1 %in{at}, label %here{at}, label %range{at + 1}",
+                f"here{at}:",
+            ]
+        lines += [f"  call void @{call}.{k}{_HEAD}", "  ret void"]
+    return "\n".join([*lines, "}"])
 
 
 def _choose(symbol: str, functions: list[str]) -> str:
@@ -299,6 +312,8 @@ def _predict(
         sums = "%to" if in_place else "%sums.at"
         head = f"  call void @{name}.finish.{output}"
         finish = f"{head}(ptr {sums}, ptr %to, i64 %count)"
+    elif output == "predict_contribs" and finish_text(library):
+        finish = f"  call void @{name}.finish.{output}(ptr %to, ptr %to, i64 %count)"
     marked = not np.isnan(library.forest.missing_value)
     always = marked or GIVEN[given] != library.row_dtype
     theirs, out = LLVM_TYPES[GIVEN[given]], _OUT_TYPES[dtype]

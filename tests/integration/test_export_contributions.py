@@ -59,6 +59,13 @@ def _random_forest() -> Any:
     return model.fit(X, np.digitize(y, [-1, 1]))
 
 
+def _two_classes() -> Any:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    X, y = _numbers(600)
+    return ExtraTreesClassifier(5, max_depth=6, random_state=0).fit(X, y > 0)
+
+
 def _boosting() -> Any:
     from sklearn.ensemble import GradientBoostingRegressor
 
@@ -66,14 +73,22 @@ def _boosting() -> Any:
     return GradientBoostingRegressor(n_estimators=6, random_state=0).fit(X, y)
 
 
-MODELS = (_lightgbm_categories, _xgboost_classes, _random_forest, _boosting)
+MODELS = (
+    _lightgbm_categories,
+    _xgboost_classes,
+    _random_forest,
+    _two_classes,
+    _boosting,
+)
 
 
 @needs_compiler
 @pytest.mark.parametrize("make", MODELS)
 def test_models_of_all_kinds(make: Any, tmp_path: Path) -> None:
     forest = skforge.load_forest(make())
-    folder = skforge.export(forest, tmp_path / "tiny", batch_sizes=[1], contribs=True)
+    folder = skforge.export(
+        forest, tmp_path / "tiny", batch_sizes=[1, 600], contribs=True
+    )
     facts = metadata(folder)
     assert facts["verified_here"]
     columns = forest.n_outputs * (forest.n_features + 1)
@@ -165,6 +180,19 @@ def test_refusals(tmp_path: Path) -> None:
         "model does not keep it."
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_scratch_for_very_many_outputs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forest = skforge.load_forest(_random_forest())
+    monkeypatch.setattr("skforge.compiler.runtime.contributions.SUM_BYTES", 8 * 64 * 5)
+    with pytest.raises(UnsupportedModelError) as error:
+        skforge.export(forest, tmp_path / "tiny", contribs=True)
+    assert str(error.value) == (
+        "contribs=True needs scratch for 3 outputs of 5 features at once, which is too "
+        "much; compute contributions in Python."
+    )
 
 
 def test_what_differs_is_not_written(
