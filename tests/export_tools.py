@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
+from skforge.compiler.runtime.contributions import Contributions
 from skforge.exporters import check
 
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
@@ -175,11 +176,17 @@ def _driver(facts: dict[str, Any]) -> str:
     )
 
 
-def expected(forest: Any, function: str, rows: Any) -> Any:
-    """Return what Python gives for a function of the library."""
+def expected(forest: Any, function: str, rows: Any, target: str = "cpu") -> Any:
+    """Return what Python gives for a function of the library.
+
+    Contributions have the bits of the CPU: some have no fused multiply-add.
+    """
     module = skforge.compile_forest(forest)
     if function == "apply":
         return module.apply(rows)
-    if function == "predict_contribs":
+    if function == "predict_contribs" and target == "cpu":
         return module.predict_contribs(rows)
+    if function == "predict_contribs":
+        made = Contributions(forest, skforge.Target.parse(target)).values(rows, 1)
+        return made[:, 0] if forest.n_outputs == 1 else made
     return check.expected(forest, function, module.predict_raw(rows), rows)

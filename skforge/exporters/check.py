@@ -57,7 +57,6 @@ def verify(library: Library, binary: bytes) -> bool:
         raw = module.predict_raw(rows)
     else:
         raw = reference_raw(forest, rows)
-    contributed = Contributions(forest, Target.host())
     limit = np.zeros(len(rows))
     if reduction == "fast":
         limit = sum_limits(forest, leaves)
@@ -65,6 +64,7 @@ def verify(library: Library, binary: bytes) -> bool:
         for number in here:
             variant = library.variants[number]
             loaded.select(number)
+            contributed = Contributions(forest, variant.target)
             lasts = {last or len(rows) for last, _ in variant.ranges}
             for size in sorted({min(last, len(rows)) for last in lasts}):
                 sums = loaded.predict("predict_raw", rows[:size])

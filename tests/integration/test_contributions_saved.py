@@ -199,7 +199,7 @@ def test_a_gpu_beside_the_cpu_leaves_them_to_the_cpu(fitted):
     assert found.tobytes() == cpu.predict_contribs(X).tobytes()
 
 
-@pytest.mark.parametrize("sizes", [None, [1, 64, 300]])
+@pytest.mark.parametrize("sizes", [None, [1, 5, 64, 300]])
 def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
     made = []
     honest = JitModule.__init__
@@ -217,7 +217,7 @@ def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
     again = CompiledForest(MODELS["lightgbm"](), tuning="off").fit(X)
     again.warm_up(sizes, contribs=True)
     made.clear()
-    for size in (1, 64, 300):
+    for size in (1, 5, 64, 300):
         again.predict_contribs(X[:size])
     assert made == []
 
