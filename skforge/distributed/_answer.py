@@ -116,10 +116,12 @@ def contribution_names(model: CompiledForest, shape: Sequence[int]) -> tuple[str
     replaced by numbers.
     """
     *outputs, width = shape[1:]
+    from skforge.sources.delegation import start_of
+
     name, given = METHODS["predict_contribs"], model.forest_.feature_names
-    if given is None:
-        given = getattr(model, "feature_names_in_", ())
-    features = [str(one) for one in given]
+    if given is None and start_of(model) is None:  # else features are made by steps
+        given = getattr(model, "feature_names_in_", None)
+    features = [str(one) for one in (() if given is None else given)]
     if len(features) != width - 1:
         features = [str(i) for i in range(width - 1)]
     columns, heads = [*features, "bias"], [name]

@@ -408,6 +408,10 @@ class Predictor:
                 "forests, for which contributions are not defined; compile one of its "
                 "estimators."
             )
+        if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
+            single = self._of_single()
+            if single is not None:
+                return single.contribs(X, n_jobs, background, **options)
         if background is not None:
             options["background"] = self._numbers(background)
         return self._run("predict_contribs", self._numbers(X), n_jobs, **options)

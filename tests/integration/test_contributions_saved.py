@@ -20,6 +20,11 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import StandardScaler as Scaler
+
 import skforge
 from skforge import (
     CompiledForest,
@@ -170,6 +175,27 @@ def test_rows_of_which_the_source_warns():
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         found = fast.predict_contribs(X)
     assert found.tobytes() == fast.predict_contribs(frame).tobytes()
+
+
+def test_pipelines_with_texts_and_rows_in_single_precision(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X[:, :3], columns=list("abc"))
+    frame["word"] = np.array(["x", "y", "z"])[Y]
+    steps = make_column_transformer((OneHotEncoder(), ["word"]), remainder=Scaler())
+    pipeline = make_pipeline(steps, RandomForestRegressor(3, max_depth=4))
+    fast = CompiledForest(pipeline.fit(frame, Y), schedule=QUICK).fit(frame)
+    skforge.save(fast, tmp_path / "model.skforge")
+    again = skforge.load(tmp_path / "model.skforge")
+    expected = fast.predict_contribs(frame)
+    assert expected.shape == (300, 5)
+    assert again.predict_contribs(frame).tobytes() == expected.tobytes()
+    row = frame.iloc[0].to_dict()
+    assert again.predict_contribs(row).tobytes() == expected[:1].tobytes()
+    pipeline = make_pipeline(Scaler(), RandomForestRegressor(3, max_depth=4))
+    fast = CompiledForest(pipeline.fit(X.astype(float), Y), schedule=QUICK).fit(X)
+    for rows in (X, X.astype(float)):
+        found = fast.predict_contribs(rows).sum(axis=1)
+        np.testing.assert_allclose(found, fast.predict_raw(rows), atol=1e-12)
 
 
 def test_sparse_rows_of_many_columns(fitted):

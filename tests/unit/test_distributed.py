@@ -150,6 +150,18 @@ def test_columns_of_contributions_are_named_after_features(kind):
     assert work.answer.names == expected
 
 
+def test_features_that_a_step_makes_have_no_names_of_columns():
+    from sklearn.decomposition import PCA
+    from sklearn.pipeline import make_pipeline
+
+    frame = table().fillna(0.0)
+    forest = RandomForestRegressor(3, max_depth=3)
+    model = make_pipeline(PCA(4), forest).fit(frame, frame["tax"])
+    work = job(CompiledForest(model).fit(frame), "predict_contribs", 1, "auto")
+    names = ("0", "1", "2", "3", "bias")
+    assert work.answer.names == tuple(f"contribution_{name}" for name in names)
+
+
 def test_names_of_contributions_that_would_be_there_twice_are_numbers():
     xgboost = pytest.importorskip("xgboost")
     frame = table().set_axis(["a", "bias", "b", "c"], axis=1)
