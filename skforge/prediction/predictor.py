@@ -404,9 +404,8 @@ class Predictor:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
-                f"{self._model_name} computes its answers from those of several "
-                "forests, for which contributions are not defined; compile one of its "
-                "estimators."
+                f"{self._model_name} computes its answers from several raw scores, for "
+                "which contributions are not defined; compile one of its estimators."
             )
         if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
             single = self._of_single()
