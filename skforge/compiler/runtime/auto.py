@@ -119,6 +119,12 @@ class AutoModule:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
+    def predict_contribs(
+        self, X: Any, *, n_jobs: int | None = None, **options: Any
+    ) -> Array:
+        """Return contributions, as :meth:`CompiledModule.predict_contribs`."""
+        return self.cpu.predict_contribs(X, n_jobs=n_jobs, **options)
+
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
