@@ -177,7 +177,6 @@ def worths(
 
 def mean(forest: Forest, node: int) -> Array:
     """Return the mean of a subtree's leaves, weighted by covers."""
-    nobody = np.zeros((1, forest.n_predicates), np.bool_)
     if forest.left[node] < 0:
         return forest.leaf_value[forest.leaf[node]].astype(LONG)
     share = ratios(forest, node)
