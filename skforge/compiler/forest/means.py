@@ -23,30 +23,33 @@ class Means:
     forest: Forest
     reach: FloatArray  # (n_nodes,) product of cover ratios from the root
     of_tree: FloatArray  # (n_trees, width of leaves)
-    complete: NDArray[np.bool_]  # trees whose leaves' reaches sum to one
+    complete: NDArray[np.bool_]  # trees whose cover ratios sum to one at every node
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
         """Compute the means of a forest with covers, level by level."""
         reach = np.ones(forest.n_nodes)
         inner = forest.left >= 0
+        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
+        complete = np.ones(forest.n_trees, np.bool_)
         level = forest.tree_offset[:-1]
         while len(level):
             level = level[inner[level]]
+            total = np.zeros(len(level))
             for children in (forest.left, forest.right):
                 below = children[level]
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ratio = forest.cover[below] / forest.cover[level]
                 ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
                 reach[below] = reach[level] * ratio
+                total += ratio
+            complete[tree[level[np.abs(total - 1) > ROUNDED]]] = False
             level = np.concatenate([forest.left[level], forest.right[level]])
-        tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         leaf = np.flatnonzero(forest.leaf >= 0)
         values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
         of_tree = np.zeros((forest.n_trees, values.shape[1]))
         np.add.at(of_tree, tree[leaf], reach[leaf, None] * values)
-        total = np.bincount(tree[leaf], reach[leaf], forest.n_trees)
-        return cls(forest, reach, of_tree, np.abs(total - 1) < ROUNDED)
+        return cls(forest, reach, of_tree, complete)
 
     @property
     def bias(self) -> FloatArray:
