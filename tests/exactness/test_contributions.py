@@ -85,7 +85,7 @@ def scale_of(wanted: np.ndarray, axes: int = 1) -> np.ndarray:
 def assert_close(
     got: np.ndarray, wanted: np.ndarray, what: object = "", axes: int = 1
 ) -> None:
-    """Assert that contributions are as near as their dtype allows; 2 axes hold pairs."""
+    """Assert that contributions are as near as promised; pairs lie on 2 axes."""
     wanted = wanted.reshape(got.shape)
     bound = BOUND[got.dtype.name] * scale_of(wanted, axes)
     error = np.abs(got - wanted)
