@@ -9,8 +9,8 @@ from skforge.compiler.schedule.schedule import Schedule
 BLOCK = 64
 
 
-def contribution_schedules(forest: Forest) -> Schedule:
-    """Return the schedule of a forest's contributions."""
+def contribution_schedules(forest: Forest, represent: str) -> Schedule:
+    """Return the schedule of a forest's contributions, or interactions."""
     schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
     schedule = schedule.parallel("b0").vectorize("b1")
-    return schedule.represent("contributions")
+    return schedule.represent(represent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -89,6 +89,7 @@ class ForestArrays:
     class_labels: tuple[str | int, ...] = ()
     aggregate: str = "sum"
     wider_rows: bool = False
+    source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
         """Make the arrays contiguous, of the declared dtype and read-only."""
@@ -167,6 +168,7 @@ _LAYOUT: dict[str, tuple[Any, int]] = {
     "leaf": (np.int32, 1),
     "source_node": (np.int32, 1),
     "cover": (np.float64, 1),
+    "source_feature": (np.int32, 1),
     "leaf_value": (None, 2),
     "feature": (np.int32, 1),
     "comparison": (np.uint8, 1),

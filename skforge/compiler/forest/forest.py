@@ -94,6 +94,10 @@ class Forest(ForestArrays):
     wider_rows : bool, default=False
         Whether rows may have more columns than ``n_features``; they are ignored. An
         ONNX graph need not declare a width.
+    source_feature : ndarray of int32, shape (n_nodes,) or (0,)
+        The column of the source's own rows that each inner node tests, where a pipeline
+        is folded into the tests; empty if it is the ``feature`` of the node's
+        predicate.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -144,6 +148,8 @@ class Forest(ForestArrays):
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "source_feature" and not len(value):
+                continue  # as in digests from before the field
             if isinstance(value, np.ndarray):
                 digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
                 digest.update(value.data)
@@ -193,6 +199,9 @@ class Forest(ForestArrays):
             leaf=leaf,
             source_node=self.source_node[nodes],
             cover=self.cover[nodes] if len(self.cover) else self.cover,
+            source_feature=self.source_feature[nodes]
+            if len(self.source_feature)
+            else self.source_feature,
             leaf_value=self.leaf_value[used_leaves],
             feature=self.feature[used],
             comparison=self.comparison[used],

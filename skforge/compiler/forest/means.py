@@ -52,6 +52,28 @@ class Means:
         return cls(forest, reach, of_tree, complete)
 
     @property
+    def of_node(self) -> FloatArray:
+        """The mean below each node, shape (n_nodes, width of leaves)."""
+        forest = self.forest
+        means = np.zeros((forest.n_nodes, forest.leaf_value.shape[1]))
+        leaf = forest.leaf >= 0
+        means[leaf] = forest.leaf_value[forest.leaf[leaf]]
+        inner, levels = forest.left >= 0, []
+        level = forest.tree_offset[:-1]
+        while len(level):
+            level = level[inner[level]]
+            levels.append(level)
+            level = np.concatenate([forest.left[level], forest.right[level]])
+        for level in levels[::-1]:
+            for children in (forest.left, forest.right):
+                below = children[level]
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = forest.cover[below] / forest.cover[level]
+                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
+                means[level] += ratio[:, None] * means[below]
+        return means
+
+    @property
     def bias(self) -> FloatArray:
         """The expected raw score of each output."""
         forest = self.forest

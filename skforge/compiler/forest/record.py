@@ -28,6 +28,8 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
+        if field.name == "source_feature" and not len(value):
+            continue
         if isinstance(value, np.ndarray):
             arrays[f"forest.{field.name}"] = value
         elif field.name == "outputs":
@@ -45,6 +47,8 @@ def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
     values: dict[str, Any] = {}
     for field in fields(Forest):
         if field.name not in _CHECKS:
+            if field.name in _LATER and f"forest.{field.name}" not in arrays:
+                continue
             values[field.name] = arrays.get(f"forest.{field.name}")
             if values[field.name] is None:
                 raise InvalidModelError(f"it lacks the array forest.{field.name}.")
@@ -193,4 +197,4 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 #: Fields that old artifacts lack; they had the defaults.
-_LATER = {"aggregate", "wider_rows", "outputs"}
+_LATER = {"aggregate", "wider_rows", "outputs", "source_feature"}

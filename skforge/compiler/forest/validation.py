@@ -109,8 +109,10 @@ def _check_sizes(forest: ForestArrays) -> None:
             found = len(getattr(forest, name))
             if found != length:
                 damaged(f"{name} has length {found} where {length} was expected")
-    if len(forest.cover) not in (0, n_nodes):
-        damaged(f"cover has length {len(forest.cover)} where {n_nodes} was expected")
+    for name in ("cover", "source_feature"):
+        found = len(getattr(forest, name))
+        if found not in (0, n_nodes):
+            damaged(f"{name} has length {found} where {n_nodes} was expected")
     for name, size in (
         ("nodes", n_nodes),
         ("predicates", n_predicates),

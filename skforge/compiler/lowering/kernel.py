@@ -73,7 +73,7 @@ class Kernel:
         self.float_type: Scalar = scalar_of(forest.leaf_value.dtype)
         fixed = hir.reduction == "reproducible"
         self.sum_type: Scalar = I64 if fixed else self.float_type
-        if function.result.element == "contribution":
+        if function.result.by_feature:
             self.sum_type = F64
         self.rows = Buffer("rows", scalar_of(forest.threshold.dtype))
         adds = function.result.holds_sums

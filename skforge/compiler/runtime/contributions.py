@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.path_means import approximate, changes
+from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -24,9 +27,13 @@ class Contributions:
     def __init__(
         self, forest: Forest, target: Target, schedule: Schedule | None = None
     ) -> None:
-        self.forest = forest
+        self.forest, self._target = forest, target
+        self._changes: tuple[Means, Any, KernelCache] | None = None
         self._kernels = KernelCache(forest, target, "exact")
-        self._schedule = schedule or contribution_schedules(forest)
+        self._schedules: dict[Element, Schedule] = {
+            "contribution": schedule or contribution_schedules(forest, "contributions"),
+            "interaction": contribution_schedules(forest, "interactions"),
+        }
 
     def answer(
         self,
@@ -64,11 +71,25 @@ class Contributions:
         ndarray of shape (n_rows, n_outputs, n_features + 1, n_features + 1)
             Symmetric; each row adds up to the feature's SHAP value.
         """
-        raise NotImplementedError
+        width = self.forest.n_features + 1
+        return self._filled("interaction", rows, threads, (width, width))
 
     def approximate(self, rows: Array, threads: int) -> Array:
         """Return the changes of the mean along each row's paths (Saabas 2014)."""
-        raise NotImplementedError
+        forest = self.forest
+        check_covers(forest)
+        if self._changes is None:
+            means = Means.of(forest)
+            numbered = replace(forest, source_node=np.arange(forest.n_nodes))
+            leaves = KernelCache(numbered, self._target, "exact")
+            self._changes = means, changes(forest, means), leaves
+        means, table, kernels = self._changes
+        reached = np.empty((len(rows), forest.n_trees), np.int32)
+        if reached.size:
+            kernel = kernels.kernel(self._schedules["contribution"], "leaf_number")
+            assert isinstance(kernel, Kernel)
+            kernel(rows, reached, threads)
+        return approximate(forest, means, table, reached)
 
     def against(self, rows: Array, background: Array, threads: int) -> Array:
         """Return interventional SHAP values: features that are not known come from
@@ -87,16 +108,23 @@ class Contributions:
         ndarray of shape (n_rows, n_outputs, n_features + 1)
             In the dtype of the forest's sums.
         """
+        width = self.forest.n_features + 1
+        return self._filled("contribution", rows, threads, (width,))
+
+    def _filled(
+        self, element: Element, rows: Array, threads: int, inner: tuple[int, ...]
+    ) -> Array:
+        """Return what a kernel gives for rows; a forest without tests has the bias."""
         forest = self.forest
         check_covers(forest)
-        shape = len(rows), forest.n_outputs, forest.n_features + 1
-        made = np.zeros(shape, forest.accumulator_dtype)
+        n = len(rows)
+        made = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
         if not forest.n_predicates:
-            made[..., -1] = Means.of(forest).bias
-        elif len(rows):
-            kernel = self._kernels.kernel(self._schedule, "contribution")
+            made.reshape(n, forest.n_outputs, -1)[..., -1] = Means.of(forest).bias
+        elif n:
+            kernel = self._kernels.kernel(self._schedules[element], element)
             assert isinstance(kernel, Kernel)
-            kernel(rows, made.reshape(len(rows), -1), threads)
+            kernel(rows, made.reshape(n, -1), threads)
         return made
 
 

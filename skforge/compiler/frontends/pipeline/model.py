@@ -173,6 +173,7 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
         "left": np.where(swapped, forest.right, forest.left),
         "right": np.where(swapped, forest.left, forest.right),
         "n_features": plan.width,
+        "source_feature": np.append(forest.feature, np.int32(-1))[forest.predicate],
         "feature_names": None if names is None else tuple(map(str, names)),
         "category_names": _names(texts, plan.width),
         "missing_value": np.nan,

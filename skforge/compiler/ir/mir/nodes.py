@@ -109,15 +109,16 @@ class Range:
 
 # ---------------------------------------------------------------- arrays
 
-Element: TypeAlias = Literal["accumulator", "leaf_number", "contribution"]
+Element: TypeAlias = Literal[
+    "accumulator", "leaf_number", "contribution", "interaction"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
     """A multi-dimensional array; the result is a parameter, other arrays are scratch.
 
-    ``dims`` holds the extents; None stands for the number of outputs. Of contributions,
-    the last one counts features, which indices leave out.
+    ``dims`` holds the extents; None stands for the number of outputs.
     """
 
     name: str
@@ -130,6 +131,11 @@ class Array:
     def holds_sums(self) -> bool:
         """Whether walks are added up here, and not stored one by one."""
         return self.element != "leaf_number"
+
+    @property
+    def by_feature(self) -> int:
+        """How many of the last dimensions count features; indices leave them out."""
+        return {"contribution": 1, "interaction": 2}.get(self.element, 0)
 
 
 RESULT = "result"
@@ -483,7 +489,7 @@ class Function:
     """A prediction function over ``rows`` and ``result``.
 
     ``result`` is (rows, outputs) of accumulators, (rows, trees) of leaf numbers, or
-    (rows, outputs, features + 1) of contributions.
+    (rows, outputs, features + 1) of contributions, once more for interactions.
     """
 
     result: Array

@@ -30,6 +30,7 @@ _FUNCTIONS: dict[mir.Element, str] = {
     "accumulator": "predict",
     "leaf_number": "apply",
     "contribution": "predict_contribs",
+    "interaction": "predict_contribs",
 }
 
 

@@ -327,7 +327,7 @@ class _Verifier:
     def _rows_of(self, target: str, start: mir.Affine) -> None:
         """Check a write to a range of rows of a two-dimensional array."""
         known = self._array(target)
-        if len(known.array.dims) - (known.array.element == "contribution") != 2:
+        if len(known.array.dims) - known.array.by_feature != 2:
             self._fail(f"{target} is not an array of rows and outputs")
         self._owned(known, (start,))
 
@@ -335,7 +335,7 @@ class _Verifier:
         self, target: str, indices: Sequence[mir.Index], atomic: bool = False
     ) -> None:
         known = self._array(target)
-        dims = len(known.array.dims) - (known.array.element == "contribution")
+        dims = len(known.array.dims) - known.array.by_feature
         if len(indices) != dims:
             self._fail(f"{len(indices)} indices, but {dims} dimensions")
         for index in indices:

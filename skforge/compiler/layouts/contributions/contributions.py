@@ -20,9 +20,16 @@ from skforge.compiler.layouts.base import (
     BlockRepresentation,
     register,
 )
+from skforge.compiler.layouts.contributions.interactions import InteractionCode
+from skforge.compiler.layouts.contributions.pairs import pair_up
 from skforge.compiler.layouts.contributions.paths import put_in_order, trace
 from skforge.compiler.layouts.contributions.predicates import Tests
-from skforge.compiler.layouts.contributions.quadrature import Points, fill
+from skforge.compiler.layouts.contributions.quadrature import (
+    PAIR_ROWS,
+    ROWS,
+    Points,
+    fill,
+)
 from skforge.compiler.layouts.contributions.walk import (
     TOGETHER,
     WORDS,
@@ -43,8 +50,8 @@ FEWEST_NODES = 8
 VECTOR = 64
 
 
-def walk_data(forest: Forest) -> WalkData:
-    """Lay out a normalised forest with covers."""
+def walk_data(forest: Forest, by_pairs: bool) -> WalkData:
+    """Lay out a normalised forest with covers; ``by_pairs`` for interactions."""
     paths = trace(forest)
     points = Points.of(forest, paths)
     most = np.maximum(FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn))
@@ -62,7 +69,8 @@ def walk_data(forest: Forest) -> WalkData:
     else:
         in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
-    constants = fill(forest, paths, order, points, in_constants, dtype)
+    rows = PAIR_ROWS if by_pairs else ROWS
+    constants = fill(forest, paths, order, points, in_constants, dtype, rows)
     tests = Tests.of(forest)
     trees = np.argsort(forest.tree_output, kind="stable")
     output = forest.tree_output[trees].astype(np.int64)
@@ -81,23 +89,26 @@ def walk_data(forest: Forest) -> WalkData:
         bias=means.bias,
         n_features=forest.n_features,
         divisor=forest.divisor,
+        rows=rows,
+        pairs=pair_up(forest, paths, order) if by_pairs else None,
     )
 
 
 class ContributionLayout(BlockLayout):
     """One forest for one block size."""
 
-    def __init__(self, hir: PredictEnsemble, block: int) -> None:
+    def __init__(self, hir: PredictEnsemble, block: int, by_pairs: bool) -> None:
         self._hir, self._block = hir, block
-        key = ("contributions",)
+        key = ("contributions", by_pairs)
         if key not in hir.shared:
-            hir.shared[key] = walk_data(hir.forest)
+            hir.shared[key] = walk_data(hir.forest, by_pairs)
         self._data: WalkData = hir.shared[key]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Evaluate the predicates of all trees on one block of rows."""
         rules = Rules(b, self._hir.forest, self._hir.comparison, model)
-        return ContributionCode(rules, self._data, rows, self._block)
+        code = ContributionCode if self._data.pairs is None else InteractionCode
+        return code(rules, self._data, rows, self._block)
 
 
 class Contributions(BlockRepresentation):
@@ -105,6 +116,7 @@ class Contributions(BlockRepresentation):
 
     name = "contributions"
     takes_values = True
+    by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the approximate bytes of the constants."""
@@ -117,7 +129,7 @@ class Contributions(BlockRepresentation):
         if block not in sizes:
             known = ", ".join(map(str, sizes))
             raise ScheduleError(
-                f'represent("contributions") takes blocks of {known} rows; this '
+                f'represent("{self.name}") takes blocks of {known} rows; this '
                 f"schedule has blocks of {block}."
             )
 
@@ -125,7 +137,15 @@ class Contributions(BlockRepresentation):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Lay the forest out for blocks of ``block`` rows."""
-        return ContributionLayout(hir, block)
+        return ContributionLayout(hir, block, self.by_pairs)
+
+
+class Interactions(Contributions):
+    """``represent("interactions")``: only for interaction values."""
+
+    name = "interactions"
+    by_pairs = True
 
 
 register(Contributions())
+register(Interactions())

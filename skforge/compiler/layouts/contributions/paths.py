@@ -26,7 +26,7 @@ class Paths:
 
     Arrays have one element for each node of the forest. A node's ``before`` is the
     lower end of the nearest edge above it that tests the same feature as the node
-    itself, or -1.
+    itself, or -1. Columns that a folded pipeline makes are features of their own.
     """
 
     levels: tuple[IntArray, ...]  # inner nodes by depth
@@ -50,9 +50,10 @@ def trace(forest: Forest) -> Paths:
     parent = np.full(n, -1, np.int64)
     is_right = np.zeros(n, np.bool_)
     depth = np.zeros(n, np.int64)
-    feature = np.full(n, -1, np.int64)
     inner = forest.left >= 0
-    feature[inner] = forest.feature[forest.predicate[inner]]
+    feature = forest.source_feature.astype(np.int64)
+    if not len(feature):
+        feature = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
     for children, side in ((forest.left, False), (forest.right, True)):
         parent[children[inner]] = np.flatnonzero(inner)
         is_right[children[inner]] = side

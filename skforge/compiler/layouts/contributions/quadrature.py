@@ -40,6 +40,9 @@ FloatArray = NDArray[np.float64]
 ROWS = 9
 LEFT, RIGHT, WEIGHTS = 0, 3, 6
 
+#: More rows for interactions: A of both edges where they are passed, and where not.
+PAIR_ROWS, GAINS, LOSS = 12, 9, 11
+
 #: Most points of one walk. More are walked in several turns.
 MOST_POINTS = 8
 
@@ -63,7 +66,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constants:
-    """The constants of all nodes, ``ROWS`` times the points of a turn for each.
+    """The constants of all nodes, ``rows`` times the points of a turn for each.
 
     Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
     """
@@ -80,6 +83,7 @@ def fill(
     points: Points,
     values: FloatArray,
     dtype: np.dtype[Any],
+    rows: int = ROWS,
 ) -> Constants:
     """Return the constants of a forest; those of leaves include ``values[node]``."""
     first = np.zeros(forest.n_trees, np.int64)
@@ -90,12 +94,12 @@ def fill(
     for n, turns in np.unique(shapes, axis=0).tolist():
         trees = np.flatnonzero((points.of_turn == n) & (points.turns == turns))
         nodes, offset = _nodes_of(order, trees)
-        made = _constants(forest, paths, order.node[nodes], values, n * turns)
+        made = _constants(forest, paths, order.node[nodes], values, n * turns, rows)
         # Points of a turn lie together, turn after turn.
-        made = made.reshape(len(nodes), ROWS, turns, n).transpose(2, 0, 1, 3)
+        made = made.reshape(len(nodes), rows, turns, n).transpose(2, 0, 1, 3)
         parts.append(made.astype(dtype).reshape(-1))
-        first[trees] = size + offset * ROWS * n
-        step[trees] = len(nodes) * ROWS * n
+        first[trees] = size + offset * rows * n
+        step[trees] = len(nodes) * rows * n
         size += made.size
     return Constants(np.concatenate(parts), first, step)
 
@@ -116,12 +120,13 @@ def _constants(
     node: NDArray[np.int64],
     values: FloatArray,
     n_points: int,
+    rows: int,
 ) -> FloatArray:
-    """Return an array of shape (nodes, ROWS, n_points)."""
+    """Return an array of shape (nodes, rows, n_points)."""
     x, weight = np.polynomial.legendre.leggauss(n_points)
     t, rest = (1 + x) / 2, (1 - x) / 2
     weight = weight / 2
-    made = np.zeros((len(node), ROWS, n_points))
+    made = np.zeros((len(node), rows, n_points))
     before = paths.before[node]
     some = before >= 0
     above = np.where(some, paths.share[before], 1.0)[:, None]
@@ -136,8 +141,10 @@ def _constants(
         with np.errstate(divide="ignore", invalid="ignore"):
             stays = np.where(left_above > 0, left / left_above, 0.0)
         made[:, first], made[:, first + 1], made[:, first + 2] = 1.0, left, stays
-        gain = (1 - share) / passed - gain_above
-        made[:, WEIGHTS + first // 3] = weight * gain
+        gain = (1 - share) / passed
+        made[:, WEIGHTS + first // 3] = weight * (gain - gain_above)
+        if rows > ROWS:
+            made[:, GAINS + first // 3], made[:, LOSS] = gain, -1 / rest
         leaf = np.flatnonzero(forest.leaf[child] >= 0)
         scale = _products(paths, child[leaf], t, rest)
         scale *= values[child[leaf]][:, None]

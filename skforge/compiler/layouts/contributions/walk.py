@@ -43,12 +43,12 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.contributions.pairs import Pairs
 from skforge.compiler.layouts.contributions.paths import Order
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 from skforge.compiler.layouts.contributions.quadrature import (
     LEFT,
     RIGHT,
-    ROWS,
     WEIGHTS,
     Constants,
     Points,
@@ -78,6 +78,8 @@ class WalkData:
     bias: NDArray[np.float64]
     n_features: int
     divisor: int
+    rows: int  # of a node's constants
+    pairs: Pairs | None = None  # for interactions
 
     @property
     def lanes(self) -> int:
@@ -280,7 +282,7 @@ class ContributionCode(BlockCode):
         masks = self._masks(turn, own)
         source = self._number(self._node_slot, i)
         target = self._number(self._node_left, i)
-        at = b.add(turn.constants, b.mul(own, ROWS * n))
+        at = b.add(turn.constants, b.mul(own, self.d.rows * n))
         for q in range(n):
             above = self._slot(source, q)
             for row, place in ((LEFT, q), (RIGHT, n + q)):
@@ -297,9 +299,11 @@ class ContributionCode(BlockCode):
         scale = None if self.d.leaf is None else self._leaf_values(i, turn.output)
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
-        at = b.add(turn.constants, b.mul(own, ROWS * n))
+        at = b.add(turn.constants, b.mul(own, self.d.rows * n))
         totals: list[Value] = []
+        gifts: list[list[Value]] = []
         for q in range(n):
+            gifts.append([])
             low, high = self._slot(source, q), self._slot(source, n + q)
             w = [self._constant(at, n, WEIGHTS + k, q) for k in range(3)]
             for k, (left, right) in enumerate(masks):
@@ -313,6 +317,7 @@ class ContributionCode(BlockCode):
                     b.binary("mul", low[k], b.select(left, w[0], w[2])),
                     b.binary("mul", high[k], b.select(right, w[1], w[2])),
                 )
+                gifts[q].append(given)
                 if q:
                     totals[k] = b.binary("add", totals[k], given)
                 else:
@@ -324,6 +329,17 @@ class ContributionCode(BlockCode):
             place = b.add(feature, k * self._lanes)
             before = b.load(self._own, place, self._vec)
             b.store(self._own, place, b.binary("add", before, total))
+        self._pair_up(n, turn, i, gifts, masks)
+
+    def _pair_up(
+        self,
+        n: int,
+        turn: Turn,
+        i: Value,
+        gifts: list[list[Value]],
+        masks: list[tuple[Value, Value]],
+    ) -> None:
+        """Use what a node gives its feature, by point and vector; see interactions."""
 
     def _place(self, slot: Value, q: int, k: int) -> Value:
         """Return where a slot holds a point of a vector."""

@@ -160,14 +160,15 @@ def in_block(
     body = _on_block_sums(loop, block, using)
     result = function.result
     each = result.dims[1:]
-    if result.element == "contribution":
+    if result.by_feature:
         width = result.dims[-1]
         assert isinstance(width, int)
         (reduce,) = reduces_in(loop.body)
         whole = isinstance(reduce.indices[-1], mir.Outputs)
         # Scalar leaves add to one output after the other; none has the bias.
         each = (None if whole else 1, width - 1)
-    sums = mir.Array(BLOCK_SUMS, (loop.step, *each), result.element)
+    element: mir.Element = "contribution" if result.by_feature else "accumulator"
+    sums = mir.Array(BLOCK_SUMS, (loop.step, *each), element)
     before: mir.Body = (table, mir.AllocArray(sums, zero=False))
     after = mir.StoreRows(BLOCK_SUMS, fill.rows)
     return replace(loop, body=(*before, *body, after))
