@@ -37,7 +37,7 @@ quick = settings(
         HealthCheck.data_too_large,
     ],
 )
-thorough = settings(quick, max_examples=1000)
+thorough = settings(quick, max_examples=300)
 
 
 # ------------------------------------------------------------ forests
@@ -173,11 +173,16 @@ KINDS: dict[str, Forest] = {
 }
 
 
+#: Batches of interactions and approximate values.
+SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129, 200)
+
+
 @cache
-def answers(name: str) -> tuple[np.ndarray, np.ndarray]:
+def answers(name: str, option: str = "") -> tuple[np.ndarray, np.ndarray]:
     """Return rows, and their contributions as compiled by default."""
     rows = edge_rows(KINDS[name], 200, seed=5)
-    return rows, compile_forest(KINDS[name]).predict_contribs(rows)
+    options = {option: True} if option else {}
+    return rows, compile_forest(KINDS[name]).predict_contribs(rows, **options)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -190,15 +195,18 @@ def test_bits_of_every_block_and_level(name: str) -> None:
             assert_same_bits(got.reshape(wanted.shape), wanted, (level, block))
 
 
+@pytest.mark.parametrize("option", ["", "interactions", "approximate"])
 @pytest.mark.parametrize("name", KINDS)
-def test_bits_of_every_batch_and_number_of_threads(name: str) -> None:
+def test_bits_of_every_batch_and_number_of_threads(name: str, option: str) -> None:
     module = compile_forest(KINDS[name])
-    rows, wanted = answers(name)
-    for n in range(201):
-        got = module.predict_contribs(rows[-n:] if n else rows[:0])
-        assert_same_bits(got, wanted[-n:] if n else wanted[:0], n)
+    rows, wanted = answers(name, option)
+    options = {option: True} if option else {}
+    for n in SIZES if option else range(201):
+        first = 200 - n
+        got = module.predict_contribs(rows[first:], **options)
+        assert_same_bits(got, wanted[first:], n)
     for n_jobs in (1, 2, 3):
-        got = module.predict_contribs(rows, n_jobs=n_jobs)
+        got = module.predict_contribs(rows, n_jobs=n_jobs, **options)
         assert_same_bits(got, wanted, ("threads", n_jobs))
 
 
@@ -233,3 +241,44 @@ def test_the_interpreter_is_compiled_code(name: str) -> None:
             made, schedule, rows[:n], element="contribution", extra_stride=n % 3
         )
         assert_same_bits(got.reshape(wanted[:n].shape), wanted[:n], (name, n))
+
+
+# ------------------------------------------------------------ other kinds
+
+
+def check_interactions(made: Forest, seed: int) -> None:
+    """Compare one forest's interactions with all subsets, and with its own values."""
+    rows = edge_rows(made, 3, seed)
+    module = compile_forest(made)
+    got = module.predict_contribs(rows, interactions=True)
+    wanted = oracle.shap_interactions(made, rows).reshape(got.shape)
+    assert_close(got, wanted, axes=2)
+    assert_close(got.sum(axis=-1), oracle.shap_values(made, rows), "sums of rows")
+    assert_same_bits(got.swapaxes(-1, -2).copy(), got, "symmetric")
+
+
+def check_approximate(made: Forest, seed: int) -> None:
+    rows = edge_rows(made, 5, seed)
+    got = compile_forest(made).predict_contribs(rows, approximate=True)
+    assert_close(got, oracle.saabas_values(made, rows))
+    assert_sums(got, oracle.margins(made, rows))
+
+
+@quick
+@given(forests(), st.integers(0, 8))
+def test_interactions(made: Forest, seed: int) -> None:
+    check_interactions(made, seed)
+
+
+@quick
+@given(forests(), st.integers(0, 8))
+def test_approximate_values(made: Forest, seed: int) -> None:
+    check_approximate(made, seed)
+
+
+@pytest.mark.slow
+@thorough
+@given(forests(max_features=7), st.integers(0, 8))
+def test_other_kinds_of_many_forests(made: Forest, seed: int) -> None:
+    check_interactions(made, seed)
+    check_approximate(made, seed)

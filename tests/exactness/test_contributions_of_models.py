@@ -19,6 +19,7 @@ from tests.exactness.forests import drawn, forest_of, tree
 from tests.exactness.test_contributions import (
     assert_close,
     assert_sums,
+    scale_of,
     with_covers,
 )
 from tests.oracles import shap_values as oracle
@@ -66,6 +67,32 @@ def test_xgboost_is_further_from_the_truth(name: str, shared_models: Path) -> No
     near, far = greatest(ours, truth), greatest(theirs, truth)
     assert 4 * near < far < 1e-6
     assert greatest(theirs, ours) < far + near
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*Found JSON model saved before XGBoost 1.6")
+@pytest.mark.parametrize("option", ["pred_interactions", "approx_contribs"])
+def test_other_kinds_beside_xgboost(option: str, shared_models: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    made = load_forest(shared_models / "airline.json")
+    rows = np.loadtxt(shared_models / "airline_rows.csv", np.float32, delimiter=",")
+    rows = rows[:4, :-1]
+    pairs = option == "pred_interactions"
+    options = {"interactions" if pairs else "approximate": True}
+    truth = compile_forest(in_double(made)).predict_contribs(rows, **options)
+    ours = compile_forest(made).predict_contribs(rows, **options)
+    assert_close(ours, truth, axes=1 + pairs)
+    booster = xgboost.Booster(model_file=str(shared_models / "airline.json"))
+    theirs = booster.predict(
+        xgboost.DMatrix(rows),
+        validate_features=False,
+        pred_contribs=not pairs,
+        **{option: True},
+    )
+    errors = [
+        np.abs(one - truth) / scale_of(truth, 1 + pairs) for one in (ours, theirs)
+    ]
+    assert errors[0].max() < errors[1].max() < 1e-5
 
 
 @pytest.mark.parametrize("name", ["NYC_taxi", "multiclass", "mixed_categorical"])
