@@ -140,6 +140,7 @@ def build_hir(
     reduction: Reduction,
     tiled: HirCache | None = None,
     kind: Kind = "cpu",
+    element: Element = "accumulator",
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
@@ -162,6 +163,12 @@ def build_hir(
         tiles = reorder_trees.run(tiles)
     tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
     representation = representations.get(nest.representation)
+    if element not in representation.elements:
+        raise ScheduleError(
+            f'represent("{nest.representation}") computes '
+            f"{representation.elements[0]}s, and this function has {element}s; use "
+            + _OTHER.get(element, "another representation.")
+        )
     codes = None
     if marked(nest.loops, Quantize):
         plan = representation.plan_codes
@@ -184,6 +191,13 @@ def build_hir(
     _verify("hir", verify_hir, hir)
     _dump("hir", print_hir, hir)
     return hir
+
+
+#: Representations of functions that do not predict.
+_OTHER = {
+    "contribution": 'represent("contributions").',
+    "interaction": 'represent("interactions").',
+}
 
 
 class HirCache:

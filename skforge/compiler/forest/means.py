@@ -13,7 +13,7 @@ from skforge.compiler.forest.forest import Forest
 FloatArray = NDArray[np.float64]
 
 #: Covers of children may miss that of their parent by this share through rounding.
-ROUNDED = 1e-5
+ROUNDED = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,6 +46,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
 from skforge.compiler.schedule.bound import BoundNest, marked
 from skforge.compiler.schedule.directives import CachePredicates, Quantize
@@ -310,6 +311,8 @@ class Representation(ABC):
     byte_limit: int = 1 << 32
     #: Whether it builds the tiles of ``tile_nodes(size, "complete")`` itself.
     has_complete_tiles: bool = False
+    #: What functions of this representation return for a row.
+    elements: tuple[Element, ...] = ("accumulator", "leaf_number")
 
     @classmethod
     def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:

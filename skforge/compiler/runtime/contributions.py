@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.defaults.contributions import contribution_schedules
+from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -20,20 +24,61 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 Array = NDArray[Any]
 
+#: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
+#: one group after another.
+SUM_BYTES = 32 << 20
+
 
 class Contributions:
-    """The kernels of a forest's contributions, each compiled on first use."""
+    """The kernels of a forest's contributions, each compiled on first use.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest, with all its outputs.
+    target : Target
+        The machine to compile for.
+    schedule : dict of (int, int or None) -> Schedule, or None
+        The schedules of contributions by batch size; None means the defaults.
+    """
 
     def __init__(
-        self, forest: Forest, target: Target, schedule: Schedule | None = None
+        self,
+        forest: Forest,
+        target: Target,
+        schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
         self.forest, self._target = forest, target
         self._changes: tuple[Means, Any, KernelCache] | None = None
-        self._kernels = KernelCache(forest, target, "exact")
-        self._schedules: dict[Element, Schedule] = {
-            "contribution": schedule or contribution_schedules(forest, "contributions"),
+        self._parts = parts_of(forest)
+        self._kernels = [KernelCache(one, target, "exact") for one in self._parts]
+        given = contribution_schedules(forest, "contributions")
+        self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
+            "contribution": given if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
         }
+        for one in self.schedules["contribution"].values() if schedule else ():
+            # Bind now, so that a wrong schedule raises here and not on the first call.
+            self._kernels[0].bind(one, "contribution")
+
+    def schedule_for(self, element: Element, n_rows: int) -> Schedule:
+        """Return the schedule for a batch size; between ranges, the lower range's."""
+        table = sorted(self.schedules[element].items())
+        first = [start for (start, _), _ in table]
+        return table[max(0, bisect_right(first, n_rows) - 1)][1]
+
+    def lowered(self, element: Element, n_rows: int) -> Lowered:
+        """Return the kernel for a batch size at every level above machine code."""
+        return self._kernels[0].lowered(self.schedule_for(element, n_rows), element)
+
+    def kernel(self, element: Element, n_rows: int) -> Kernel:
+        """Return the compiled kernel for a batch size."""
+        return self._compiled(self._kernels[0], element, n_rows)
+
+    def _compiled(self, kernels: KernelCache, element: Element, n_rows: int) -> Kernel:
+        kernel = kernels.kernel(self.schedule_for(element, n_rows), element)
+        assert isinstance(kernel, Kernel)
+        return kernel
 
     def answer(
         self,
@@ -86,7 +131,7 @@ class Contributions:
         means, table, kernels = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
         if reached.size:
-            kernel = kernels.kernel(self._schedules["contribution"], "leaf_number")
+            kernel = kernels.kernel(self.schedule_for("contribution", 1), "leaf_number")
             assert isinstance(kernel, Kernel)
             kernel(rows, reached, threads)
         return approximate(forest, means, table, reached)
@@ -121,11 +166,59 @@ class Contributions:
         made = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
         if not forest.n_predicates:
             made.reshape(n, forest.n_outputs, -1)[..., -1] = Means.of(forest).bias
-        elif n:
-            kernel = self._kernels.kernel(self._schedules[element], element)
-            assert isinstance(kernel, Kernel)
+            return made
+        if n and len(self._parts) == 1 and self._parts[0] is forest:
+            kernel = self._compiled(self._kernels[0], element, n)
             kernel(rows, made.reshape(n, -1), threads)
+            return made
+        at = 0
+        for part, kernels in zip(self._parts, self._kernels, strict=True) if n else ():
+            some = np.empty((n, part.n_outputs, *inner), made.dtype)
+            kernel = self._compiled(kernels, element, n)
+            kernel(rows, some.reshape(n, -1), threads)
+            made[:, at : at + part.n_outputs] = some
+            at += part.n_outputs
+        if n and at < forest.n_outputs:  # the values of a leaf sum to one
+            made[:, at] = -made[:, :at].sum(axis=1)
+            made.reshape(n, forest.n_outputs, -1)[:, at, -1] = Means.of(forest).bias[at]
         return made
+
+
+def parts_of(forest: Forest) -> list[Forest]:
+    """Return forests for some of the outputs each, without those that follow.
+
+    Scratch has a sum for each output of a vector leaf and feature. Where the values of
+    every leaf sum to one, as probabilities do, the last output follows from the others.
+    """
+    n = forest.n_outputs
+    if not forest.vector_leaves:
+        return [forest]
+    total = forest.leaf_value.astype(np.float64).sum(axis=1)
+    eps = np.finfo(forest.leaf_value.dtype).eps
+    if (
+        len(forest.cover)
+        and np.abs(total - 1).max() <= n * eps
+        and not forest.base.any()
+    ):
+        n -= 1
+    most = max(1, SUM_BYTES // (8 * 64 * max(1, forest.n_features)))
+    if n == forest.n_outputs and n <= most:
+        return [forest]
+    return [_outputs(forest, at, min(n, at + most)) for at in range(0, n, most)]
+
+
+def _outputs(forest: Forest, first: int, last: int) -> Forest:
+    """Return a forest with some of the outputs of vector leaves."""
+    values = forest.leaf_value[:, first:last]
+    own = 0 if last - first == 1 else -1
+    return replace(
+        forest,
+        leaf_value=values,
+        base=forest.base[first:last],
+        tree_output=np.full(forest.n_trees, own, np.int32),
+        output_sizes=(),
+        outputs=SCORES,
+    )
 
 
 def check_covers(forest: Forest) -> None:

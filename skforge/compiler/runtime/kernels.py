@@ -206,11 +206,15 @@ class KernelCache:
         """Replace the lock: in a forked child its holder does not exist."""
         self._lock = threading.RLock()
 
-    def bind(self, schedule: Schedule) -> PredictEnsemble:
+    def bind(
+        self, schedule: Schedule, element: Element = "accumulator"
+    ) -> PredictEnsemble:
         """Return a schedule's HIR; raises if the schedule does not fit."""
         kind: Kind = "gpu" if self._target.is_gpu else "cpu"
-        return build_hir(self._forest, schedule, self._reduction, self._hir, kind)
+        forest, reduction = self._forest, self._reduction
+        return build_hir(forest, schedule, reduction, self._hir, kind, element)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:
         """Return a schedule's kernel at every level above machine code."""
-        return lower(self.bind(schedule), self._target, element=element)
+        hir = self.bind(schedule, element)
+        return lower(hir, self._target, element=element)

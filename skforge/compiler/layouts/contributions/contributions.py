@@ -14,6 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.base import (
     BlockCode,
     BlockLayout,
@@ -23,10 +24,12 @@ from skforge.compiler.layouts.base import (
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.pairs import pair_up
 from skforge.compiler.layouts.contributions.paths import put_in_order, trace
+from skforge.compiler.layouts.contributions.point_lanes import PointCode
 from skforge.compiler.layouts.contributions.predicates import Tests
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
     ROWS,
+    ROWS_BY_SIDE,
     Points,
     fill,
 )
@@ -46,14 +49,17 @@ SLOT_BYTES = 20 << 10
 #: Fewest nodes of a cluster, where trees need many points.
 FEWEST_NODES = 8
 
-#: Bytes of a vector.
-VECTOR = 64
+#: Bytes of a vector, and the rows of the smallest one.
+VECTOR, LEAST_LANES = 64, 8
 
 
-def walk_data(forest: Forest, by_pairs: bool) -> WalkData:
-    """Lay out a normalised forest with covers; ``by_pairs`` for interactions."""
+def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
+    """Lay out a normalised forest with covers.
+
+    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
+    """
     paths = trace(forest)
-    points = Points.of(forest, paths)
+    points = Points.of(forest, paths, in_lanes)
     most = np.maximum(FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn))
     order = put_in_order(forest, paths, most)
     means = Means.of(forest)
@@ -69,7 +75,7 @@ def walk_data(forest: Forest, by_pairs: bool) -> WalkData:
     else:
         in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
-    rows = PAIR_ROWS if by_pairs else ROWS
+    rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
     constants = fill(forest, paths, order, points, in_constants, dtype, rows)
     tests = Tests.of(forest)
     trees = np.argsort(forest.tree_output, kind="stable")
@@ -89,7 +95,7 @@ def walk_data(forest: Forest, by_pairs: bool) -> WalkData:
         bias=means.bias,
         n_features=forest.n_features,
         divisor=forest.divisor,
-        rows=rows,
+        rows=len(rows),
         pairs=pair_up(forest, paths, order) if by_pairs else None,
     )
 
@@ -99,15 +105,19 @@ class ContributionLayout(BlockLayout):
 
     def __init__(self, hir: PredictEnsemble, block: int, by_pairs: bool) -> None:
         self._hir, self._block = hir, block
-        key = ("contributions", by_pairs)
+        key = ("contributions", by_pairs, block == 1)
         if key not in hir.shared:
-            hir.shared[key] = walk_data(hir.forest, by_pairs)
+            hir.shared[key] = walk_data(hir.forest, by_pairs, block == 1)
         self._data: WalkData = hir.shared[key]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Evaluate the predicates of all trees on one block of rows."""
         rules = Rules(b, self._hir.forest, self._hir.comparison, model)
-        code = ContributionCode if self._data.pairs is None else InteractionCode
+        code: type[ContributionCode] = ContributionCode
+        if self._data.pairs is not None:
+            code = InteractionCode
+        elif self._block == 1:
+            code = PointCode
         return code(rules, self._data, rows, self._block)
 
 
@@ -116,6 +126,8 @@ class Contributions(BlockRepresentation):
 
     name = "contributions"
     takes_values = True
+    row_group = 2 * TOGETHER * LEAST_LANES
+    elements: tuple[Element, ...] = ("contribution",)
     by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -126,6 +138,8 @@ class Contributions(BlockRepresentation):
         """Raise for blocks that are not a word of rows."""
         least = VECTOR // hir.forest.leaf_value.itemsize
         sizes = [size for size in WORDS if size >= least]
+        if not self.by_pairs:
+            sizes.insert(0, 1)
         if block not in sizes:
             known = ", ".join(map(str, sizes))
             raise ScheduleError(
@@ -144,6 +158,7 @@ class Interactions(Contributions):
     """``represent("interactions")``: only for interaction values."""
 
     name = "interactions"
+    elements: tuple[Element, ...] = ("interaction",)
     by_pairs = True
 
 

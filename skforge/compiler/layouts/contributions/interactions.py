@@ -47,7 +47,7 @@ class InteractionCode(ContributionCode):
         edge = pairs.edge - 1
         self._other_bits = table("other_bits", pairs.edge * (block // 8))
         tree = np.searchsorted(data.order.start, np.arange(len(data.order.node)), "right")
-        points = data.points.of_turn[tree - 1]
+        points = data.points.places[tree - 1]
         each = np.repeat(points, np.diff(pairs.start))
         gains = (edge // 2 * data.rows + GAINS + edge % 2) * each
         self._other_gain = table("other_gain", gains)

@@ -21,7 +21,7 @@ from skforge.compiler.binning.rules import Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Type, Value, Vec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,11 +67,13 @@ class Evaluation:
         self.lanes = lanes
         self._jobs = rules.model("test_jobs", tests.jobs.reshape(-1))
         self._numbers = rules.model("test_numbers", tests.numbers)
-        self._vec = Vec(self._numbers.element, lanes)
+        self._type: Type = self._numbers.element
+        if lanes > 1:
+            self._type = Vec(self._numbers.element, lanes)
         self._column = b.alloc(
             "column", self._numbers.element, b.const(block), alignment=64
         )
-        size = b.const(max(1, len(tests.numbers)) * block // 8)
+        size = b.const(max(1, len(tests.numbers)) * max(1, block // 8))
         #: Bit r of line p: whether row r goes left at predicate p.
         self.lines: Buffer = b.alloc("test_lines", U8, size, alignment=64)
 
@@ -96,16 +98,20 @@ class Evaluation:
                 with b.loop(first, end, hint="line") as line:
                     number = b.load(self._numbers, line)
                     with b.loop(n_vectors, hint="v") as v:
-                        x = b.load(self._column, b.mul(v, self.lanes), self._vec)
+                        x = b.load(self._column, b.mul(v, self.lanes), self._type)
                         left = self._left(kind, number, x)
-                        at = b.add(
-                            b.mul(line, self._block // 8), b.mul(v, self.lanes // 8)
-                        )
-                        bits = b.mask_bits(left, U16 if self.lanes == 16 else U8)
-                        b.store(self.lines, at, bits)
+                        at = b.mul(line, max(1, self._block // 8))
+                        at = b.add(at, b.mul(v, self.lanes // 8))
+                        b.store(self.lines, at, self._bits(left))
 
             kinds = range(len(self._tests.kinds))
             b.switch(field(job, 1), [lambda k=k: lines(k) for k in kinds])
+
+    def _bits(self, left: Value) -> Value:
+        b = self.b
+        if not left.type.lanes:
+            return b.convert(left, U8)
+        return b.mask_bits(left, U16 if self.lanes == 16 else U8)
 
     def _left(self, kind: int, number: Value, x: Value) -> Value:
         """Return which values of a column go left."""

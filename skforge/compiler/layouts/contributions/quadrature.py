@@ -34,14 +34,20 @@ from skforge.compiler.layouts.contributions.paths import Order, Paths
 
 FloatArray = NDArray[np.float64]
 
-#: Rows of a node's constants: for each side the factors of a row that takes it, of one
-#: that leaves the feature's tests here, and of one that left them above; then the
+#: Constants of a node at a point: for each side the factors of a row that takes it, of
+#: one that leaves the feature's tests here, and of one that left them above; then the
 #: weights of each side if the row takes it, and of the other side.
-ROWS = 9
 LEFT, RIGHT, WEIGHTS = 0, 3, 6
+ROWS = tuple(range(9))
 
-#: More rows for interactions: A of both edges where they are passed, and where not.
-PAIR_ROWS, GAINS, LOSS = 12, 9, 11
+#: More for interactions: A of both edges where they are passed, and where not.
+GAINS, LOSS = 9, 11
+PAIR_ROWS = (*ROWS, 9, 10, 11)
+
+#: For one row: factors and weights of both sides if it takes the left one, the right
+#: one, or left the feature's tests above.
+_NONE = 12
+ROWS_BY_SIDE = (0, 4, 6, 8, 1, 3, 8, 7, 2, 5, _NONE, _NONE)
 
 #: Most points of one walk. More are walked in several turns.
 MOST_POINTS = 8
@@ -49,24 +55,33 @@ MOST_POINTS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """How many points each tree needs, in how many turns."""
+    """How many points each tree needs, in how many turns.
+
+    A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
+    """
 
     of_turn: NDArray[np.int64]  # (n_trees,)
     turns: NDArray[np.int64]  # (n_trees,)
+    places: NDArray[np.int64]  # (n_trees,)
 
     @classmethod
-    def of(cls, forest: Forest, paths: Paths) -> Points:
-        """Return as few points as are exact."""
+    def of(cls, forest: Forest, paths: Paths, in_lanes: bool) -> Points:
+        """Return as few points as are exact; ``in_lanes`` they have room for a power
+        of two.
+        """
         distinct = np.ones(forest.n_trees, np.int64)
         np.maximum.at(distinct, paths.tree, paths.distinct)
         needed = -(-distinct // 2)
         turns = -(-needed // MOST_POINTS)
-        return cls(-(-needed // turns), turns)
+        of_turn = -(-needed // turns)
+        half = MOST_POINTS // 2
+        in_vector = np.where(of_turn > half, MOST_POINTS, half)
+        return cls(of_turn, turns, in_vector if in_lanes else of_turn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constants:
-    """The constants of all nodes, ``rows`` times the points of a turn for each.
+    """The constants of all nodes: of each the points of a turn, ``rows`` times.
 
     Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
     """
@@ -83,23 +98,24 @@ def fill(
     points: Points,
     values: FloatArray,
     dtype: np.dtype[Any],
-    rows: int = ROWS,
+    rows: tuple[int, ...],
 ) -> Constants:
     """Return the constants of a forest; those of leaves include ``values[node]``."""
     first = np.zeros(forest.n_trees, np.int64)
     step = np.zeros(forest.n_trees, np.int64)
     parts: list[NDArray[Any]] = [np.zeros(0, dtype)]
     size = 0
-    shapes = np.stack([points.of_turn, points.turns], axis=1)
-    for n, turns in np.unique(shapes, axis=0).tolist():
+    shapes = np.stack([points.of_turn, points.turns, points.places], axis=1)
+    for n, turns, places in np.unique(shapes, axis=0).tolist():
         trees = np.flatnonzero((points.of_turn == n) & (points.turns == turns))
         nodes, offset = _nodes_of(order, trees)
-        made = _constants(forest, paths, order.node[nodes], values, n * turns, rows)
+        made = _constants(forest, paths, order.node[nodes], values, n * turns)[:, rows]
         # Points of a turn lie together, turn after turn.
-        made = made.reshape(len(nodes), rows, turns, n).transpose(2, 0, 1, 3)
+        made = made.reshape(len(nodes), len(rows), turns, n).transpose(2, 0, 1, 3)
+        made = np.pad(made, ((0, 0), (0, 0), (0, 0), (0, places - n)))
         parts.append(made.astype(dtype).reshape(-1))
-        first[trees] = size + offset * rows * n
-        step[trees] = len(nodes) * rows * n
+        first[trees] = size + offset * len(rows) * places
+        step[trees] = len(nodes) * len(rows) * places
         size += made.size
     return Constants(np.concatenate(parts), first, step)
 
@@ -120,13 +136,12 @@ def _constants(
     node: NDArray[np.int64],
     values: FloatArray,
     n_points: int,
-    rows: int,
 ) -> FloatArray:
-    """Return an array of shape (nodes, rows, n_points)."""
+    """Return all constants, of shape (nodes, 13, n_points)."""
     x, weight = np.polynomial.legendre.leggauss(n_points)
     t, rest = (1 + x) / 2, (1 - x) / 2
     weight = weight / 2
-    made = np.zeros((len(node), rows, n_points))
+    made = np.zeros((len(node), _NONE + 1, n_points))
     before = paths.before[node]
     some = before >= 0
     above = np.where(some, paths.share[before], 1.0)[:, None]
@@ -143,12 +158,12 @@ def _constants(
         made[:, first], made[:, first + 1], made[:, first + 2] = 1.0, left, stays
         gain = (1 - share) / passed
         made[:, WEIGHTS + first // 3] = weight * (gain - gain_above)
-        if rows > ROWS:
-            made[:, GAINS + first // 3], made[:, LOSS] = gain, -1 / rest
+        made[:, GAINS + first // 3] = gain
         leaf = np.flatnonzero(forest.leaf[child] >= 0)
         scale = _products(paths, child[leaf], t, rest)
         scale *= values[child[leaf]][:, None]
         made[leaf, first : first + 3] *= scale[:, None]
+    made[:, LOSS] = -1 / rest
     made[:, WEIGHTS + 2] = -weight / (rest * passed_above)
     return made
 

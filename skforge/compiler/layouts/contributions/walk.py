@@ -58,7 +58,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
 
-WORDS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
+WORDS: dict[int, Scalar] = {1: U8, 8: U8, 16: U16, 32: U32, 64: I64}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +88,8 @@ class WalkData:
 
     @property
     def classes(self) -> list[int]:
-        """The numbers of points of a turn that occur."""
-        return [int(n) for n in np.unique(self.points.of_turn)]
+        """The places for points of a turn that occur."""
+        return [int(n) for n in np.unique(self.points.places)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +108,16 @@ class ContributionCode(BlockCode):
     def __init__(self, rules: Rules, data: WalkData, rows: BlockRows, block: int):
         self.b: Builder = rules.b
         self.d, self._model, self._rows, self._block = data, rules.model, rows, block
-        b, lanes = self.b, data.lanes
-        order, points = data.order, data.points
+        b, order, points = self.b, data.order, data.points
         self._scalar = scalar_of(data.constants.values.dtype)
-        self._vec, self._lanes = Vec(self._scalar, lanes), lanes
+        self._lanes = lanes = self._lanes_of(block)
+        self._vec = Vec(self._scalar, lanes)
         self._together = min(TOGETHER, block // lanes)
         self._word = WORDS[block]
+        self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
-        some = lanes * self._together
+        some = lanes * self._together  # elements of a point in a slot
         n_vectors = b.binary("div", b.add(left, some - 1), some)
         n_vectors = b.mul(n_vectors, self._together)
         self._n_vectors = n_vectors
@@ -125,24 +126,25 @@ class ContributionCode(BlockCode):
         self._lines = evaluation.lines
         edges = 2 * int(np.diff(order.start).max(initial=0)) + 1
         self._passed = b.alloc(
-            "passed", U8, b.const(edges * block // 8 + 8), alignment=64
+            "passed", U8, b.const(edges * self._line + 8), alignment=64
         )
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = b.alloc("slots", self._scalar, b.const(slots), alignment=64)
         held = int(np.diff(order.feature_start).max(initial=0))
-        self._own = b.alloc(
-            "tree_sums", self._scalar, b.const(max(1, held) * some), alignment=64
-        )
+        self._of_feature = self._sum_elements()
+        size = b.const(max(1, held) * self._of_feature)
+        self._own = b.alloc("tree_sums", self._scalar, size, alignment=64)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
-        each = points.of_turn[tree] * some
+        each = points.places[tree] * some
+
         def table(name: str, values: NDArray[Any]) -> Buffer:
             return self._model(name, values.astype(np.int32))
 
-        self._node_line = table("node_line", data.line * (block // 8))
-        self._node_before = table("node_before", order.before * (block // 8))
+        self._node_line = table("node_line", data.line * self._line)
+        self._node_before = table("node_before", order.before * self._line)
         self._node_slot = table("node_slot", order.slot * each)
         self._node_left = table("node_left_slot", order.left_slot * each)
-        self._node_feature = table("node_feature", order.feature_slot * some)
+        self._node_feature = table("node_feature", order.feature_slot * self._of_feature)
         self._runs = table("runs", order.runs.reshape(-1))
         self._features = table("tree_features", order.features * block)
         trees = data.trees
@@ -155,7 +157,7 @@ class ContributionCode(BlockCode):
             "last_feature": table("tree_last_feature", order.feature_start[1:][trees]),
             "turns": table("tree_turns", points.turns[trees]),
             "points": table(
-                "tree_points", np.searchsorted(data.classes, points.of_turn[trees])
+                "tree_points", np.searchsorted(data.classes, points.places[trees])
             ),
             "output": table("tree_output", data.output),
         }
@@ -167,6 +169,14 @@ class ContributionCode(BlockCode):
             self._leaf = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
+
+    def _lanes_of(self, block: int) -> int:
+        """Return the rows of a vector."""
+        return self.d.lanes
+
+    def _sum_elements(self) -> int:
+        """Return how many elements a feature's sum of one tree has."""
+        return self._lanes * self._together
 
     # ------------------------------------------------------------ the block
 
@@ -215,7 +225,7 @@ class ContributionCode(BlockCode):
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Set the bits of all edges of a tree: who passed each feature's tests."""
-        b, size = self.b, self._block // 8
+        b, size = self.b, self._line
         ones = b.invert(b.const(0, self._word))
         b.store(self._passed, b.const(0), ones)
         with b.loop(first, last, hint="n") as n:
@@ -296,11 +306,10 @@ class ContributionCode(BlockCode):
     def _up(self, n: int, turn: Turn, i: Value, own: Value) -> None:
         b = self.b
         masks = self._masks(turn, own)
-        scale = None if self.d.leaf is None else self._leaf_values(i, turn.output)
+        scale = None if self.d.leaf is None else self._leaf_values(i, turn.output, self._lanes)
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
         at = b.add(turn.constants, b.mul(own, self.d.rows * n))
-        totals: list[Value] = []
         gifts: list[list[Value]] = []
         for q in range(n):
             gifts.append([])
@@ -318,18 +327,25 @@ class ContributionCode(BlockCode):
                     b.binary("mul", high[k], b.select(right, w[1], w[2])),
                 )
                 gifts[q].append(given)
-                if q:
-                    totals[k] = b.binary("add", totals[k], given)
-                else:
-                    totals.append(given)
         feature = self._number(self._node_feature, i)
         for k, (left, right) in enumerate(masks):
             passed = b.binary("or", left, right)
-            total = b.select(passed, totals[k], b.const(0.0, self._vec))
+            total = self._sum_of_points([of_point[k] for of_point in gifts])
+            total = b.select(passed, total, b.const(0.0, self._vec))
             place = b.add(feature, k * self._lanes)
             before = b.load(self._own, place, self._vec)
             b.store(self._own, place, b.binary("add", before, total))
         self._pair_up(n, turn, i, gifts, masks)
+
+    def _sum_of_points(self, gifts: list[Value]) -> Value:
+        """Add halves of a power of two, the order of lanes in ``point_lanes.py``."""
+        n = len(gifts)
+        while n > 1:
+            half = 1 << (n - 1).bit_length() - 1
+            for q in range(half, n):
+                gifts[q - half] = self.b.binary("add", gifts[q - half], gifts[q])
+            n = half
+        return gifts[0]
 
     def _pair_up(
         self,
@@ -352,13 +368,13 @@ class ContributionCode(BlockCode):
             for k in range(self._together)
         ]
 
-    def _leaf_values(self, i: Value, output: Value) -> list[Value]:
+    def _leaf_values(self, i: Value, output: Value, lanes: int) -> list[Value]:
         """Return what multiplies both sides of a node: a leaf's value, or one."""
         b, found = self.b, []
         for side in range(2):
             row = self._number(self._leaf, b.add(b.mul(i, 2), side))
             at = b.add(b.mul(row, len(self.d.bias)), output)
-            found.append(b.splat(b.load(self._values, at), self._lanes))
+            found.append(b.splat(b.load(self._values, at), lanes))
         return found
 
     def _constant(self, at: Value, n: int, row: int, q: int) -> Value:

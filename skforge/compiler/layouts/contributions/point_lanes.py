@@ -1,0 +1,112 @@
+"""Emits the walk of contributions for one row at a time, one point a lane.
+
+The same walk as in ``walk.py``: a row has one answer to each test, so the constants of
+a node are loaded as vectors from the place that the answer selects.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import Rules
+from skforge.compiler.ir.lir.nodes import F64, I64, U8, Buffer, Value, Vec
+from skforge.compiler.layouts.contributions.walk import (
+    ContributionCode,
+    Turn,
+    WalkData,
+)
+
+
+class PointCode(ContributionCode):
+    """Emits the code for one row."""
+
+    def __init__(
+        self, rules: Rules, data: WalkData, rows: BlockRows, block: int
+    ) -> None:
+        super().__init__(rules, data, rows, block)
+        most = int(np.diff(data.order.start).max(initial=0))
+        self._side = self.b.alloc("sides", U8, self.b.const(max(1, most)))
+
+    def _lanes_of(self, block: int) -> int:
+        return 1
+
+    def _turn(self, turn: Turn, sums: Buffer) -> None:
+        b = self.b
+        first, last = turn.tree["feature"], turn.tree["last_feature"]
+        features = b.sub(last, first)
+        with b.loop(features, hint="f") as f:
+            b.store(self._own, f, b.const(0.0, self._scalar))
+        walks = [partial(self._walk, n, turn) for n in self.d.classes]
+        b.switch(turn.tree["points"], walks)
+        start = b.mul(turn.output, self.d.n_features)
+        with b.loop(features, hint="f") as f:
+            at = b.add(start, self._number(self._features, b.add(first, f)))
+            own = b.convert(b.load(self._own, f), F64)
+            b.store(sums, at, b.binary("add", b.load(sums, at), own))
+
+    def _pass_tests(self, first: Value, last: Value) -> None:
+        """Set which edges of a tree the row passed, and which constants it uses."""
+        b = self.b
+        one = b.const(1, U8)
+        b.store(self._passed, b.const(0), one)
+        with b.loop(first, last, hint="n") as n:
+            before = b.load(self._passed, self._number(self._node_before, n))
+            line = b.load(self._lines, self._number(self._node_line, n))
+            own = b.sub(n, first)
+            at = b.add(b.mul(own, 2), 1)
+            left = b.binary("and", before, line)
+            right = b.binary("and", before, b.binary("xor", line, one))
+            b.store(self._passed, at, left)
+            b.store(self._passed, b.add(at, 1), right)
+            side = b.sub(b.const(2, U8), b.add(b.add(left, left), right))
+            b.store(self._side, own, side)
+
+    def _walk(self, n: int, turn: Turn) -> None:
+        b, first, points = self.b, turn.tree["first"], Vec(self._scalar, n)
+        b.store(self._slots, b.const(0), b.const(1.0, points))
+
+        def constants(own: Value, k: int) -> Value:
+            """Return a vector of a node's constants for the side of the row."""
+            side = b.convert(b.load(self._side, own), I64)
+            at = b.add(b.mul(b.add(b.mul(own, 3), side), 4 * n), k * n)
+            return b.load(self._constants, b.add(turn.constants, at), points)
+
+        def down(i: Value) -> None:
+            own = b.sub(i, first)
+            above = b.load(self._slots, self._number(self._node_slot, i), points)
+            target = self._number(self._node_left, i)
+            for k in range(2):
+                below = b.binary("mul", above, constants(own, k))
+                b.store(self._slots, b.add(target, k * n), below)
+
+        def up(i: Value) -> None:
+            own, source = b.sub(i, first), self._number(self._node_left, i)
+            sums = [b.load(self._slots, b.add(source, k * n), points) for k in (0, 1)]
+            if self.d.leaf is not None:
+                values = self._leaf_values(i, turn.output, n)
+                pairs = zip(sums, values, strict=True)
+                sums = [b.binary("mul", *pair) for pair in pairs]
+            target = self._number(self._node_slot, i)
+            b.store(self._slots, target, b.binary("add", *sums))
+            gifts = [b.binary("mul", x, constants(own, 2 + k)) for k, x in enumerate(sums)]
+            total = b.binary("add", *gifts)
+            while total.type.lanes > 1:
+                half = total.type.lanes // 2
+                low = b.shuffle(total, total, range(half))
+                high = b.shuffle(total, total, range(half, 2 * half))
+                total = b.binary("add", low, high)
+            place = self._number(self._node_feature, i)
+            before = b.load(self._own, place)
+            b.store(self._own, place, b.binary("add", before, b.extract(total, 0)))
+
+        with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
+            ends = [
+                self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)
+            ]
+            with b.loop(ends[0], ends[1], hint="down") as i:
+                down(i)
+            with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:
+                up(b.sub(b.sub(ends[3], 1), k))
