@@ -105,7 +105,7 @@ def interpreted(
     """
     target = target or Target.host()
     kind: Kind = "gpu" if target.is_gpu else "cpu"
-    hir = pipeline.build_hir(made, schedule, reduction, kind=kind)
+    hir = pipeline.build_hir(made, schedule, reduction, kind=kind, element=element)
     kernel = pipeline.lower(hir, target, element=element).kernel
     n, width = rows.shape
     padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
@@ -114,6 +114,7 @@ def interpreted(
     columns = {
         "accumulator": made.n_outputs,
         "contribution": made.n_outputs * (made.n_features + 1),
+        "interaction": made.n_outputs * (made.n_features + 1) ** 2,
     }.get(element, made.n_trees)
     numbers = np.int32 if element == "leaf_number" else made.leaf_value.dtype
     result = np.full((n, columns), 77, numbers)
