@@ -103,8 +103,10 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
 class ContributionLayout(BlockLayout):
     """One forest for one block size."""
 
-    def __init__(self, hir: PredictEnsemble, block: int, by_pairs: bool) -> None:
-        self._hir, self._block = hir, block
+    def __init__(
+        self, hir: PredictEnsemble, target: Target, block: int, by_pairs: bool
+    ) -> None:
+        self._hir, self._block, self._fuses = hir, block, target.has_fma
         key = ("contributions", by_pairs, block == 1)
         if key not in hir.shared:
             hir.shared[key] = walk_data(hir.forest, by_pairs, block == 1)
@@ -118,7 +120,7 @@ class ContributionLayout(BlockLayout):
             code = InteractionCode
         elif self._block == 1:
             code = PointCode
-        return code(rules, self._data, rows, self._block)
+        return code(rules, self._data, rows, self._block, self._fuses)
 
 
 class Contributions(BlockRepresentation):
@@ -151,7 +153,7 @@ class Contributions(BlockRepresentation):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Lay the forest out for blocks of ``block`` rows."""
-        return ContributionLayout(hir, block, self.by_pairs)
+        return ContributionLayout(hir, target, block, self.by_pairs)
 
 
 class Interactions(Contributions):

@@ -25,9 +25,14 @@ class InteractionCode(ContributionCode):
     """Emits the code for one block of rows."""
 
     def __init__(
-        self, rules: Rules, data: WalkData, rows: BlockRows, block: int
+        self,
+        rules: Rules,
+        data: WalkData,
+        rows: BlockRows,
+        block: int,
+        fuses: bool,
     ) -> None:
-        super().__init__(rules, data, rows, block)
+        super().__init__(rules, data, rows, block, fuses)
         b, some = self.b, self._lanes * self._together
         pairs = data.pairs
         assert pairs is not None
@@ -121,7 +126,7 @@ class InteractionCode(ContributionCode):
                 )
                 for q in range(n):
                     a = b.select(mask, gains[q], loss[q])
-                    total = b.binary("add", total, b.binary("mul", gifts[q][k], a))
+                    total = self._multiply_add(gifts[q][k], a, total)
                 b.store(self._own_pairs, b.add(slot, k * self._lanes), total)
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:

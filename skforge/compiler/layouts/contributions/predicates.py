@@ -36,8 +36,8 @@ class Tests:
     @classmethod
     def of(cls, forest: Forest) -> Tests:
         """Sort the predicates of a normalised forest."""
-        columns = (forest.comparison, forest.missing, forest.missing_left)
-        kinds, kind = np.unique(np.stack(columns).astype(int), axis=1, return_inverse=True)
+        number = forest.comparison.astype(int) * 8 + forest.missing * 2
+        kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
         kind = kind.reshape(-1)
         order = np.lexsort((forest.threshold, kind, forest.feature))
         line_of = np.zeros(forest.n_predicates, np.int64)
@@ -50,7 +50,10 @@ class Tests:
             forest.comparison >= Comparison.IN, set_numbers(forest), forest.threshold
         ).astype(forest.threshold.dtype)
         return cls(
-            tuple((Comparison(c), Missing(m), bool(left)) for c, m, left in kinds.T),
+            tuple(
+                (Comparison(k // 8), Missing(k // 2 % 4), bool(k % 2))
+                for k in kinds.tolist()
+            ),
             jobs.astype(np.int32),
             line_of,
             numbers[order],

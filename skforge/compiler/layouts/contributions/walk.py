@@ -105,7 +105,15 @@ class Turn:
 class ContributionCode(BlockCode):
     """Emits the code for one block of rows."""
 
-    def __init__(self, rules: Rules, data: WalkData, rows: BlockRows, block: int):
+    def __init__(
+        self,
+        rules: Rules,
+        data: WalkData,
+        rows: BlockRows,
+        block: int,
+        fuses: bool,
+    ) -> None:
+        self._fuses = fuses
         self.b: Builder = rules.b
         self.d, self._model, self._rows, self._block = data, rules.model, rows, block
         b, order, points = self.b, data.order, data.points
@@ -321,12 +329,9 @@ class ContributionCode(BlockCode):
                     high[k] = b.binary("mul", high[k], scale[1])
                 both = b.binary("add", low[k], high[k])
                 b.store(self._slots, self._place(target, q, k), both)
-                given = b.binary(
-                    "add",
-                    b.binary("mul", low[k], b.select(left, w[0], w[2])),
-                    b.binary("mul", high[k], b.select(right, w[1], w[2])),
-                )
-                gifts[q].append(given)
+                given = b.binary("mul", low[k], b.select(left, w[0], w[2]))
+                weight = b.select(right, w[1], w[2])
+                gifts[q].append(self._multiply_add(high[k], weight, given))
         feature = self._number(self._node_feature, i)
         for k, (left, right) in enumerate(masks):
             passed = b.binary("or", left, right)
@@ -336,6 +341,12 @@ class ContributionCode(BlockCode):
             before = b.load(self._own, place, self._vec)
             b.store(self._own, place, b.binary("add", before, total))
         self._pair_up(n, turn, i, gifts, masks)
+
+    def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
+        """Return x * y + total, fused if that is fast."""
+        if self._fuses:
+            return self.b.multiply_add(x, y, total)
+        return self.b.binary("add", self.b.binary("mul", x, y), total)
 
     def _sum_of_points(self, gifts: list[Value]) -> Value:
         """Add halves of a power of two, the order of lanes in ``point_lanes.py``."""
