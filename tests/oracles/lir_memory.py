@@ -333,7 +333,10 @@ def run_warps(body: Callable[..., Thread], threads: Sequence[tuple[int, ...]]) -
 def fused(a: Any, b: Any, c: Any, dtype: Any) -> Any:
     """Return a * b + c rounded once, of scalars or vectors of finite numbers."""
     triples = np.broadcast(a, b, c)
-    exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in triples]
+    exact = [
+        Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        for x, y, z in triples
+    ]
     made = np.array([_rounded(one, dtype) for one in exact], dtype)
     return made.reshape(triples.shape) if triples.shape else made[0]
 
@@ -341,6 +344,12 @@ def fused(a: Any, b: Any, c: Any, dtype: Any) -> Any:
 def _rounded(exact: Fraction, dtype: Any) -> Any:
     """Return the number of a dtype nearest to a fraction, even on ties."""
     near = np.dtype(dtype).type(float(exact))
-    around = near, np.nextafter(near, near.dtype.type(np.inf)), np.nextafter(near, -near.dtype.type(np.inf))
+    around = (
+        near,
+        np.nextafter(near, near.dtype.type(np.inf)),
+        np.nextafter(near, -near.dtype.type(np.inf)),
+    )
     bits = f"u{near.itemsize}"
-    return min(around, key=lambda x: (abs(Fraction(float(x)) - exact), x.view(bits) & 1))
+    return min(
+        around, key=lambda x: (abs(Fraction(float(x)) - exact), x.view(bits) & 1)
+    )
