@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from itertools import product
 from fractions import Fraction
+from itertools import product
 from typing import Any, NoReturn
 
 import numpy as np

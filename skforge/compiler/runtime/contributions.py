@@ -16,7 +16,7 @@ from skforge.compiler.forest.means import Means
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.pipeline import Lowered
+from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -67,13 +67,35 @@ class Contributions:
         first = [start for (start, _), _ in table]
         return table[max(0, bisect_right(first, n_rows) - 1)][1]
 
-    def lowered(self, element: Element, n_rows: int) -> Lowered:
-        """Return the kernel for a batch size at every level above machine code."""
-        return self._kernels[0].lowered(self.schedule_for(element, n_rows), element)
-
-    def kernel(self, element: Element, n_rows: int) -> Kernel:
-        """Return the compiled kernel for a batch size."""
-        return self._compiled(self._kernels[0], element, n_rows)
+    def inspect(self, level: str, n_rows: int | None, method: str) -> str:
+        """Return a level of a kernel as text; see ``CompiledModule.inspect``."""
+        elements: dict[str, Element] = {
+            "contributions": "contribution",
+            "interactions": "interaction",
+        }
+        if method not in elements:
+            raise InvalidInputError(
+                'method must be "predict", "contributions" or "interactions". Got '
+                f"{method!r} instead."
+            )
+        element, kernels = elements[method], self._kernels[0]
+        check_covers(self.forest)
+        last = max(first for first, _ in self.schedules[element])
+        schedule = self.schedule_for(element, last if n_rows is None else n_rows)
+        if level == "schedule":
+            return repr(schedule)
+        if level == "loops":
+            return str(schedule.loop_nest(self._parts[0]))
+        code = code_levels(self._target)
+        if level in code:
+            return code_text(kernels.kernel(schedule, element), level)
+        lowered = kernels.lowered(schedule, element)
+        known = ("schedule", "loops", "hir", "mir", "lir", *lowered.stages, *code)
+        if level not in known:
+            raise InvalidInputError(
+                f"level must be one of {', '.join(known)}. Got {level!r} instead."
+            )
+        return lowered.text(level)
 
     def _compiled(self, kernels: KernelCache, element: Element, n_rows: int) -> Kernel:
         kernel = kernels.kernel(self.schedule_for(element, n_rows), element)
@@ -125,7 +147,9 @@ class Contributions:
         check_covers(forest)
         if self._changes is None:
             means = Means.of(forest)
-            numbered = replace(forest, source_node=np.arange(forest.n_nodes))
+            numbered = replace(
+                forest, source_node=np.arange(forest.n_nodes, dtype=np.int32)
+            )
             leaves = KernelCache(numbered, self._target, "exact")
             self._changes = means, changes(forest, means), leaves
         means, table, kernels = self._changes
@@ -137,8 +161,9 @@ class Contributions:
         return approximate(forest, means, table, reached)
 
     def against(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values: features that are not known come from
-        background rows (Lundberg et al. 2020, Algorithm 3).
+        """Return interventional SHAP values (Lundberg et al. 2020, Algorithm 3).
+
+        Features that are not known come from the background rows.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The representation of contributions: SHAP values of every feature, for blocks of rows.
+"""The representation of contributions: SHAP values of features, for blocks of rows.
 
 ``paths.py`` orders the nodes, ``quadrature.py`` computes their constants,
 ``predicates.py`` emits the tests of a block and ``walk.py`` the walk.
@@ -60,7 +60,9 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     """
     paths = trace(forest)
     points = Points.of(forest, paths, in_lanes)
-    most = np.maximum(FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn))
+    most = np.maximum(
+        FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn)
+    )
     order = put_in_order(forest, paths, most)
     means = Means.of(forest)
     leaves = np.flatnonzero(forest.leaf >= 0)

@@ -51,7 +51,9 @@ class InteractionCode(ContributionCode):
         self._others = self._model("others", pairs.start)
         edge = pairs.edge - 1
         self._other_bits = table("other_bits", pairs.edge * (block // 8))
-        tree = np.searchsorted(data.order.start, np.arange(len(data.order.node)), "right")
+        tree = np.searchsorted(
+            data.order.start, np.arange(len(data.order.node)), "right"
+        )
         points = data.points.places[tree - 1]
         each = np.repeat(points, np.diff(pairs.start))
         gains = (edge // 2 * data.rows + GAINS + edge % 2) * each
@@ -121,9 +123,7 @@ class InteractionCode(ContributionCode):
             for k in range(self._together):
                 bits = b.load(self._passed, b.add(place, k * each), self._bits)
                 mask = b.reinterpret(bits, Mask(self._lanes))
-                total = b.load(
-                    self._own_pairs, b.add(slot, k * self._lanes), self._vec
-                )
+                total = b.load(self._own_pairs, b.add(slot, k * self._lanes), self._vec)
                 for q in range(n):
                     a = b.select(mask, gains[q], loss[q])
                     total = self._multiply_add(gifts[q][k], a, total)

@@ -108,9 +108,7 @@ class PointCode(ContributionCode):
             b.store(self._own, place, b.binary("add", before, b.extract(total, 0)))
 
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
-            ends = [
-                self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)
-            ]
+            ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
                 down(i)
             with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:

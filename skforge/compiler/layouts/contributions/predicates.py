@@ -12,6 +12,7 @@ All kinds of tests are evaluated; missing values follow the rule of each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,16 @@ from skforge.compiler.binning.rules import Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    I64,
+    U8,
+    U16,
+    Buffer,
+    CompareOp,
+    Type,
+    Value,
+    Vec,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +118,7 @@ class Evaluation:
                         b.store(self.lines, at, self._bits(left))
 
             kinds = range(len(self._tests.kinds))
-            b.switch(field(job, 1), [lambda k=k: lines(k) for k in kinds])
+            b.switch(field(job, 1), [partial(lines, kind) for kind in kinds])
 
     def _bits(self, left: Value) -> Value:
         b = self.b
@@ -128,5 +138,6 @@ class Evaluation:
             if missing_left:
                 return b.binary("or", inside, gone)
             return b.binary("and", inside, b.invert(gone))
-        op = "eq" if comparison == Comparison.EQ else rules.comparison
+        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op = "eq" if comparison == Comparison.EQ else op
         return b.compare(op, x, number, unordered=missing_left)

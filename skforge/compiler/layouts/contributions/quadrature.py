@@ -1,9 +1,9 @@
 """The constants of the walk: SHAP values as a Gauss-Legendre sum, linear in the nodes.
 
 For a leaf of value v, let o be 1 for each feature of its path whose tests the row
-passes and 0 for the others, and z the product of the cover ratios of a feature's edges.
-The Shapley weights are Beta integrals, so that the feature i gets (Lundberg et al. 2018,
-Algorithm 1, written as an integral)::
+passes and 0 for the others, and z the product of the cover ratios of a feature's
+edges. The Shapley weights are Beta integrals, so that the feature i gets (Lundberg
+et al. 2018, Algorithm 1, written as an integral)::
 
     v (o_i - z_i) integral over t of  product over j != i of (t o_j + (1 - t) z_j)
 
@@ -12,13 +12,13 @@ each point, an edge multiplies what comes down by the factor of its feature, and
 sums what comes up. With f = t + (1 - t) z, the factor of a feature whose tests were
 passed, and A = (1 - z) / f, a node gives its feature ::
 
-    w (A of the side the row takes - A of the edge before)  times what that side sums
-    - w (1 / (1 - t) + A of the edge before)                times what the other one sums
+    w (A of the side the row takes - A of the edge before) times what that side sums
+    - w (1 / (1 - t) + A of the edge before)               times what the other sums
 
 if the row passed the tests of the feature above. Sums over a path telescope to the
-formula. Nothing cancels that the formula keeps apart, so float32 has six digits. Factors
-are stored relative to a row that passes every test, and the leaves have the product of
-f: nothing overflows.
+formula. Nothing cancels that the formula keeps apart, so float32 has six digits.
+Factors are stored relative to a row that passes every test, and the leaves have the
+product of f: nothing overflows.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Points:
 
     @classmethod
     def of(cls, forest: Forest, paths: Paths, in_lanes: bool) -> Points:
-        """Return as few points as are exact; ``in_lanes`` they have room for a power
-        of two.
-        """
+        """Return as few points as are exact; in lanes they fill a power of two."""
         distinct = np.ones(forest.n_trees, np.int64)
         np.maximum.at(distinct, paths.tree, paths.distinct)
         needed = -(-distinct // 2)
@@ -168,7 +166,7 @@ class _Formula:
             with np.errstate(divide="ignore", invalid="ignore"):
                 stays = np.where(left_above > 0, left / left_above, 0.0)
             leaf = np.flatnonzero(forest.leaf[child] >= 0)
-            at = child[leaf]
+            at = child[leaf].astype(np.int64)
             scale = np.ones(left.shape)
             scale[leaf] = self._products(at) * self._values[at][:, None]
             gain = (1 - share) / passed
