@@ -150,10 +150,6 @@ class AutoModule:
         """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
-    def predict_contribs(self, X: Any, **options: Any) -> Any:
-        """Return contributions, always from the CPU."""
-        return self.cpu.predict_contribs(X, **options)
-
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"
     ) -> str:
