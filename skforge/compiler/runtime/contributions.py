@@ -23,6 +23,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.background.background import game_of
 from skforge.compiler.layouts.background.given import background_tables
 from skforge.compiler.runtime.code import code_levels, code_text
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -55,19 +56,24 @@ class Contributions:
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
         forest = explained(forest)
-        self.forest, self._target = forest, target
+        host = Target.host() if target.is_gpu else target
+        self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Means, Any, KernelCache] | None = None
         self._parts = parts_of(forest)
-        self._kernels = [KernelCache(one, target, "exact") for one in self._parts]
+        self._kernels = [KernelCache(one, host, "exact") for one in self._parts]
+        #: Where path-dependent values come from; the other ones come from the CPU.
+        self._of_target = self._kernels
+        if target.is_gpu:
+            self._of_target = [KernelCache(one, target, "exact") for one in self._parts]
         self._background: tuple[Array, list[Kernel]] | None = None
-        given = contribution_schedules(forest, "contributions")
+        given = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": given if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
         }
         for one in self.schedules["contribution"].values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._kernels[0].bind(one, "contribution")
+            self._of_target[0].bind(one, "contribution")
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
@@ -86,7 +92,8 @@ class Contributions:
                 'method must be "predict", "contributions" or "interactions". Got '
                 f"{method!r} instead."
             )
-        element, kernels = elements[method], self._kernels[0]
+        element = elements[method]
+        kernels = self._caches(element)[0]
         check_covers(self.forest)
         last = max(first for first, _ in self.schedules[element])
         schedule = self.schedule_for(element, last if n_rows is None else n_rows)
@@ -94,7 +101,7 @@ class Contributions:
             return repr(schedule)
         if level == "loops":
             return str(schedule.loop_nest(self._parts[0]))
-        code = code_levels(self._target)
+        code = code_levels(self._target if element == "contribution" else self._host)
         if level in code:
             return code_text(kernels.kernel(schedule, element), level)
         lowered = kernels.lowered(schedule, element)
@@ -105,10 +112,13 @@ class Contributions:
             )
         return lowered.text(level)
 
-    def _compiled(self, kernels: KernelCache, element: Element, n_rows: int) -> Kernel:
-        kernel = kernels.kernel(self.schedule_for(element, n_rows), element)
-        assert isinstance(kernel, Kernel)
-        return kernel
+    def _caches(self, element: Element) -> list[KernelCache]:
+        return self._of_target if element == "contribution" else self._kernels
+
+    def _compiled(
+        self, kernels: KernelCache, element: Element, n_rows: int
+    ) -> Kernel | GpuKernel:
+        return kernels.kernel(self.schedule_for(element, n_rows), element)
 
     def answer(
         self,
@@ -158,7 +168,7 @@ class Contributions:
             numbered = replace(
                 forest, source_node=np.arange(forest.n_nodes, dtype=np.int32)
             )
-            leaves = KernelCache(numbered, self._target, "exact")
+            leaves = KernelCache(numbered, self._host, "exact")
             self._changes = means, changes(forest, means), leaves
         means, table, kernels = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
@@ -245,11 +255,13 @@ class Contributions:
             made.reshape(n, forest.n_outputs, -1)[..., -1] = Means.of(forest).bias
             return made
         if n and len(self._parts) == 1 and self._parts[0] is forest:
-            kernel = self._compiled(self._kernels[0], element, n)
+            kernel = self._compiled(self._caches(element)[0], element, n)
             kernel(rows, made.reshape(n, -1), threads)
             return made
         at = 0
-        for part, kernels in zip(self._parts, self._kernels, strict=True) if n else ():
+        for part, kernels in (
+            zip(self._parts, self._caches(element), strict=True) if n else ()
+        ):
             some = np.empty((n, part.n_outputs, *inner), made.dtype)
             kernel = self._compiled(kernels, element, n)
             kernel(rows, some.reshape(n, -1), threads)

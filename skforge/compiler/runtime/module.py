@@ -275,6 +275,11 @@ class CompiledModule:
         UnsupportedModelError
             If the model does not keep the covers of its nodes.
         """
+        if is_device_array(X):
+            raise InvalidInputError(
+                "contributions read rows in host memory, and these are on a GPU; pass "
+                "a NumPy array."
+            )
         rows = prepare_rows(self.forest, X)
         if background is not None:
             background = prepare_rows(self.forest, background)
@@ -292,7 +297,7 @@ class CompiledModule:
         """Return the kernels of contributions, which are made on first use."""
         if self._contributions is None:
             given = self.contribs_schedule
-            self._contributions = Contributions(self.forest, Target.host(), given)
+            self._contributions = Contributions(self.forest, self.target, given)
         return self._contributions
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
