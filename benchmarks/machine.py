@@ -28,6 +28,8 @@ PACKAGES = (
     "cuml-cu13",
     "hummingbird-ml",
     "torch",
+    "shap",
+    "fasttreeshap",
     "dask",
     "pyspark",
     "ray",

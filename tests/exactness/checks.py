@@ -105,15 +105,19 @@ def interpreted(
     """
     target = target or Target.host()
     kind: Kind = "gpu" if target.is_gpu else "cpu"
-    hir = pipeline.build_hir(made, schedule, reduction, kind=kind)
+    hir = pipeline.build_hir(made, schedule, reduction, kind=kind, element=element)
     kernel = pipeline.lower(hir, target, element=element).kernel
     n, width = rows.shape
     padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
     padded[:, :width] = rows
     flat = padded.reshape(-1)[: max(0, n * (width + extra_stride) - extra_stride)]
-    is_raw = element == "accumulator"
-    columns = made.n_outputs if is_raw else made.n_trees
-    result = np.full((n, columns), 77, made.leaf_value.dtype if is_raw else np.int32)
+    columns = {
+        "accumulator": made.n_outputs,
+        "contribution": made.n_outputs * (made.n_features + 1),
+        "interaction": made.n_outputs * (made.n_features + 1) ** 2,
+    }.get(element, made.n_trees)
+    numbers = np.int32 if element == "leaf_number" else made.leaf_value.dtype
+    result = np.full((n, columns), 77, numbers)
     interpret_lir(
         kernel.function,
         {
@@ -125,7 +129,7 @@ def interpreted(
         },
         shuffle=shuffle,
     )
-    if is_raw and made.divisor != 1:
+    if element == "accumulator" and made.divisor != 1:
         result /= made.divisor
     return result
 

@@ -54,6 +54,9 @@ def test_code_prints_what_the_page_says(page, request, tmp_path, monkeypatch):
     pytest.importorskip("xgboost")
     if page.name == "distributed.md":
         pytest.importorskip("dask", reason="needs skforge[dask]")
+    if page.name == "explain.md":
+        pytest.importorskip("shap")
+        pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)
     written = page.read_text(encoding="utf-8")
     true, blocks = with_true_outputs(written, page.name)

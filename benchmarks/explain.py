@@ -1,0 +1,375 @@
+"""SHAP values: skforge beside XGBoost, LightGBM, shap, fasttreeshap and daal4py.
+
+    python -m benchmarks.explain --output benchmarks/results
+
+Everything runs in one process. Answers are compared with those of the library that
+explains the model by itself before anything is timed; one of skforge's that is further
+away than its bound ends the run. Times are medians of rounds in which the systems take
+turns. A call that would take longer than ``--call`` gets fewer rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+# The modules beside this one are no package: scripts find each other so.
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from explain_cases import (  # noqa: E402
+    CASES,
+    INTERACTIONS,
+    KINDS,
+    N_BACKGROUND,
+    SYSTEMS,
+    Answer,
+    CannotError,
+    Case,
+    options_of,
+)
+from machine import in_words, machine  # noqa: E402
+
+OURS = "skforge"
+#: Bounds of the difference from the model's own library, as a share of the sum of all
+#: |contributions| of a row. XGBoost adds up in float32.
+BOUNDS = {"float32": 1e-5, "float64": 1e-9}
+ROUNDS, ROUNDS_OF_SLOW = 7, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One system with one number of rows and of threads; seconds of one row."""
+
+    case: str
+    kind: str
+    rows: int
+    threads: int
+    system: str
+    seconds: float | None = None
+    #: Rows that were timed in a call: fewer where a call would take too long.
+    timed: int = 0
+    #: By the time of skforge in the same round; the median.
+    ratio: float | None = None
+    #: Greatest difference from the model's own library, by the sum of all
+    #: |contributions| of the row.
+    difference: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Seconds until the first row is explained."""
+
+    case: str
+    kind: str
+    #: Reading the model, and what its first prediction and first explanation compile.
+    load: float = 0.0
+    predict: float = 0.0
+    explain: float = 0.0
+    error: str = ""
+
+
+# ------------------------------------------------------------ measuring
+
+
+def preparing(name: str, case: Case, kind: str) -> Preparing:
+    """Time the first call of a model that nothing is compiled for."""
+    from skforge import compile_forest, load_forest
+
+    model, rows = case.made()
+    start = time.perf_counter()
+    forest = load_forest(model)
+    loaded = time.perf_counter()
+    module = compile_forest(forest)
+    module.predict_raw(rows[:1])
+    predicted = time.perf_counter()
+    try:
+        module.predict_contribs(rows[:1], **options_of(case, kind))
+    except Exception as error:  # noqa: BLE001 - said in the table
+        return Preparing(name, kind, error=_line(error))
+    explained = time.perf_counter()
+    return Preparing(
+        name, kind, loaded - start, predicted - loaded, explained - predicted
+    )
+
+
+def not_installed(systems: list[str]) -> dict[str, str]:
+    """Return the systems whose package is not here, with the error."""
+    missing = {}
+    for system in systems:
+        try:
+            import_module(system.lower())
+        except ImportError as error:
+            missing[system] = _line(error)
+    return missing
+
+
+def answers(
+    name: str, case: Case, kind: str, threads: int, systems: list[str]
+) -> tuple[dict[str, Answer], dict[str, float], dict[str, str]]:
+    """Return the systems that explain a model, how far they are apart, and errors."""
+    rows = case.made()[1][:16]
+    calls: dict[str, Answer] = {}
+    errors: dict[str, str] = {}
+    made: dict[str, Any] = {}
+    for system in systems:
+        try:
+            calls[system] = SYSTEMS[system](case, kind, threads)
+            made[system] = np.asarray(calls[system](rows))
+        except Exception as error:  # noqa: BLE001 - libraries raise all kinds
+            calls.pop(system, None)
+            if text := _line(error):
+                word = "" if isinstance(error, CannotError) else type(error).__name__
+                errors[system] = f"cannot: {word} {text}".replace("  ", " ")
+    source = case.source if case.source in made else "shap"
+    apart = {}
+    for system, answer in made.items():
+        if source in made:
+            apart[system] = _apart(answer, made[source], kind)
+    bound = BOUNDS[made[OURS].dtype.name] if OURS in made else 0.0
+    if apart.get(OURS, 0.0) > bound:
+        raise SystemExit(f"{name}, {kind}: {apart[OURS]:.1e} apart from {source}")
+    return calls, apart, errors
+
+
+def _apart(answer: Any, source: Any, kind: str) -> float:
+    """Return the greatest difference by the sum of |contributions| of its row.
+
+    The expected value is compared where both have it.
+    """
+    width = min(answer.shape[-1], source.shape[-1])
+    if kind == INTERACTIONS:
+        answer, source = answer[:, :width, :width], source[:, :width, :width]
+    axes = tuple(range(1, source.ndim))
+    scale = np.abs(source).sum(axis=axes, keepdims=True)
+    return float((np.abs(answer - source) / scale).max())
+
+
+def _line(error: Exception) -> str:
+    words = " ".join(str(error).replace("|", "/").split()) or repr(error)
+    if isinstance(error, CannotError):
+        words = str(error)
+    return words if len(words) <= 120 else words[:120].rpartition(" ")[0] + " ..."
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A system's calls in a round."""
+
+    call: Answer
+    parts: list[Any]  # batches of rows, taken in turn
+    count: int
+    rounds: int
+
+    def seconds(self) -> float:
+        """Return the seconds of one row; a call that is not timed comes first."""
+        if self.count > 1:
+            self.call(self.parts[-1])
+        start = time.perf_counter()
+        for i in range(self.count):
+            self.call(self.parts[i % len(self.parts)])
+        taken = time.perf_counter() - start
+        return taken / self.count / len(self.parts[0])
+
+
+def turn(call: Answer, rows: Any, n: int, slot: float, most: float) -> Turn:
+    """Return how many rows a call gets, and how many calls fill a slot."""
+
+    def batches(n: int) -> list[Any]:
+        return [
+            rows[i * n : (i + 1) * n] for i in range(max(1, min(8, len(rows) // n)))
+        ]
+
+    def taken(part: Any) -> float:
+        start = time.perf_counter()
+        call(part)
+        return time.perf_counter() - start
+
+    one = min(taken(rows[:1]) for _ in range(2))
+    few = taken(rows[: min(n, 16)]) / min(n, 16)
+    n = max(1, min(n, int(most / max(few, 1e-9))))
+    parts = batches(n)
+    whole = (
+        min(taken(part) for part in parts[:1])
+        if n > 16
+        else (few if n > 1 else one) * n
+    )
+    count = max(1, int(slot / whole))
+    return Turn(call, parts, count, ROUNDS if whole < 0.5 else ROUNDS_OF_SLOW)
+
+
+def cells(
+    name: str,
+    case: Case,
+    kind: str,
+    threads: int,
+    sizes: list[int],
+    systems: list[str],
+    slot: float,
+    most: float,
+) -> Iterator[Cell]:
+    """Measure one model and kind of contributions."""
+    calls, apart, errors = answers(name, case, kind, threads, systems)
+    rows = case.made()[1][:-N_BACKGROUND]
+    for n in sizes:
+        head = (name, kind, n, threads)
+        for system, text in errors.items():
+            yield Cell(*head, system, error=text)
+        turns = {s: turn(call, rows, n, slot, most) for s, call in calls.items()}
+        times: dict[str, list[float]] = {system: [] for system in turns}
+        for number in range(ROUNDS):
+            for system, one in turns.items():
+                if number < one.rounds:
+                    times[system].append(one.seconds())
+        for system, own in times.items():
+            ratio = None
+            if OURS in times:
+                # the slow take part in the first rounds
+                pairs = zip(own, times[OURS], strict=False)
+                ratio = median(a / b for a, b in pairs)
+            yield Cell(
+                *head,
+                system,
+                median(own),
+                len(turns[system].parts[0]),
+                ratio,
+                apart.get(system),
+            )
+
+
+# ------------------------------------------------------------ reporting
+
+EXPLAINED = f"""\
+µs a row, and in bold the time by that of skforge for the same rows. A call has so many
+rows as its line says; † marks calls of fewer rows, as so many would take too long.
+XGBoost's DMatrix is made within the call. shap has one thread, and gives XGBoost's and
+LightGBM's models to these libraries unless it has background rows, of which there are
+{N_BACKGROUND}. Lines without a system are left out.
+
+*apart*: the greatest difference from the library in the model's name (shap for random
+forests and for interventional values), by the sum of all |contributions| of the row.
+XGBoost computes in float32; the tests show that skforge is nearer to the values in
+exact arithmetic."""
+
+
+def to_markdown(
+    found: list[Cell],
+    prepared: list[Preparing],
+    facts: dict[str, Any],
+    missing: dict[str, str],
+) -> str:
+    """Write a table for each kind and model."""
+    lines = ["# SHAP values", "", in_words(facts), "", EXPLAINED, ""]
+    lines += [
+        f"{system} is not measured: {text}.\n" for system, text in missing.items()
+    ]
+    for kind in KINDS:
+        mine = [cell for cell in found if cell.kind == kind]
+        if mine:
+            lines += [f"## {kind.capitalize()}", ""]
+        for case in dict.fromkeys(cell.case for cell in mine):
+            lines += _table([cell for cell in mine if cell.case == case], case)
+    lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
+    lines += ["| model | | reading it | its first prediction | its first explanation |"]
+    lines += ["|---|---|--:|--:|--:|"]
+    for one in prepared:
+        text = f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"
+        lines.append(f"| {one.case} | {one.kind} | {(one.error and '| |') or text} |")
+    return "\n".join(lines)
+
+
+def _table(mine: list[Cell], case: str) -> list[str]:
+    timed = [c.system for c in mine if c.seconds is not None]
+    systems = [system for system in SYSTEMS if system in timed]
+    lines = [f"### {case}", "", f"| rows, threads | {' | '.join(systems)} |"]
+    lines += ["|---|" + "--:|" * len(systems)]
+    for n, threads in dict.fromkeys((cell.rows, cell.threads) for cell in mine):
+        texts = {
+            c.system: _text(c) for c in mine if (c.rows, c.threads) == (n, threads)
+        }
+        row = " | ".join(texts.get(system, "") for system in systems)
+        lines.append(f"| {n:,}, {threads} | {row} |")
+    apart = {c.system: c.difference for c in mine if c.difference is not None}
+    row = " | ".join(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)
+    lines += [f"| apart | {row} |", ""]
+    for system in SYSTEMS:
+        errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
+        lines += [f"{system} – {text}\n" for text in errors]
+    return lines
+
+
+def _text(cell: Cell) -> str:
+    if cell.seconds is None:
+        return ""
+    us = cell.seconds * 1e6
+    text = f"{us:,.{1 if us < 10 else 0}f}{'†' if cell.timed < cell.rows else ''}"
+    if cell.system == OURS or cell.ratio is None:
+        return text
+    return f"{text} **{cell.ratio:,.{1 if cell.ratio < 10 else 0}f}×**"
+
+
+def main(
+    models: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
+    kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(KINDS),
+    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,64,1024",
+    threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
+    systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(SYSTEMS),
+    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.05,
+    call: Annotated[float, typer.Option(help="Most seconds of a call.")] = 2.0,
+    quick: Annotated[bool, typer.Option(help="One thread, 1 and 64 rows.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+) -> None:
+    """Measure, print each cell as it is found, and write explain.json and .md."""
+    from threadpoolctl import threadpool_limits
+
+    os.environ.setdefault("SKFORGE_CACHE", "off")
+    facts = machine()
+    found: list[Cell] = []
+    prepared: list[Preparing] = []
+    missing = not_installed(systems.split(","))
+    taking = [name for name in systems.split(",") if name not in missing]
+    print(missing or "", flush=True)
+    if quick:
+        batches, threads, slot, call = "1,64", "1", 0.02, 0.3
+    sizes = [int(size) for size in batches.split(",")]
+    wanted = [part for part in models.split(",") if part]
+    for name, case in CASES.items():
+        if wanted and not any(part in name for part in wanted):
+            continue
+        for kind in case.kinds:
+            if kind not in kinds.split(","):
+                continue
+            prepared.append(preparing(name, case, kind))
+            print(f"{name}, {kind}: {prepared[-1]}", flush=True)
+            for n in map(int, threads.split(",")):
+                with threadpool_limits(n):
+                    for cell in cells(name, case, kind, n, sizes, taking, slot, call):
+                        found.append(cell)
+                        head = f"{name:42}{kind:15}{cell.rows:6}{n:3}  {cell.system:13}"
+                        print(f"{head}{cell.error or _text(cell)}", flush=True)
+    if output is not None:
+        content = {
+            "facts": facts,
+            "preparing": [asdict(one) for one in prepared],
+            "missing": missing,
+            "cells": [asdict(cell) for cell in found],
+        }
+        (output / "explain.json").write_text(json.dumps(content, indent=1) + "\n")
+        text = to_markdown(found, prepared, facts, missing)
+        (output / "explain.md").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,221 @@
+"""Models whose predictions are explained, and the systems that explain them.
+
+A system gives, for one model and kind of contributions, a function of rows. Its answer
+has shape (rows, features + 1), the bias last, or (rows, features + 1, features + 1).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = Path(os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "models")
+
+#: What is asked for.
+VALUES, INTERACTIONS = "values", "interactions"
+APPROXIMATE, INTERVENTIONAL = "approximate", "interventional"
+KINDS = (VALUES, INTERACTIONS, APPROXIMATE, INTERVENTIONAL)
+#: Background rows of interventional values.
+N_BACKGROUND = 100
+
+Answer = Callable[[Any], Any]
+
+
+class CannotError(Exception):
+    """A system does not do this: the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model, what its predictions are asked for, and who made it."""
+
+    source: str
+    make: Callable[[], tuple[Any, Any]]  # the model, and rows
+    kinds: tuple[str, ...] = (VALUES,)
+
+    @cache  # noqa: B019 - cases live as long as the program
+    def made(self) -> tuple[Any, Any]:
+        """Return the model and rows that it was not trained on."""
+        return self.make()
+
+    def background(self) -> Any:
+        """Return the last rows, which are never explained."""
+        return self.made()[1][-N_BACKGROUND:]
+
+
+@cache
+def _table() -> tuple[Any, Any, Any]:
+    """Return 8,000 rows of 28 columns with a target, and 2,000 rows more."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(10_000, 28)).astype(np.float32)
+    y = X[:, 0] * 2 + np.sin(3 * X[:, 1]) + X[:, 2] * X[:, 3]
+    y = y + 0.3 * random.normal(size=len(X))
+    return X[:8_000], y[:8_000], X[8_000:]
+
+
+def _airline() -> tuple[Any, Any]:
+    import xgboost
+
+    rows = np.loadtxt(MODELS / "airline_rows.csv", np.float32, delimiter=",")[:, :-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = xgboost.Booster(model_file=str(MODELS / "airline.json"))
+    model.feature_names = None
+    return model, np.ascontiguousarray(rows)
+
+
+def _xgboost() -> tuple[Any, Any]:
+    import xgboost
+
+    X, y, rows = _table()
+    made = xgboost.XGBRegressor(n_estimators=100, max_depth=6, n_jobs=2).fit(X, y)
+    return made.get_booster(), rows
+
+
+def _lightgbm(leaves: int) -> tuple[Any, Any]:
+    import lightgbm
+
+    X, y, rows = _table()
+    made = lightgbm.LGBMRegressor(
+        n_estimators=100, num_leaves=leaves, n_jobs=2, verbose=-1
+    ).fit(X, y)
+    return made.booster_, rows
+
+
+def _forest(depth: int | None) -> tuple[Any, Any]:
+    from sklearn.ensemble import RandomForestRegressor
+
+    X, y, rows = _table()
+    made = RandomForestRegressor(50, max_depth=depth, n_jobs=2, random_state=0)
+    return made.fit(X, y), rows
+
+
+CASES: dict[str, Case] = {
+    "XGBoost, 100 trees of depth 8 (airline)": Case("XGBoost", _airline),
+    "XGBoost, 100 trees of depth 6": Case("XGBoost", _xgboost, KINDS),
+    "LightGBM, 100 trees of 31 leaves": Case("LightGBM", lambda: _lightgbm(31)),
+    "LightGBM, 100 trees of 255 leaves": Case("LightGBM", lambda: _lightgbm(255)),
+    "random forest, 50 trees of depth 12": Case(
+        "shap", lambda: _forest(12), (VALUES, INTERACTIONS, INTERVENTIONAL)
+    ),
+    "random forest, 50 trees of full depth": Case("shap", lambda: _forest(None)),
+}
+
+
+# ------------------------------------------------------------ systems
+
+
+def options_of(case: Case, kind: str) -> dict[str, Any]:
+    """Return the options of ``predict_contribs``."""
+    return {
+        VALUES: {},
+        INTERACTIONS: {"interactions": True},
+        APPROXIMATE: {"approximate": True},
+        INTERVENTIONAL: {"background": case.background()},
+    }[kind]
+
+
+def skforge(case: Case, kind: str, threads: int) -> Answer:
+    """Compile the model with default schedules; nothing is tuned."""
+    from skforge import compile_forest
+
+    module = compile_forest(case.made()[0], n_jobs=threads)
+    options = options_of(case, kind)
+    return lambda rows: module.predict_contribs(rows, **options)
+
+
+def xgboost(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``Booster.predict``; the DMatrix is made within the call, as users must."""
+    import xgboost
+
+    model = case.made()[0]
+    if not isinstance(model, xgboost.Booster) or kind == INTERVENTIONAL:
+        raise CannotError("")
+    model.set_param({"nthread": threads})
+    options = {
+        "pred_interactions" if kind == INTERACTIONS else "pred_contribs": True,
+        "approx_contribs": kind == APPROXIMATE,
+    }
+    return lambda rows: model.predict(
+        xgboost.DMatrix(rows, nthread=threads), validate_features=False, **options
+    )
+
+
+def lightgbm(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``Booster.predict(pred_contrib=True)``."""
+    import lightgbm
+
+    model = case.made()[0]
+    if not isinstance(model, lightgbm.Booster) or kind != VALUES:
+        raise CannotError("")
+    return lambda rows: model.predict(rows, pred_contrib=True, num_threads=threads)
+
+
+def shap(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``shap.TreeExplainer``, which has one thread.
+
+    Without background rows it gives XGBoost's and LightGBM's models to these libraries.
+    """
+    import shap
+
+    if threads > 1:
+        raise CannotError("has one thread")
+    if kind == APPROXIMATE or (case.source != "shap" and kind != INTERVENTIONAL):
+        raise CannotError("")
+    data = case.background() if kind == INTERVENTIONAL else None
+    made = shap.TreeExplainer(case.made()[0], data=data)
+    return _with_bias(made, kind, {"check_additivity": False})
+
+
+def fasttreeshap(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``fasttreeshap.TreeExplainer``, its algorithm chosen by itself."""
+    import fasttreeshap
+
+    if kind not in (VALUES, INTERACTIONS):
+        raise CannotError("")
+    made = fasttreeshap.TreeExplainer(case.made()[0], n_jobs=threads)
+    return _with_bias(made, kind, {"check_additivity": False})
+
+
+def _with_bias(explainer: Any, kind: str, options: dict[str, Any]) -> Answer:
+    """Return calls of an explainer whose answers have the expected value as well."""
+    if kind == INTERACTIONS:
+        return lambda rows: np.asarray(explainer.shap_interaction_values(rows))
+    expected = float(np.ravel(explainer.expected_value)[0])
+
+    def values(rows: Any) -> Any:
+        made = explainer.shap_values(rows, **options)
+        return np.concatenate([made, np.full((len(made), 1), expected)], axis=1)
+
+    return values
+
+
+def daal4py(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``daal4py.mb.convert_model(booster).predict``."""
+    import daal4py
+
+    names = {VALUES: "pred_contribs", INTERACTIONS: "pred_interactions"}
+    if case.source == "shap" or kind not in names:
+        raise CannotError("")
+    model = daal4py.mb.convert_model(case.made()[0])
+    daal4py.daalinit(threads)
+    options = {names[kind]: True}
+    return lambda rows: model.predict(rows, **options)
+
+
+SYSTEMS: dict[str, Callable[[Case, str, int], Answer]] = {
+    "skforge": skforge,
+    "XGBoost": xgboost,
+    "LightGBM": lightgbm,
+    "shap": shap,
+    "fasttreeshap": fasttreeshap,
+    "daal4py": daal4py,
+}
