@@ -28,6 +28,7 @@ from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.module import Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
@@ -545,7 +546,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(model.score(X, y, **weights))
 
-    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+    def inspect(
+        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+    ) -> str:
         """Return a level of the compilation as text.
 
         Parameters
@@ -555,6 +558,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx for a GPU.
         n_rows : int, default=None
             The batch size whose kernel to show; None means the largest range.
+        method : {"predict", "contributions", "interactions"}, default="predict"
+            Whose kernel to show: that of predictions, or of ``predict_contribs``.
 
         Returns
         -------
@@ -562,7 +567,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         if level == "pipeline":
             return table_of(self)
-        return str(self._compiled().module.inspect(level, n_rows=n_rows))
+        module = self._compiled().module
+        return str(module.inspect(level, n_rows=n_rows, method=method))
 
     def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
         """Compile everything now that calls would compile on first use.

@@ -165,9 +165,8 @@ def build_hir(
     representation = representations.get(nest.representation)
     if element not in representation.elements:
         raise ScheduleError(
-            f'represent("{nest.representation}") computes '
-            f"{representation.elements[0]}s, and this function has {element}s; use "
-            + _OTHER.get(element, "another representation.")
+            f'represent("{nest.representation}") is for '
+            f"{_PURPOSE[representation.elements[0]]}, not for {_PURPOSE[element]}."
         )
     codes = None
     if marked(nest.loops, Quantize):
@@ -193,10 +192,11 @@ def build_hir(
     return hir
 
 
-#: Representations of functions that do not predict.
-_OTHER = {
-    "contribution": 'represent("contributions").',
-    "interaction": 'represent("interactions").',
+_PURPOSE: dict[Element, str] = {
+    "accumulator": "predictions",
+    "leaf_number": "leaf numbers",
+    "contribution": "contributions",
+    "interaction": "interaction values",
 }
 
 

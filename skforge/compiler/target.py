@@ -248,6 +248,11 @@ class Target:
         return self.vector_bits == 512 and self.has("avx512f")
 
     @property
+    def has_fma(self) -> bool:
+        """Whether a multiplication and an addition are one instruction."""
+        return self.is_gpu or self.arch == "aarch64" or self.has("fma")
+
+    @property
     def has_gather(self) -> bool:
         """Whether one instruction can load from a different address per lane."""
         return self.is_gpu or self.has("avx2")

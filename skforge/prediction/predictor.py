@@ -404,9 +404,9 @@ class Predictor:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
-                f"{type(self.source.model).__name__} computes its answers from those of "
-                "several forests, for which contributions are not defined; compile "
-                "one of its estimators."
+                f"{type(self.source.model).__name__} computes its answers from several "
+                "raw scores, for which contributions are not defined; compile one of "
+                "its estimators."
             )
         if background is not None:
             options["background"] = self._numbers(background)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from fractions import Fraction
 from itertools import product
 from typing import Any, NoReturn
 
@@ -327,3 +328,28 @@ def run_warps(body: Callable[..., Thread], threads: Sequence[tuple[int, ...]]) -
             offset //= 2
         for thread, value in zip(ready, values, strict=True):
             advance(thread, value)
+
+
+def fused(a: Any, b: Any, c: Any, dtype: Any) -> Any:
+    """Return a * b + c rounded once, of scalars or vectors of finite numbers."""
+    triples = np.broadcast(a, b, c)
+    exact = [
+        Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        for x, y, z in triples
+    ]
+    made = np.array([_rounded(one, dtype) for one in exact], dtype)
+    return made.reshape(triples.shape) if triples.shape else made[0]
+
+
+def _rounded(exact: Fraction, dtype: Any) -> Any:
+    """Return the number of a dtype nearest to a fraction, even on ties."""
+    near = np.dtype(dtype).type(float(exact))
+    around = (
+        near,
+        np.nextafter(near, near.dtype.type(np.inf)),
+        np.nextafter(near, -near.dtype.type(np.inf)),
+    )
+    bits = f"u{near.itemsize}"
+    return min(
+        around, key=lambda x: (abs(Fraction(float(x)) - exact), x.view(bits) & 1)
+    )

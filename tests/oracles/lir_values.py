@@ -22,6 +22,7 @@ PureOp: TypeAlias = (
     lir.Const
     | lir.Unary
     | lir.Binary
+    | lir.MultiplyAdd
     | lir.Compare
     | lir.Select
     | lir.Convert
@@ -53,6 +54,7 @@ NAMESPACE: dict[str, Any] = {
             memory.divide,
             memory.divide_lanes,
             memory.fault,
+            memory.fused,
             memory.gather,
             memory.load_bytes,
             memory.mask_bits,
@@ -130,6 +132,9 @@ def op_lines(
             return _unary(out, kind, element, lanes, name(a))
         case lir.Binary(op=kind, a=a, b=b):
             return _binary(out, kind, element, lanes, name(a), name(b))
+        case lir.MultiplyAdd(a=a, b=b, c=c):
+            text = f"fused({name(a)}, {name(b)}, {name(c)}, d_{element.name})"
+            return [f"{out} = {text}"]
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
             is_float = a.type.element.is_float
             text = comparison(kind, unordered and is_float, is_float, name(a), name(b))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array  # type: ignore[import-untyped, unused-ignore]
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
@@ -66,8 +66,8 @@ def approximate(
     for at in range(0, n, ROWS):
         part = leaves[at : at + ROWS]
         ends = np.arange(len(part) + 1) * forest.n_trees
-        shape = len(part), forest.n_nodes
-        reached = csr_array((np.ones(part.size), part.reshape(-1), ends), shape)
+        entries = np.ones(part.size), part.reshape(-1), ends
+        reached = csr_array(entries, (len(part), forest.n_nodes))
         sums = reached @ table
         sums = sums if isinstance(sums, np.ndarray) else sums.toarray()
         shape = len(part), forest.n_outputs, forest.n_features

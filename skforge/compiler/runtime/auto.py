@@ -14,7 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -144,8 +144,16 @@ class AutoModule:
         """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
-    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+    def predict_contribs(self, X: Any, **options: Any) -> Any:
+        """Return contributions, always from the CPU."""
+        return self.cpu.predict_contribs(X, **options)
+
+    def inspect(
+        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+    ) -> str:
         """Return a level of the compilation as text, on the GPU for large batches."""
+        if method != "predict":
+            return self.cpu.inspect(level, n_rows=n_rows, method=method)
         if n_rows is None:
             return self.gpu.inspect(level)
         self.cpu.schedule_for(n_rows)  # raises for a wrong size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +56,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
+Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: Work, in rows * trees * levels, below which a call uses only its own thread: about
 #: 20 us at 0.7 ns a node visit, the cost of waking another thread.
@@ -91,8 +92,10 @@ class CompiledModule:
         target: Target,
         reduction: Reduction,
         n_jobs: int | None,
+        contribs_schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
         self.forest = forest
+        self.contribs_schedule = contribs_schedule
         self.target = target
         self.reduction: Reduction = reduction
         self.schedules = schedules
@@ -124,7 +127,8 @@ class CompiledModule:
         """Copy and pickle without machine code; kernels compile again on first use."""
         target = stored_target(self.target)
         schedules = dict(self.schedules)
-        return restored, (self.forest, schedules, target, self.reduction, self.n_jobs)
+        kept = self.forest, schedules, target, self.reduction, self.n_jobs
+        return restored, (*kept, self.contribs_schedule)
 
     # ------------------------------------------------------------ predictions
 
@@ -274,10 +278,8 @@ class CompiledModule:
         rows = prepare_rows(self.forest, X)
         if background is not None:
             background = prepare_rows(self.forest, background)
-        if self._contributions is None:
-            self._contributions = Contributions(self.forest, Target.host())
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
-        made = self._contributions.answer(
+        made = self._explained().answer(
             rows,
             1 if n_jobs is None else resolve_n_jobs(n_jobs),
             interactions=interactions,
@@ -285,6 +287,13 @@ class CompiledModule:
             background=background,
         )
         return made[:, 0] if self.forest.n_outputs == 1 else made
+
+    def _explained(self) -> Contributions:
+        """Return the kernels of contributions, which are made on first use."""
+        if self._contributions is None:
+            given = self.contribs_schedule
+            self._contributions = Contributions(self.forest, Target.host(), given)
+        return self._contributions
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
@@ -521,7 +530,9 @@ class CompiledModule:
 
     # ------------------------------------------------------------ inspection
 
-    def inspect(self, level: str, *, n_rows: int | None = None) -> str:
+    def inspect(
+        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+    ) -> str:
         """Return a level of the compilation as text.
 
         Parameters
@@ -531,6 +542,8 @@ class CompiledModule:
             kernels; or a pass of MIR, such as legalize-reductions.
         n_rows : int or None
             The batch size whose kernel to show; None means the largest range.
+        method : {"predict", "contributions", "interactions"}, default="predict"
+            Whose kernel to show: that of predictions, or of ``predict_contribs``.
 
         Returns
         -------
@@ -539,8 +552,10 @@ class CompiledModule:
         Raises
         ------
         InvalidInputError
-            If there is no such level.
+            If there is no such level or method.
         """
+        if method != "predict":
+            return self._explained().inspect(level, n_rows, method)
         last = self._ranges[-1][0][0]
         schedule = self.schedule_for(last if n_rows is None else n_rows)
         if level == "schedule":
@@ -567,6 +582,7 @@ def compile_forest(
     target: str | Target = "cpu",
     reduction: Reduction = "exact",
     n_jobs: int | None = None,
+    contribs_schedule: Schedules = None,
 ) -> CompiledModule:
     """Compile a forest, without scikit-learn.
 
@@ -587,6 +603,9 @@ def compile_forest(
             schedule and number of threads. ``fast``: any order of summation.
     n_jobs : int or None
             Maximum threads; None means 1, -1 all.
+    contribs_schedule : Schedule, dict of (int, int or None) -> Schedule, or None
+            The schedules of ``predict_contribs``, with ``represent("contributions")``;
+            None means the static defaults.
 
     Returns
     -------
@@ -624,7 +643,10 @@ def compile_forest(
         forest = load_forest(forest)
     resolved = resolve_target(target, () if given is None else given.values())
     schedules = default_table(forest, resolved, reduction) if given is None else given
-    module = CompiledModule(forest, schedules, resolved, reduction, n_jobs)
+    explained = schedule_table(contribs_schedule)
+    module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
+    if explained is not None:
+        module._explained()
     for one in dict.fromkeys(schedules.values()):
         # Bind now, so that a wrong schedule raises here and not on the first call.
         module._compiler.bind(one)
@@ -637,9 +659,11 @@ def restored(
     target: str | Target,
     reduction: Reduction,
     n_jobs: int | None,
+    contribs_schedule: dict[BatchRange, Schedule] | None = None,
 ) -> CompiledModule:
     """Return a module from a file or another process, after validating its forest."""
-    return compile_forest(forest.validate(), schedules, target, reduction, n_jobs)
+    how = schedules, target, reduction, n_jobs, contribs_schedule
+    return compile_forest(forest.validate(), *how)
 
 
 def _check_n_jobs(n_jobs: object) -> None:

@@ -48,6 +48,10 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             _write(w, value, [write(x, y) for x, y in pairs])
             w.note_binary(value, op)
+        case lir.MultiplyAdd(a=a, b=b, c=c):
+            name = "fmaf" if value.type.element == lir.F32 else "fma"
+            triples = zip(w.lanes(a), w.lanes(b), w.lanes(c), strict=True)
+            _write(w, value, [f"{name}({x}, {y}, {z})" for x, y, z in triples])
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):

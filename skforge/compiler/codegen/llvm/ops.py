@@ -42,6 +42,9 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Binary():
             _binary(w, value, op)
             w.note_binary(value, op)
+        case lir.MultiplyAdd(a=a, b=b, c=c):
+            operands = f"{w.typed(a)}, {w.typed(b)}, {w.typed(c)}"
+            _intrinsic(w, value, "fma", operands)
         case lir.Load(buffer=buffer, index=index):
             _load(w, value, buffer, index)
         case lir.Const(value=number):

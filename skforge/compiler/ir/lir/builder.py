@@ -138,6 +138,10 @@ class Builder:
             return a
         return self.binary("mul", a, b)
 
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """Return a * b + c, rounded once."""
+        return self.let(lir.MultiplyAdd(a, b, c), a.type, "fma")
+
     def compare(
         self,
         op: lir.CompareOp,

@@ -12,7 +12,8 @@ loop-carried values are explicit::
               | For | While | If | Switch
               | ParallelFor
               | Grid | BlockRegion
-    op        = Const | Unary | Binary | Compare | Select | Convert | Bitcast
+    op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
+              | Bitcast
               | Splat | Iota | Threads | Extract | Pack | Permute | Shuffle | Compress
               | MaskBits | AnyTrue
               | Load | Gather
@@ -193,6 +194,15 @@ class Binary:
     op: BinaryOp
     a: Value
     b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyAdd:
+    """``a * b + c`` of floats, rounded once; slow where ``Target.has_fma`` is false."""
+
+    a: Value
+    b: Value
+    c: Value
 
 
 CompareOp: TypeAlias = Literal["lt", "le", "gt", "ge", "eq", "ne"]
@@ -395,6 +405,7 @@ Op: TypeAlias = (
     Const
     | Unary
     | Binary
+    | MultiplyAdd
     | Compare
     | Select
     | Convert

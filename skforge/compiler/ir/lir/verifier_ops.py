@@ -92,6 +92,10 @@ def check_op(op: Op, type_: Type) -> None:
             _check_const(value, type_)
         case lir.Binary(op=kind, a=a, b=b):
             _check_binary(kind, a, b, type_)
+        case lir.MultiplyAdd(a=a, b=b, c=c):
+            check_same("result and operands", type_, a.type, b.type, c.type)
+            if not is_float(type_):
+                refuse(f"multiply_add of {print_type(type_)}")
         case lir.Load(index=index):
             check_index(index)
             if isinstance(type_, Mask | Plane):

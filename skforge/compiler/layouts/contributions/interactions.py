@@ -25,9 +25,14 @@ class InteractionCode(ContributionCode):
     """Emits the code for one block of rows."""
 
     def __init__(
-        self, rules: Rules, data: WalkData, rows: BlockRows, block: int
+        self,
+        rules: Rules,
+        data: WalkData,
+        rows: BlockRows,
+        block: int,
+        fuses: bool,
     ) -> None:
-        super().__init__(rules, data, rows, block)
+        super().__init__(rules, data, rows, block, fuses)
         b, some = self.b, self._lanes * self._together
         pairs = data.pairs
         assert pairs is not None
@@ -46,7 +51,9 @@ class InteractionCode(ContributionCode):
         self._others = self._model("others", pairs.start)
         edge = pairs.edge - 1
         self._other_bits = table("other_bits", pairs.edge * (block // 8))
-        tree = np.searchsorted(data.order.start, np.arange(len(data.order.node)), "right")
+        tree = np.searchsorted(
+            data.order.start, np.arange(len(data.order.node)), "right"
+        )
         points = data.points.places[tree - 1]
         each = np.repeat(points, np.diff(pairs.start))
         gains = (edge // 2 * data.rows + GAINS + edge % 2) * each
@@ -116,12 +123,10 @@ class InteractionCode(ContributionCode):
             for k in range(self._together):
                 bits = b.load(self._passed, b.add(place, k * each), self._bits)
                 mask = b.reinterpret(bits, Mask(self._lanes))
-                total = b.load(
-                    self._own_pairs, b.add(slot, k * self._lanes), self._vec
-                )
+                total = b.load(self._own_pairs, b.add(slot, k * self._lanes), self._vec)
                 for q in range(n):
                     a = b.select(mask, gains[q], loss[q])
-                    total = b.binary("add", total, b.binary("mul", gifts[q][k], a))
+                    total = self._multiply_add(gifts[q][k], a, total)
                 b.store(self._own_pairs, b.add(slot, k * self._lanes), total)
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:

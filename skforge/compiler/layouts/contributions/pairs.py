@@ -34,7 +34,9 @@ def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
     """Return the pairs of a forest; those of one column are left out."""
     parent, tree = paths.parent, paths.tree
     column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
-    players = forest.source_feature if len(forest.source_feature) else column
+    players = column
+    if len(forest.source_feature):
+        players = forest.source_feature.astype(np.int64)
     node = order.node
     n = len(node)
     number, at = np.arange(n), node
@@ -61,9 +63,7 @@ def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
     low, high = np.minimum(mine, other), np.maximum(mine, other)
     width = forest.n_features
     codes, which = np.unique(low * width + high, return_inverse=True)
-    in_tree, slot = np.unique(
-        own * len(codes) + which.reshape(-1), return_inverse=True
-    )
+    in_tree, slot = np.unique(own * len(codes) + which.reshape(-1), return_inverse=True)
     pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
     return Pairs(
         start=np.searchsorted(owner, np.arange(n + 1)),

@@ -101,8 +101,8 @@ class Order:
 
     ``before`` counts the edges of the node's tree: 2 i + 1 is the left edge of its
     i-th node, 2 i + 2 the right one, 0 none. Slot 0 is above the root; the right edge's
-    slot follows the left one's. ``runs`` has the ends of four ranges: down from ``runs[i,
-    0]`` to ``runs[i, 1]``, then up from ``runs[i, 3]`` to ``runs[i, 2]``.
+    slot follows the left one's. A run has four numbers: it goes down from the first to
+    the second, then up from the fourth to the third.
     """
 
     node: IntArray
@@ -216,7 +216,7 @@ def _runs(
     by = np.lexsort((inside, ~up, moment))
     up = up[by]
     cluster = by % n
-    run = np.cumsum(up) - up  # clusters entered before the next one is left
+    run: IntArray = np.cumsum(up) - up  # clusters entered before the next one is left
     runs = np.zeros((n, 4), np.int64)
     runs[:, 0] = len(tree)
     down = ~up

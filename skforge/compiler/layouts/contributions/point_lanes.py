@@ -24,9 +24,14 @@ class PointCode(ContributionCode):
     """Emits the code for one row."""
 
     def __init__(
-        self, rules: Rules, data: WalkData, rows: BlockRows, block: int
+        self,
+        rules: Rules,
+        data: WalkData,
+        rows: BlockRows,
+        block: int,
+        fuses: bool,
     ) -> None:
-        super().__init__(rules, data, rows, block)
+        super().__init__(rules, data, rows, block, fuses)
         most = int(np.diff(data.order.start).max(initial=0))
         self._side = self.b.alloc("sides", U8, self.b.const(max(1, most)))
 
@@ -91,8 +96,8 @@ class PointCode(ContributionCode):
                 sums = [b.binary("mul", *pair) for pair in pairs]
             target = self._number(self._node_slot, i)
             b.store(self._slots, target, b.binary("add", *sums))
-            gifts = [b.binary("mul", x, constants(own, 2 + k)) for k, x in enumerate(sums)]
-            total = b.binary("add", *gifts)
+            given = b.binary("mul", sums[0], constants(own, 2))
+            total = self._multiply_add(sums[1], constants(own, 3), given)
             while total.type.lanes > 1:
                 half = total.type.lanes // 2
                 low = b.shuffle(total, total, range(half))
@@ -103,9 +108,7 @@ class PointCode(ContributionCode):
             b.store(self._own, place, b.binary("add", before, b.extract(total, 0)))
 
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
-            ends = [
-                self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)
-            ]
+            ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
                 down(i)
             with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:

@@ -1,9 +1,9 @@
 """The constants of the walk: SHAP values as a Gauss-Legendre sum, linear in the nodes.
 
 For a leaf of value v, let o be 1 for each feature of its path whose tests the row
-passes and 0 for the others, and z the product of the cover ratios of a feature's edges.
-The Shapley weights are Beta integrals, so that the feature i gets (Lundberg et al. 2018,
-Algorithm 1, written as an integral)::
+passes and 0 for the others, and z the product of the cover ratios of a feature's
+edges. The Shapley weights are Beta integrals, so that the feature i gets (Lundberg
+et al. 2018, Algorithm 1, written as an integral)::
 
     v (o_i - z_i) integral over t of  product over j != i of (t o_j + (1 - t) z_j)
 
@@ -12,13 +12,13 @@ each point, an edge multiplies what comes down by the factor of its feature, and
 sums what comes up. With f = t + (1 - t) z, the factor of a feature whose tests were
 passed, and A = (1 - z) / f, a node gives its feature ::
 
-    w (A of the side the row takes - A of the edge before)  times what that side sums
-    - w (1 / (1 - t) + A of the edge before)                times what the other one sums
+    w (A of the side the row takes - A of the edge before) times what that side sums
+    - w (1 / (1 - t) + A of the edge before)               times what the other sums
 
 if the row passed the tests of the feature above. Sums over a path telescope to the
-formula. Nothing cancels that the formula keeps apart, so float32 has six digits. Factors
-are stored relative to a row that passes every test, and the leaves have the product of
-f: nothing overflows.
+formula. Nothing cancels that the formula keeps apart, so float32 has six digits.
+Factors are stored relative to a row that passes every test, and the leaves have the
+product of f: nothing overflows.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ PAIR_ROWS = (*ROWS, 9, 10, 11)
 _NONE = 12
 ROWS_BY_SIDE = (0, 4, 6, 8, 1, 3, 8, 7, 2, 5, _NONE, _NONE)
 
+#: Nodes whose constants are computed at once: few enough for the cache.
+CHUNK = 4096
+
 #: Most points of one walk. More are walked in several turns.
 MOST_POINTS = 8
 
@@ -66,9 +69,7 @@ class Points:
 
     @classmethod
     def of(cls, forest: Forest, paths: Paths, in_lanes: bool) -> Points:
-        """Return as few points as are exact; ``in_lanes`` they have room for a power
-        of two.
-        """
+        """Return as few points as are exact; in lanes they fill a power of two."""
         distinct = np.ones(forest.n_trees, np.int64)
         np.maximum.at(distinct, paths.tree, paths.distinct)
         needed = -(-distinct // 2)
@@ -101,23 +102,30 @@ def fill(
     rows: tuple[int, ...],
 ) -> Constants:
     """Return the constants of a forest; those of leaves include ``values[node]``."""
+    sizes = np.diff(order.start)
+    each = sizes * points.turns * points.places * len(rows)
+    made = np.zeros(int(each.sum()), dtype)
     first = np.zeros(forest.n_trees, np.int64)
     step = np.zeros(forest.n_trees, np.int64)
-    parts: list[NDArray[Any]] = [np.zeros(0, dtype)]
-    size = 0
     shapes = np.stack([points.of_turn, points.turns, points.places], axis=1)
+    at = 0
     for n, turns, places in np.unique(shapes, axis=0).tolist():
-        trees = np.flatnonzero((points.of_turn == n) & (points.turns == turns))
+        trees = np.flatnonzero((shapes == (n, turns, places)).all(axis=1))
         nodes, offset = _nodes_of(order, trees)
-        made = _constants(forest, paths, order.node[nodes], values, n * turns)[:, rows]
-        # Points of a turn lie together, turn after turn.
-        made = made.reshape(len(nodes), len(rows), turns, n).transpose(2, 0, 1, 3)
-        made = np.pad(made, ((0, 0), (0, 0), (0, 0), (0, places - n)))
-        parts.append(made.astype(dtype).reshape(-1))
-        first[trees] = size + offset * len(rows) * places
+        first[trees] = at + offset * len(rows) * places
         step[trees] = len(nodes) * len(rows) * places
-        size += made.size
-    return Constants(np.concatenate(parts), first, step)
+        # Points of a turn lie together, turn after turn.
+        shape = turns, len(nodes), len(rows), places
+        part = made[at : at + int(np.prod(shape))].reshape(shape)
+        formula = _Formula(forest, paths, values, n * turns)
+        for k in range(0, len(nodes), CHUNK):
+            found = formula.of(order.node[nodes[k : k + CHUNK]])
+            for place, row in enumerate(rows):
+                if row in found:
+                    of_turns = found[row].reshape(-1, turns, n).transpose(1, 0, 2)
+                    part[:, k : k + CHUNK, place, :n] = of_turns
+        at += part.size
+    return Constants(made, first, step)
 
 
 def _nodes_of(
@@ -130,58 +138,61 @@ def _nodes_of(
     return np.repeat(order.start[trees], sizes) + within, offset
 
 
-def _constants(
-    forest: Forest,
-    paths: Paths,
-    node: NDArray[np.int64],
-    values: FloatArray,
-    n_points: int,
-) -> FloatArray:
-    """Return all constants, of shape (nodes, 13, n_points)."""
-    x, weight = np.polynomial.legendre.leggauss(n_points)
-    t, rest = (1 + x) / 2, (1 - x) / 2
-    weight = weight / 2
-    made = np.zeros((len(node), _NONE + 1, n_points))
-    before = paths.before[node]
-    some = before >= 0
-    above = np.where(some, paths.share[before], 1.0)[:, None]
-    passed_above = np.where(some[:, None], t + rest * above, 1.0)
-    gain_above = (1 - above) / passed_above
-    left_above = np.where(some[:, None], rest * above / passed_above, 1.0)
-    for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
-        child = children[node]
-        share = paths.share[child][:, None]
-        passed = t + rest * share
-        left = rest * share / passed
-        with np.errstate(divide="ignore", invalid="ignore"):
-            stays = np.where(left_above > 0, left / left_above, 0.0)
-        made[:, first], made[:, first + 1], made[:, first + 2] = 1.0, left, stays
-        gain = (1 - share) / passed
-        made[:, WEIGHTS + first // 3] = weight * (gain - gain_above)
-        made[:, GAINS + first // 3] = gain
-        leaf = np.flatnonzero(forest.leaf[child] >= 0)
-        scale = _products(paths, child[leaf], t, rest)
-        scale *= values[child[leaf]][:, None]
-        made[leaf, first : first + 3] *= scale[:, None]
-    made[:, LOSS] = -1 / rest
-    made[:, WEIGHTS + 2] = -weight / (rest * passed_above)
-    return made
+class _Formula:
+    """The constants of nodes at all points, each of shape (nodes, points)."""
 
+    def __init__(
+        self, forest: Forest, paths: Paths, values: FloatArray, n_points: int
+    ) -> None:
+        x, weight = np.polynomial.legendre.leggauss(n_points)
+        self._forest, self._paths, self._values = forest, paths, values
+        self._t, self._rest, self._weight = (1 + x) / 2, (1 - x) / 2, weight / 2
 
-def _products(
-    paths: Paths, leaf: NDArray[np.int64], t: FloatArray, rest: FloatArray
-) -> FloatArray:
-    """Return the product of f over the features of each leaf's path."""
-    product = np.ones((len(leaf), len(t)))
-    at, rows = leaf, np.arange(len(leaf))
-    while len(at):
-        up = paths.parent[at]
-        some = up >= 0
-        at, up, rows = at[some], up[some], rows[some]
-        edge = paths.before[up]
-        share = paths.share[at][:, None]
-        factor = t + rest * share
-        above = np.where(edge >= 0, paths.share[edge], 1.0)[:, None]
-        product[rows] *= factor / (t + rest * above)
-        at = up
-    return product
+    def of(self, node: NDArray[np.int64]) -> dict[int, FloatArray]:
+        """Return the constants of inner nodes by number."""
+        forest, paths = self._forest, self._paths
+        rest, weight = self._rest, self._weight
+        before = paths.before[node]
+        above = np.where(before >= 0, paths.share[before], 1.0)[:, None]
+        passed_above = self._t + rest * above
+        gain_above = (1 - above) / passed_above
+        left_above = np.where(before[:, None] >= 0, rest * above / passed_above, 1.0)
+        made: dict[int, FloatArray] = {}
+        for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
+            child = children[node]
+            share = paths.share[child][:, None]
+            passed = self._t + rest * share
+            left = rest * share / passed
+            with np.errstate(divide="ignore", invalid="ignore"):
+                stays = np.where(left_above > 0, left / left_above, 0.0)
+            leaf = np.flatnonzero(forest.leaf[child] >= 0)
+            at = child[leaf].astype(np.int64)
+            scale = np.ones(left.shape)
+            scale[leaf] = self._products(at) * self._values[at][:, None]
+            gain = (1 - share) / passed
+            made[first], made[first + 1], made[first + 2] = (
+                scale,
+                left * scale,
+                stays * scale,
+            )
+            made[WEIGHTS + first // 3] = weight * (gain - gain_above)
+            made[GAINS + first // 3] = gain
+        made[WEIGHTS + 2] = -weight / (rest * passed_above)
+        made[LOSS] = np.broadcast_to(-1 / rest, made[WEIGHTS].shape)
+        return made
+
+    def _products(self, leaf: NDArray[np.int64]) -> FloatArray:
+        """Return the product of f over the features of each leaf's path."""
+        paths, t, rest = self._paths, self._t, self._rest
+        product = np.ones((len(leaf), len(t)))
+        at, rows = leaf, np.arange(len(leaf))
+        while len(at):
+            up = paths.parent[at]
+            some = up >= 0
+            at, up, rows = at[some], up[some], rows[some]
+            edge = paths.before[up]
+            above = np.where(edge >= 0, paths.share[edge], 1.0)[:, None]
+            factor = t + rest * paths.share[at][:, None]
+            product[rows] *= factor / (t + rest * above)
+            at = up
+        return product

@@ -9,7 +9,8 @@ and for each turn of points and each vector of rows, run by run, at each point::
 
     down:  P[left]  = P[node] * (passed[left] ? a0 : passed[right] ? a1 : a2)
            P[right] = P[node] * (passed[right] ? b0 : passed[left] ? b1 : b2)
-    up:    g += P[left] * (passed[left] ? w0 : w2) + P[right] * (passed[right] ? w1 : w2)
+    up:    g += P[left] * (passed[left] ? w0 : w2)
+              + P[right] * (passed[right] ? w1 : w2)
            P[node] = P[left] + P[right]
 
 and the node's feature gets g if passed[edge before]. Each tree is summed on its own,
@@ -25,12 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
     F64,
-    I32,
     I64,
     U8,
     U16,
@@ -38,6 +38,8 @@ from skforge.compiler.ir.lir.nodes import (
     Buffer,
     Mask,
     Scalar,
+    Space,
+    Type,
     Value,
     Vec,
 )
@@ -54,11 +56,14 @@ from skforge.compiler.layouts.contributions.quadrature import (
     Points,
 )
 
-#: The words that hold a bit for each row of a block.
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
 
-WORDS: dict[int, Scalar] = {1: U8, 8: U8, 16: U16, 32: U32, 64: I64}
+#: The words that hold a bit for each row of a block.
+WORDS: dict[int, Scalar | Vec] = {
+    **{1: U8, 8: U8, 16: U16, 32: U32, 64: I64},
+    **{128: Vec(I64, 2), 256: Vec(I64, 4), 512: Vec(I64, 8)},
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +79,9 @@ class WalkData:
     output: NDArray[np.int64]  # to write after the tree at a position, or -1
     unused: NDArray[np.int64]  # outputs without trees
     leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
-    values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones for inner nodes
+    values: NDArray[
+        np.float64
+    ]  # (rows + 1, outputs), the last one ones for inner nodes
     bias: NDArray[np.float64]
     n_features: int
     divisor: int
@@ -105,13 +112,24 @@ class Turn:
 class ContributionCode(BlockCode):
     """Emits the code for one block of rows."""
 
-    def __init__(self, rules: Rules, data: WalkData, rows: BlockRows, block: int):
+    #: Where scratch lies.
+    space: Space = "global"
+
+    def __init__(
+        self,
+        rules: Rules,
+        data: WalkData,
+        rows: BlockRows,
+        block: int,
+        fuses: bool,
+    ) -> None:
+        self._fuses = fuses
         self.b: Builder = rules.b
         self.d, self._model, self._rows, self._block = data, rules.model, rows, block
         b, order, points = self.b, data.order, data.points
         self._scalar = scalar_of(data.constants.values.dtype)
         self._lanes = lanes = self._lanes_of(block)
-        self._vec = Vec(self._scalar, lanes)
+        self._vec: Type = Vec(self._scalar, lanes) if lanes > 1 else self._scalar
         self._together = min(TOGETHER, block // lanes)
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
@@ -121,19 +139,15 @@ class ContributionCode(BlockCode):
         n_vectors = b.binary("div", b.add(left, some - 1), some)
         n_vectors = b.mul(n_vectors, self._together)
         self._n_vectors = n_vectors
-        evaluation = Evaluation(rules, data.tests, block, lanes)
-        evaluation.run(rows, n_vectors)
-        self._lines = evaluation.lines
+        self._evaluate(rules)
         edges = 2 * int(np.diff(order.start).max(initial=0)) + 1
-        self._passed = b.alloc(
-            "passed", U8, b.const(edges * self._line + 8), alignment=64
-        )
+        self._passed = self._alloc("passed", U8, edges * self._line + 8)
         slots = order.n_slots * max(data.classes, default=1) * some
-        self._slots = b.alloc("slots", self._scalar, b.const(slots), alignment=64)
+        self._slots = self._alloc("slots", self._scalar, slots)
         held = int(np.diff(order.feature_start).max(initial=0))
         self._of_feature = self._sum_elements()
-        size = b.const(max(1, held) * self._of_feature)
-        self._own = b.alloc("tree_sums", self._scalar, size, alignment=64)
+        size = max(1, held) * self._of_feature
+        self._own = self._alloc("tree_sums", self._scalar, size)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
         each = points.places[tree] * some
 
@@ -144,7 +158,9 @@ class ContributionCode(BlockCode):
         self._node_before = table("node_before", order.before * self._line)
         self._node_slot = table("node_slot", order.slot * each)
         self._node_left = table("node_left_slot", order.left_slot * each)
-        self._node_feature = table("node_feature", order.feature_slot * self._of_feature)
+        self._node_feature = table(
+            "node_feature", order.feature_slot * self._of_feature
+        )
         self._runs = table("runs", order.runs.reshape(-1))
         self._features = table("tree_features", order.features * block)
         trees = data.trees
@@ -170,6 +186,17 @@ class ContributionCode(BlockCode):
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
 
+    def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
+        """Allocate scratch."""
+        b, size_ = self.b, self.b.const(size)
+        return b.alloc(name, element, size_, space=self.space, alignment=64)
+
+    def _evaluate(self, rules: Rules) -> None:
+        """Evaluate all predicates on the rows of the block."""
+        evaluation = Evaluation(rules, self.d.tests, self._block, self._lanes)
+        evaluation.run(self._rows, self._n_vectors)
+        self._lines = evaluation.lines
+
     def _lanes_of(self, block: int) -> int:
         """Return the rows of a vector."""
         return self.d.lanes
@@ -181,7 +208,7 @@ class ContributionCode(BlockCode):
     # ------------------------------------------------------------ the block
 
     def writes_to(self, result: Buffer) -> None:
-        """Outputs are written as soon as their last tree is added."""
+        """Keep the result, as an output is written when its last tree is added."""
         self._result = result
 
     def start(self, sums: Buffer) -> None:
@@ -229,7 +256,9 @@ class ContributionCode(BlockCode):
         ones = b.invert(b.const(0, self._word))
         b.store(self._passed, b.const(0), ones)
         with b.loop(first, last, hint="n") as n:
-            before = b.load(self._passed, self._number(self._node_before, n), self._word)
+            before = b.load(
+                self._passed, self._number(self._node_before, n), self._word
+            )
             line = b.load(self._lines, self._number(self._node_line, n), self._word)
             at = b.add(b.mul(b.sub(n, first), 2 * size), size)
             b.store(self._passed, at, b.binary("and", before, line))
@@ -254,7 +283,7 @@ class ContributionCode(BlockCode):
                 place = b.add(b.mul(f, together * lanes), k * lanes)
                 own = b.load(self._own, place, self._vec)
                 at = b.add(b.add(start, column), k * lanes)
-                total = b.load(sums, at, Vec(F64, lanes))
+                total = b.load(sums, at, with_lanes(F64, self._vec))
                 b.store(sums, at, b.binary("add", total, b.convert(own, F64)))
 
     # ------------------------------------------------------------ the walk
@@ -266,13 +295,11 @@ class ContributionCode(BlockCode):
         for k in range(n * self._together):
             b.store(self._slots, b.const(k * self._lanes), one)
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
-            ends = [
-                self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)
-            ]
+            ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
                 self._down(n, turn, i, b.sub(i, first))
-            with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:
-                i = b.sub(b.sub(ends[3], 1), k)
+            with b.loop(b.sub(ends[3], ends[2]), hint="up") as j:
+                i = b.sub(b.sub(ends[3], 1), j)
                 self._up(n, turn, i, b.sub(i, first))
 
     def _masks(self, turn: Turn, i: Value) -> list[tuple[Value, Value]]:
@@ -306,7 +333,11 @@ class ContributionCode(BlockCode):
     def _up(self, n: int, turn: Turn, i: Value, own: Value) -> None:
         b = self.b
         masks = self._masks(turn, own)
-        scale = None if self.d.leaf is None else self._leaf_values(i, turn.output, self._lanes)
+        scale = (
+            None
+            if self.d.leaf is None
+            else self._leaf_values(i, turn.output, self._vec.lanes)
+        )
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
         at = b.add(turn.constants, b.mul(own, self.d.rows * n))
@@ -321,12 +352,9 @@ class ContributionCode(BlockCode):
                     high[k] = b.binary("mul", high[k], scale[1])
                 both = b.binary("add", low[k], high[k])
                 b.store(self._slots, self._place(target, q, k), both)
-                given = b.binary(
-                    "add",
-                    b.binary("mul", low[k], b.select(left, w[0], w[2])),
-                    b.binary("mul", high[k], b.select(right, w[1], w[2])),
-                )
-                gifts[q].append(given)
+                given = b.binary("mul", low[k], b.select(left, w[0], w[2]))
+                weight = b.select(right, w[1], w[2])
+                gifts[q].append(self._multiply_add(high[k], weight, given))
         feature = self._number(self._node_feature, i)
         for k, (left, right) in enumerate(masks):
             passed = b.binary("or", left, right)
@@ -336,6 +364,12 @@ class ContributionCode(BlockCode):
             before = b.load(self._own, place, self._vec)
             b.store(self._own, place, b.binary("add", before, total))
         self._pair_up(n, turn, i, gifts, masks)
+
+    def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
+        """Return x * y + total, fused if that is fast."""
+        if self._fuses:
+            return self.b.multiply_add(x, y, total)
+        return self.b.binary("add", self.b.binary("mul", x, y), total)
 
     def _sum_of_points(self, gifts: list[Value]) -> Value:
         """Add halves of a power of two, the order of lanes in ``point_lanes.py``."""
@@ -380,7 +414,7 @@ class ContributionCode(BlockCode):
     def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
         b = self.b
         one = b.load(self._constants, b.add(at, row * n + q))
-        return b.splat(one, self._lanes)
+        return b.splat(one, self._vec.lanes)
 
     # ------------------------------------------------------------ results
 
@@ -400,7 +434,5 @@ class ContributionCode(BlockCode):
                 x = b.load(sums, b.add(b.add(start, b.mul(f, self._block)), r))
                 if d.divisor != 1:
                     x = b.binary("div", x, divisor)
-                b.store(
-                    self._result, b.add(at, f), b.convert(x, self._result.element)
-                )
+                b.store(self._result, b.add(at, f), b.convert(x, self._result.element))
             b.store(self._result, b.add(at, d.n_features), bias)
