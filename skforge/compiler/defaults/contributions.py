@@ -58,8 +58,3 @@ def gpu_contribution_schedule(rows: int = 128) -> Schedule:
         .vectorize("b3")
         .represent("contributions")
     )
-
-
-def background_schedule() -> Schedule:
-    """Return the schedule of interventional contributions, for batches of any size."""
-    return _blocks(BLOCK, "background")
