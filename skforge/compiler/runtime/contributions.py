@@ -116,6 +116,15 @@ class Contributions:
     ) -> Kernel | GpuKernel:
         return kernels.kernel(self.schedule_for(element, n_rows), element)
 
+    def compile_all(self, batch_sizes: Any = None) -> None:
+        """Compile the kernels of contributions for some batch sizes, or all."""
+        check_covers(self.forest)
+        table = self.schedules["contribution"]
+        sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes
+        for size in np.ravel(sizes) if self.forest.n_predicates else ():
+            for kernels in self._kernels:
+                self._compiled(kernels, "contribution", int(size))
+
     def answer(
         self,
         rows: Array,
