@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
     from skforge.estimators import CompiledForest
+    from skforge.explainer import TreeExplainer
     from skforge.exporters.api import export
     from skforge.persistence.artifact import load, save
 
@@ -39,6 +40,7 @@ _HOME = {
     "CompiledForest": "skforge.estimators",
     "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
+    "TreeExplainer": "skforge.explainer",
     "compile_forest": "skforge.compiler.runtime.module",
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.artifact",
@@ -59,6 +61,7 @@ __all__ = [
     "SourceNeededError",
     "Target",
     "TargetError",
+    "TreeExplainer",
     "TuningError",
     "TuningWarning",
     "UnsupportedModelError",

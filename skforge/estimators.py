@@ -502,7 +502,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ndarray of shape (n_samples, n_features + 1), or \
                 (n_samples, n_outputs, n_features + 1) for several outputs
             In the dtype of the source's sums. The last column is the expected raw
-            score; each row adds up to :meth:`predict_raw`.
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
 
         Raises
         ------
@@ -570,7 +571,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         module = self._compiled().module
         return str(module.inspect(level, n_rows=n_rows, method=method))
 
-    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledForest:
+    def warm_up(
+        self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
+    ) -> CompiledForest:
         """Compile everything now that calls would compile on first use.
 
         In a service, no request then waits for the compiler. ``fit`` compiles the
@@ -581,6 +584,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ----------
         batch_sizes : array-like of int, default=None
             Batch sizes of the calls to come; None means any.
+        contribs : bool, default=False
+            Whether to compile :meth:`predict_contribs` without options, too.
 
         Returns
         -------
@@ -591,6 +596,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ------
         InvalidInputError
             If a size is not a number of rows.
+        UnsupportedModelError
+            If ``contribs`` and the model does not keep the covers of its nodes.
 
         Examples
         --------
@@ -601,6 +608,11 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         methods = [name for name in METHODS if hasattr(self, name)]
         self._compiled().warm_up(methods, batch_sizes, self.n_jobs)
+        if contribs:
+            sizes = (1, 8, 64) if batch_sizes is None else np.ravel(batch_sizes)
+            for size in {min(int(size), 256) for size in sizes}:
+                rows = np.zeros((size, self.forest_.n_features))
+                self._compiled().module.predict_contribs(rows, n_jobs=self.n_jobs)
         return self
 
     def drop_estimator(self) -> CompiledForest:

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
+from skforge.compiler.runtime.contributions import Contributions
 from skforge.exporters import check
 
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
@@ -83,7 +84,8 @@ def small_forest() -> Any:
 def _made(kind: str, target: str) -> tuple[tempfile.TemporaryDirectory[str], Path]:
     holder = tempfile.TemporaryDirectory(prefix="skforge-export-")
     folder = Path(holder.name) / "tiny"
-    skforge.export(small_forest(), folder, kind, target, apply=True)
+    options = {"apply": True, "contribs": kind != "c"}
+    skforge.export(small_forest(), folder, kind, target, **options)
     return holder, folder
 
 
@@ -174,9 +176,17 @@ def _driver(facts: dict[str, Any]) -> str:
     )
 
 
-def expected(forest: Any, function: str, rows: Any) -> Any:
-    """Return what Python gives for a function of the library."""
+def expected(forest: Any, function: str, rows: Any, target: str = "cpu") -> Any:
+    """Return what Python gives for a function of the library.
+
+    Contributions have the bits of the CPU: some have no fused multiply-add.
+    """
     module = skforge.compile_forest(forest)
     if function == "apply":
         return module.apply(rows)
+    if function == "predict_contribs" and target == "cpu":
+        return module.predict_contribs(rows)
+    if function == "predict_contribs":
+        made = Contributions(forest, skforge.Target.parse(target)).values(rows, 1)
+        return made[:, 0] if forest.n_outputs == 1 else made
     return check.expected(forest, function, module.predict_raw(rows), rows)

@@ -37,7 +37,12 @@ LAYERS = (
     ("skforge.tuning",),
     ("skforge.prediction",),
     ("skforge._notebook", "skforge.estimators"),
-    ("skforge.exporters", "skforge.persistence", "skforge.search"),
+    (
+        "skforge.explainer",
+        "skforge.exporters",
+        "skforge.persistence",
+        "skforge.search",
+    ),
     ("skforge.distributed",),
     ("skforge.__main__", "skforge.cli"),
 )

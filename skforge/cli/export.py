@@ -30,6 +30,9 @@ def export(
     apply: Annotated[
         bool, typer.Option("--apply", help="With a function that finds leaves.")
     ] = False,
+    contribs: Annotated[
+        bool, typer.Option("--contribs", help="With a function of SHAP values.")
+    ] = False,
     package_version: Annotated[
         str | None, typer.Option(help="Version of a wheel; default: 1.0.0.")
     ] = None,
@@ -52,6 +55,7 @@ def export(
             name=name,
             batch_sizes=sizes,
             apply=apply,
+            contribs=contribs,
             version=package_version,
             overwrite=overwrite,
         )

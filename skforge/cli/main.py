@@ -1,4 +1,4 @@
-"""The command line: ``skforge demo | bench | tune | inspect | export | plot``.
+"""``skforge demo | bench | predict | inspect | tune | export | plot``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule.
@@ -17,6 +17,7 @@ from skforge.cli.bench import bench, demo
 from skforge.cli.errors import BAD_USAGE, OneLineGroup
 from skforge.cli.export import export
 from skforge.cli.inspect import inspect
+from skforge.cli.predict import predict
 from skforge.cli.tune import plot, tune
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, bench, inspect, tune, export, plot):
+for _command in (demo, bench, predict, inspect, tune, export, plot):
     app.command()(_command)
 
 

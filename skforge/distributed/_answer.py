@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +27,7 @@ METHODS = {
     "decision_function": "decision",
     "score_samples": "score",
     "apply": "leaf",
+    "predict_contribs": "contribution",
 }
 
 
@@ -63,6 +66,8 @@ def described(model: CompiledForest, method: str) -> Answer:
         raise InvalidInputError(
             f"The model has no {method}; it has {', '.join(having)}."
         )
+    if method == "predict_contribs":
+        return _contributed(model)
     found = _leaves(model) if method == "apply" else _scored(model, method)
     width = None if found.ndim == 1 else found.shape[1]
     return Answer(found.dtype, width, _names(model, method, width))
@@ -94,6 +99,40 @@ def _leaves(model: CompiledForest) -> Array:
     return as_array(source.leaves(np.zeros((1, width), np.int32)))
 
 
+def _contributed(model: CompiledForest) -> Answer:
+    """Return the result type of contributions; raise if the model has none."""
+    forest = model.forest_
+    no_rows = np.empty((0, forest.n_features), forest.input_dtype)
+    found = model.predict_contribs(no_rows)
+    return Answer(
+        found.dtype, math.prod(found.shape[1:]), contribution_names(model, found.shape)
+    )
+
+
+def contribution_names(model: CompiledForest, shape: Sequence[int]) -> tuple[str, ...]:
+    """Return a name for each contribution to a row: its class, its feature or bias.
+
+    ``shape`` is that of ``predict_contribs``. Names that would be there twice are
+    replaced by numbers.
+    """
+    *outputs, width = shape[1:]
+    from skforge.sources.delegation import start_of
+
+    name, given = METHODS["predict_contribs"], model.forest_.feature_names
+    if given is None and start_of(model) is None:  # else features are made by steps
+        given = getattr(model, "feature_names_in_", None)
+    features = [str(one) for one in (() if given is None else given)]
+    if len(features) != width - 1:
+        features = [str(i) for i in range(width - 1)]
+    columns, heads = [*features, "bias"], [name]
+    if outputs:
+        heads = [f"{name}_{label}" for label in _labels(model, outputs[0])]
+    names = tuple(f"{head}_{column}" for head in heads for column in columns)
+    if len(set(names)) == len(names):
+        return names
+    return tuple(f"{name}_{i}" for i in range(len(names)))
+
+
 def feature_names(model: CompiledForest) -> list[str] | None:
     """Return the feature names the model was trained with, in order, or None."""
     from skforge.sources.delegation import start_of
@@ -122,13 +161,17 @@ def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, 
     name = METHODS[method]
     if width is None:
         return (name,)
-    classes = getattr(model, "classes_", None)
-    if method in ("predict", "apply") or classes is None:
+    if method in ("predict", "apply"):
         return tuple(f"{name}_{i}" for i in range(width))
+    return tuple(f"{name}_{label}" for label in _labels(model, width))
+
+
+def _labels(model: CompiledForest, width: int) -> list[str]:
+    """Return the classes that values belong to, or numbers if there are others."""
+    classes = getattr(model, "classes_", None)
+    labels: list[str] = []
     if isinstance(classes, list):
         labels = [f"{t}_{label}" for t, of in enumerate(classes) for label in of]
-    else:
+    elif classes is not None:
         labels = [str(label) for label in classes]
-    if len(labels) != width:
-        labels = [str(i) for i in range(width)]
-    return tuple(f"{name}_{label}" for label in labels)
+    return labels if len(labels) == width else [str(i) for i in range(width)]

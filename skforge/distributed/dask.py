@@ -48,7 +48,8 @@ def predict(
         matrices, and columns may be split into several chunks.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
+        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
+        ``predict_contribs``.
     columns : sequence, default=None
         The feature columns of a data frame, in the model's order. None uses the feature
         names the model was trained with, or all columns if it has none.

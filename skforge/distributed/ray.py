@@ -95,7 +95,8 @@ class Predictor:
         any of these is fetched.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
+        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
+        ``predict_contribs``.
     columns : sequence of str, default=None
         The feature columns in the model's order, or one column that holds them all as a
         tensor. None uses the feature names the model was trained with, or all columns

@@ -53,7 +53,8 @@ def predict_udf(
         :func:`skforge.distributed.pack`. It is broadcast.
     method : str, default="predict"
         The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples`` or ``apply``.
+        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
+        ``predict_contribs``.
     n_jobs : int or None, default=1
         Threads of one task. Spark runs a task on each core of an executor, so 1 uses
         all cores; with ``spark.task.cpus=k``, use k.

@@ -47,6 +47,7 @@ def export(
     name: str | None = None,
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
+    contribs: bool = False,
     version: str | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -81,6 +82,10 @@ def export(
     apply : bool, default=False
         Whether to add a function that finds leaves; it stores the trees a second time,
         about 12 bytes per node.
+    contribs : bool, default=False
+        Whether to add ``predict_contribs``, which returns what each feature contributes
+        to the raw scores (SHAP values), as :meth:`CompiledForest.predict_contribs`
+        without options; not for ``kind="c"``.
     version : str, default=None
         The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False
@@ -95,6 +100,9 @@ def export(
     ------
     InvalidInputError
         If an argument is invalid, or ``path`` already exists.
+    UnsupportedModelError
+        If the model cannot be exported, or ``contribs=True`` and it does not keep the
+        covers of its nodes.
     TargetError
         If a target is not supported, the model was compiled only for a GPU, or no
         linker is available for "shared" and "wheel".
@@ -133,12 +141,17 @@ def export(
                 f"kind='c' sums in the source's order; reduction={reduction!r} is of "
                 "libraries."
             )
+        if contribs:
+            raise InvalidInputError(
+                "kind='c' has no contributions; kind='object', 'shared' and 'wheel' "
+                "have them."
+            )
         library, binary = export_source(forest, chosen, apply)
         file, verified = f"{chosen}.c", False
     else:
         tables: list[Table | None] = [table if one == own else None for one in targets]
         library, binary = export_object(
-            forest, targets, tables, reduction, chosen, sizes, apply
+            forest, targets, tables, reduction, chosen, sizes, apply, contribs
         )
         file, verified = f"{chosen}.o", verify(library, binary)
     if kind in ("shared", "wheel"):

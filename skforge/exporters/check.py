@@ -16,6 +16,7 @@ from skforge.compiler.forest.reference import (
     sum_limits,
 )
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.cpu.jit import load_object
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
@@ -63,6 +64,7 @@ def verify(library: Library, binary: bytes) -> bool:
         for number in here:
             variant = library.variants[number]
             loaded.select(number)
+            contributed = Contributions(forest, variant.target)
             lasts = {last or len(rows) for last, _ in variant.ranges}
             for size in sorted({min(last, len(rows)) for last in lasts}):
                 sums = loaded.predict("predict_raw", rows[:size])
@@ -70,7 +72,10 @@ def verify(library: Library, binary: bytes) -> bool:
                 wrong = [] if _same(sums, raw[:size], limit[:size]) else ["predict_raw"]
                 for function in {} if wrong else library.results:
                     found = loaded.predict(function, rows[:size])
-                    wanted = expected(forest, function, sums, leaves[:size])
+                    if function == "predict_contribs":
+                        wanted = contributed.values(rows[:size], 1)
+                    else:
+                        wanted = expected(forest, function, sums, leaves[:size])
                     if not _same(found, wanted, none):
                         wrong.append(function)
                 if wrong:

@@ -30,6 +30,7 @@ PART_VALUES, PART_ROWS = 1 << 16, 512
 LINE = 64
 
 Table = Mapping[BatchRange, Schedule]
+Ranges = tuple[tuple[int | None, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +51,15 @@ class ExportedVariant:
     """The kernels for one CPU.
 
     ``ranges`` holds the last batch size of each range (None: no limit) and the number
-    of its kernel. ``leaves`` is the number of the kernel that finds leaves, or None.
+    of its kernel. ``whole`` holds the ranges of functions whose kernels compute results
+    without sums: ``apply`` and ``predict_contribs``, if they are there.
     """
 
     target: Target
     schedules: Table
     kernels: tuple[ExportedKernel, ...]
-    ranges: tuple[tuple[int | None, int], ...]
-    leaves: int | None = None
+    ranges: Ranges
+    whole: Mapping[str, Ranges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Library:
 
     ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
     maps other functions to the reason they are missing. Portable C has no variants.
-    ``texts`` are the codes of columns of texts, as in ``Source.codes``.
+    ``texts`` are the codes of columns of texts, as in ``Source.codes``. ``contribs`` is
+    the number of outputs whose contributions kernels write, 0 for none.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Library:
     variants: tuple[ExportedVariant, ...] = ()
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
+    contribs: int = 0
 
     @property
     def row_dtype(self) -> str:
@@ -112,6 +116,9 @@ class Library:
         found = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
         if self.apply and self.forest.n_trees:
             found["apply"] = "int32", self.forest.n_trees
+        if self.contribs:
+            columns = self.forest.n_outputs * (self.forest.n_features + 1)
+            found["predict_contribs"] = self.sum_dtype, columns
         return found
 
     @property
@@ -132,14 +139,13 @@ class Library:
         wide = [-(-self.part_rows * n // LINE) * LINE + LINE for n in (rows, sums)]
         return Scratch(wide[0], wide[1], max(kernels, default=0))
 
-    def scratch_rows(self, apply: bool) -> int:
+    def scratch_rows(self, function: str) -> int:
         """Return the smallest batch size whose kernel needs scratch."""
         found = [1 << 62]
         for variant in self.variants:
-            ranges = [(None, variant.leaves)] if apply else variant.ranges
             first = 1
-            for last, k in ranges:
-                if k is not None and variant.kernels[k].scratch:
+            for last, k in variant.whole.get(function, variant.ranges):
+                if variant.kernels[k].scratch:
                     found.append(first)
                 first = (last or 0) + 1
         return min(found)

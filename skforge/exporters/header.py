@@ -26,6 +26,9 @@ _SAYS = {
     "predict_proba": "probabilities of the classes",
     "predict_class": "the position of the predicted class among the classes",
     "apply": "the leaf of each tree, by the source's numbers",
+    "predict_contribs": "what each feature contributes to a margin (SHAP values),\n"
+    " * then the expected margin; they add up to the margin. Several outputs follow\n"
+    " * one another",
 }
 
 

@@ -7,22 +7,24 @@ functions. The result contains no Python, and making it needs only LLVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
+from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import (
     BatchRange,
     default_schedules,
     walking_schedules,
 )
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
+from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.kernels import most_rows
 from skforge.compiler.schedule.schedule import Schedule
@@ -34,6 +36,7 @@ from skforge.exporters.contents import (
     ExportedKernel,
     ExportedVariant,
     Library,
+    Ranges,
     Table,
 )
 
@@ -51,25 +54,36 @@ def export_object(
     name: str,
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
+    contribs: bool = False,
 ) -> tuple[Library, bytes]:
     """Compile a forest to an object with code for CPUs of one kind, best first.
 
     ``tables`` has the schedules for each target, None for the defaults. Ranges without
-    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves.
+    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves,
+    and ``contribs`` one of contributions.
     """
     check_targets(targets)
     outputs, left_out = outputs_of(forest)
+    contributing = _contributing(forest) if contribs else None
+    if contribs and contributing is None:
+        left_out["predict_contribs"] = "the model tests no feature"
     texts: list[str] = []
     variants = []
+    extra = _Extra(reduction, batch_sizes, apply, contributing)
     for number, (target, given) in enumerate(zip(targets, tables, strict=True)):
         table = default_schedules(forest, target, reduction) if given is None else given
         table = fewer_ranges(table, batch_sizes)
         prefix = f"{name}_k{number}"
-        variants.append(
-            _variant(forest, target, table, reduction, prefix, apply, texts)
-        )
+        variants.append(_variant(forest, target, table, prefix, extra, texts))
     library = Library(
-        name, forest, outputs, left_out, apply, tuple(variants), reduction
+        name,
+        forest,
+        outputs,
+        left_out,
+        apply,
+        tuple(variants),
+        reduction,
+        contribs=0 if contributing is None else contributing.n_outputs,
     )
     binary = emit_object([code.library_text(library), *texts], _oldest(targets))
     return library, binary
@@ -129,43 +143,82 @@ def fewer_ranges(
     }
 
 
+def _contributing(forest: Forest) -> Forest | None:
+    """Return the forest of the outputs whose contributions kernels write.
+
+    None: there is nothing to compute.
+    """
+    if not forest.n_predicates:
+        return None
+    if not len(forest.cover):
+        raise UnsupportedModelError(
+            "contribs=True needs to know how many rows reached each node, and this "
+            f"{forest.source} model does not keep it."
+        )
+    first, *others = parts_of(forest)
+    if others:
+        raise UnsupportedModelError(
+            f"contribs=True needs scratch for {forest.n_outputs:,} outputs of "
+            f"{forest.n_features:,} features at once, which is too much; compute "
+            "contributions in Python."
+        )
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """The options of an export that say which kernels a variant has."""
+
+    reduction: Reduction
+    batch_sizes: Sequence[int] | None
+    apply: bool
+    contributing: Forest | None
+
+
 def _variant(
     forest: Forest,
     target: Target,
     table: Table,
-    reduction: Reduction,
     prefix: str,
-    apply: bool,
+    extra: _Extra,
     texts: list[str],
 ) -> ExportedVariant:
-    """Lower each schedule of a table once and append its LLVM IR to ``texts``."""
-    cache, numbers = HirCache(), dict[Schedule, int]()
+    """Lower every function's schedules and append their LLVM IR to ``texts``."""
     kernels: list[ExportedKernel] = []
     attributes = machine_attributes(target)
 
-    def add(schedule: Schedule, element: Element = "accumulator") -> int:
-        number = len(kernels)
-        symbol = f"{prefix}_{number}"
-        hir = build_hir(forest, schedule, reduction, cache)
-        lowered = lower(hir, target, name=symbol, element=element)
-        most = most_rows(lowered, SCRATCH_BYTES)
+    def lowered(one: Forest, table: Table, element: Element, mode: Reduction) -> Ranges:
+        """Lower each schedule of a table once; return the ranges."""
+        cache, numbers, ranges = HirCache(), dict[Schedule, int](), []
+        for (_, last), schedule in sorted(table.items()):
+            if schedule not in numbers:
+                numbers[schedule] = len(kernels)
+                hir = build_hir(one, schedule, mode, cache, element=element)
+                kernels.append(add(hir, element))
+            ranges.append((last, numbers[schedule]))
+        return tuple(ranges)
+
+    def add(hir: PredictEnsemble, element: Element) -> ExportedKernel:
+        symbol = f"{prefix}_{len(kernels)}"
+        made = lower(hir, target, name=symbol, element=element)
+        most = most_rows(made, SCRATCH_BYTES)
         function, scratch = place_scratch.run(
-            lowered.kernel.function, 1 << 40 if most is None else most
+            made.kernel.function, 1 << 40 if most is None else most
         )
         texts.append(code.kernel_text(emit_llvm(function, target), *attributes))
-        data = tuple(item.data for item in lowered.kernel.data)
-        kernels.append(ExportedKernel(symbol, data, most, scratch))
-        return number
+        data = tuple(item.data for item in made.kernel.data)
+        return ExportedKernel(symbol, data, most, scratch)
 
-    ranges = []
-    for (_, last), schedule in sorted(table.items()):
-        if schedule not in numbers:
-            numbers[schedule] = add(schedule)
-        ranges.append((last, numbers[schedule]))
-    leaves = None
-    if apply and forest.n_trees:
-        leaves = add(walking_schedules(forest, target)[_LEAVES], "leaf_number")
-    return ExportedVariant(target, table, tuple(kernels), tuple(ranges), leaves)
+    ranges, whole = lowered(forest, table, "accumulator", extra.reduction), {}
+    if extra.apply and forest.n_trees:
+        walks: Table = {(1, None): walking_schedules(forest, target)[_LEAVES]}
+        whole["apply"] = lowered(forest, walks, "leaf_number", extra.reduction)
+    if extra.contributing is not None:
+        given = contribution_schedules(forest, "contributions")
+        given = fewer_ranges(given, extra.batch_sizes)
+        part = extra.contributing
+        whole["predict_contribs"] = lowered(part, given, "contribution", "exact")
+    return ExportedVariant(target, table, tuple(kernels), ranges, whole)
 
 
 def _oldest(targets: Sequence[Target]) -> Target:

@@ -26,7 +26,8 @@ from skforge._version import __version__
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import llvm_number
 from skforge.compiler.runtime.entry.results import LLVM_TYPES, ResultWriter, loop
-from skforge.exporters.contents import ERRORS, ExportedKernel, Library
+from skforge.exporters.contents import ERRORS, ExportedKernel, Library, Ranges
+from skforge.exporters.llvm_contributions import MOVE, finish_text
 from skforge.exporters.llvm_dispatch import variant_text
 from skforge.exporters.llvm_model import model_text
 
@@ -45,9 +46,11 @@ def data_bytes(library: Library) -> int:
 def library_text(library: Library) -> str:
     """Return the LLVM module that is linked with the kernels."""
     constants = _Constants(library)
-    leaves = any(variant.leaves is not None for variant in library.variants)
+    whole = library.variants[0].whole
+    finish = finish_text(library)
     parts = [
         _DECLARATIONS,
+        *((MOVE, finish) if finish else ()),
         *constants.text(),
         variant_text(library.name, [v.target for v in library.variants]),
         model_text(library.name, library.scratch),
@@ -59,7 +62,7 @@ def library_text(library: Library) -> str:
             for name, steps in library.outputs.items()
             for given in GIVEN
         ),
-        *(_predict(library, given, "apply") for given in GIVEN if leaves),
+        *(_predict(library, given, name) for name in whole for given in GIVEN),
         _facts(library),
     ]
     return "\n\n".join(parts) + "\n"
@@ -121,40 +124,51 @@ _HEAD = "(ptr %model, ptr %scratch, ptr %rows, i64 %n, i64 %stride, ptr %sums)"
 
 def _run(library: Library, constants: _Constants) -> str:
     """Return the functions that select a batch's kernel and call it."""
-    name, forest, parts = library.name, library.forest, []
+    name, parts = library.name, []
     for v, variant in enumerate(library.variants):
-        for k, kernel in enumerate(variant.kernels):
-            symbol = f"{name}.call.{v}.{k}"
-            item = forest.accumulator_dtype.itemsize * forest.n_outputs
-            if k == variant.leaves:
-                item = 4 * forest.n_trees
-            parts.append(_call(library, symbol, kernel, constants, item))
-        lines = [f"define internal void @{name}.run.{v}{_HEAD} nounwind {{"]
-        lines.append("  br label %range0")
-        last = len(variant.ranges) - 1
-        for at, (upper, k) in enumerate(variant.ranges):
-            lines.append(f"range{at}:")
-            if at < last:
-                lines += [
-                    f"  %in{at} = icmp sle i64 %n, {upper}",
-                    f"  br i1 %in{at}, label %here{at}, label %range{at + 1}",
-                    f"here{at}:",
-                ]
-            lines += [
-                f"  call void @{name}.call.{v}.{k}{_HEAD}",
-                "  ret void",
-            ]
-        parts.append("\n".join([*lines, "}"]))
-    every = range(len(library.variants))
-    parts.append(_choose(f"{name}.run", [f"{name}.run.{v}" for v in every]))
-    leaves = [
-        f"{name}.call.{v}.{variant.leaves}"
-        for v, variant in enumerate(library.variants)
-        if variant.leaves is not None
-    ]
-    if leaves:
-        parts.append(_choose(f"{name}.run.apply", leaves))
+        functions = {"": variant.ranges, **variant.whole}
+        for function, ranges in functions.items():
+            item = _result_bytes(library, function)
+            for k in sorted({k for _, k in ranges}):
+                symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
+                parts.append(_call(library, symbol, kernel, constants, item))
+            parts.append(
+                _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
+            )
+    for function in ("", *library.variants[0].whole):
+        calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
+        parts.append(_choose(f"{name}.run.{function}".rstrip("."), calls))
     return "\n\n".join(parts)
+
+
+def _result_bytes(library: Library, function: str) -> int:
+    """Return the bytes of a row that a function's kernels write."""
+    forest = library.forest
+    item = forest.accumulator_dtype.itemsize
+    match function:
+        case "apply":
+            return 4 * forest.n_trees
+        case "predict_contribs":
+            return item * library.contribs * (forest.n_features + 1)
+        case _:
+            return item * forest.n_outputs
+
+
+def _by_rows(symbol: str, call: str, ranges: Ranges) -> str:
+    """Return the function that calls the kernel of the batch's range."""
+    lines = [f"define internal void @{symbol}{_HEAD} nounwind {{"]
+    lines.append("  br label %range0")
+    last = len(ranges) - 1
+    for at, (upper, k) in enumerate(ranges):
+        lines.append(f"range{at}:")
+        if at < last:
+            lines += [
+                f"  %in{at} = icmp sle i64 %n, {upper}",
+                f"  br i1 %in{at}, label %here{at}, label %range{at + 1}",
+                f"here{at}:",
+            ]
+        lines += [f"  call void @{call}.{k}{_HEAD}", "  ret void"]
+    return "\n".join([*lines, "}"])
 
 
 def _choose(symbol: str, functions: list[str]) -> str:
@@ -289,15 +303,17 @@ end:
 def _predict(
     library: Library, given: str, output: str, steps: Steps | None = None
 ) -> str:
-    """Return one of the library's public functions; without steps, ``apply``."""
+    """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
-    in_place, run, finish = True, f"{name}.run.apply", ""
+    in_place, run, finish = True, f"{name}.run.{output}", ""
     dtype, columns = library.results[output]
     if steps is not None:
         in_place, run = steps.result == "values", f"{name}.run"
         sums = "%to" if in_place else "%sums.at"
         head = f"  call void @{name}.finish.{output}"
         finish = f"{head}(ptr {sums}, ptr %to, i64 %count)"
+    elif output == "predict_contribs" and finish_text(library):
+        finish = f"  call void @{name}.finish.{output}(ptr %to, ptr %to, i64 %count)"
     marked = not np.isnan(library.forest.missing_value)
     always = marked or GIVEN[given] != library.row_dtype
     theirs, out = LLVM_TYPES[GIVEN[given]], _OUT_TYPES[dtype]
@@ -324,7 +340,7 @@ any:
 given:
   br i1 %no.one, label %null, label %room
 room:
-  %is.large = icmp sge i64 %n, {library.scratch_rows(steps is None)}
+  %is.large = icmp sge i64 %n, {library.scratch_rows(output)}
   %takes = or i1 %in.parts, %is.large
   br i1 %takes, label %take, label %work
 take:

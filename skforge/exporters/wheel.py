@@ -103,7 +103,7 @@ _FUNCTION = '''
 
 def {function}(X: ArrayLike) -> NDArray[np.{dtype}]:
     """Return {what} for each row of X, of shape (n, {n_features})."""
-    return _call("{function}", "{dtype}", {columns}, X)
+    return _call("{function}", "{dtype}", {columns}, X){shape}
 '''
 
 
@@ -205,12 +205,19 @@ def _module(package: Package, library: Library, file: str) -> str:
         n_features=library.forest.n_features,
         file=file,
     )
+    forest = library.forest
     for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"
+        shape = ""
+        if function == "predict_contribs":
+            many = "what each feature contributes, then the bias,"
+            if forest.n_outputs > 1:
+                shape = f".reshape(-1, {forest.n_outputs}, {forest.n_features + 1})"
         text += _FUNCTION.format(
             function=function,
             dtype=dtype,
             columns=columns,
+            shape=shape,
             what="the leaf in each tree" if function == "apply" else many,
             n_features=library.forest.n_features,
         )

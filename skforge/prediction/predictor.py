@@ -404,24 +404,40 @@ class Predictor:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
-                f"{type(self.source.model).__name__} computes its answers from several "
-                "raw scores, for which contributions are not defined; compile one of "
-                "its estimators."
+                f"{self._model_name} computes its answers from several raw scores, for "
+                "which contributions are not defined; compile one of its estimators."
             )
+        if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
+            single = self._of_single()
+            if single is not None:
+                return single.contribs(X, n_jobs, background, **options)
         if background is not None:
             options["background"] = self._numbers(background)
         return self._run("predict_contribs", self._numbers(X), n_jobs, **options)
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
-        rows = self.source.rows(self.source.prepared(self.framed(X)), "predict_raw")
+        if getattr(X, "shape", None) == (0, self.forest.n_features):
+            return np.empty(X.shape, self._dtype)  # which not every source takes
+        X = self.framed(X)
+        read = self.source.read(X)
+        if read is not None and self.source.takes(read[0]):
+            if read[1]:
+                warn(read[1])
+            return read[0]
+        rows = self.source.rows(self.source.prepared(X), "predict_raw")
         if rows is None:
             raise InvalidInputError(
-                f"contributions need rows that {type(self.source.model).__name__} "
-                f"reads as numbers, and it reads these ({type(X).__name__}) by itself; "
-                "pass a NumPy array or a DataFrame of its features."
+                f"contributions need rows that {self._model_name} reads as numbers, "
+                f"and it reads these ({type(X).__name__}) by itself; pass a NumPy "
+                "array or a DataFrame of its features."
             )
         return rows
+
+    @property
+    def _model_name(self) -> str:
+        stored = self.source.stored
+        return type(self.source.model).__name__ if stored is None else stored.class_name
 
     def _raw(
         self, X: Any, method: str, n_jobs: int | None, read: Read | None
@@ -446,14 +462,15 @@ class Predictor:
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs, **options))
-        narrow = self._narrowed()
+        # contributions have a column for each feature, those not read included
+        narrow = None if method == "predict_contribs" else self._narrowed()
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
         if not parts:
             none = np.empty(rows.shape, self._dtype)
-            return np.asarray(getattr(self.module, method)(none))
+            return np.asarray(getattr(self.module, method)(none, **options))
         return np.concatenate(parts)
 
     def _narrowed(self) -> Narrow | None:

@@ -84,6 +84,7 @@ def test_predictions_in_every_form(rows):
     by_name = predict_udf(named_model())
     whole = F.array(*(F.col(name).cast("double") for name in NAMES))
     of_array = predict_udf(named_model(), method="predict_proba")
+    contributions = predict_udf(named_model(), method="predict_contribs")
     # a partition of its own for few ids, so that others are empty
     found = (
         rows.repartition(7, (F.col("id") % 2).cast("int"))
@@ -91,11 +92,13 @@ def test_predictions_in_every_form(rows):
             "id",
             by_name().alias("label"),
             of_array(whole).alias("p"),
+            contributions().alias("c"),
         )
     )  # fmt: skip
     assert [field.dataType.simpleString() for field in found.schema] == [
         "bigint",
         "string",
+        "array<double>",
         "array<double>",
     ]
     found = found.toPandas().sort_values("id")
@@ -103,6 +106,8 @@ def test_predictions_in_every_form(rows):
     assert found["label"].tolist() == named_model().predict(table()).tolist()
     expected = named_model().predict_proba(table())
     same_bits(np.stack(list(found["p"])), expected)
+    expected = named_model().predict_contribs(table())
+    same_bits(np.stack(list(found["c"])).reshape(expected.shape), expected)
 
 
 def test_text_is_a_category(spark):

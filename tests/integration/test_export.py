@@ -43,6 +43,7 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
     facts = metadata(folder)
     assert facts["verified_here"]
     names = {"predict_raw", "predict", "predict_proba", "predict_class", "apply"}
+    names.add("predict_contribs")
     assert facts["functions"].keys() == names
     for function in names:
         for n in (0, 1, 7, 100, 700):
@@ -87,9 +88,10 @@ def test_three_levels_in_one_library(forest: Any, tmp_path: Path) -> None:
         except TargetError:
             continue
         ran += 1
-        for function in ("predict_raw", "apply"):
+        for function in ("predict_raw", "apply", "predict_contribs"):
             found = predict(folder, f"{function}_f32", rows, variant=variant)
-            np.testing.assert_array_equal(found, expected(forest, function, rows))
+            wanted = expected(forest, function, rows, name)
+            np.testing.assert_array_equal(found, wanted)
     assert ran, "no level runs here"
 
 

@@ -299,6 +299,7 @@ void *aligned_alloc(size_t align, size_t size) {
 static double rows[700 * 6];
 static float wanted[700 * 2], out[700 * 2], one[700];
 static int32_t leaves[700 * TINY_APPLY_COLUMNS];
+static float given[700 * TINY_PREDICT_CONTRIBS_COLUMNS];
 static int all(tiny_model *m, int n) {
   int code = 0;
   memset(out, 0, sizeof out);
@@ -307,6 +308,7 @@ static int all(tiny_model *m, int n) {
   code |= tiny_predict_raw_f64(m, rows, n, 1, 700, one);
   code |= tiny_predict_raw_f32(m, (float *)rows, n, 6, 1, one);
   code |= tiny_apply_f64(m, rows, n, 6, 1, leaves);
+  code |= tiny_predict_contribs_f64(m, rows, n, 6, 1, given);
   return code;
 }
 int main(void) {
@@ -426,6 +428,8 @@ int main(void) {
       if (tiny_predict_proba_f32(model, rows, n, 6, 1, out)) return 2;
       if (tiny_predict_proba_f64(model, wide, n, 1, n, out)) return 3;
       if (tiny_apply_f32(model, rows, n, 6, 1, leaves)) return 4;
+      float *given = (float *)before_guard(n * TINY_PREDICT_CONTRIBS_COLUMNS * 4);
+      if (tiny_predict_contribs_f32(model, rows, n, 6, 1, given)) return 5;
     }
   }
   tiny_close(model);

@@ -28,7 +28,7 @@ pytestmark = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     folder = tmp_path_factory.mktemp("wheel") / "Tiny__Model"
     forest = small_forest()
-    skforge.export(forest, folder, "wheel", apply=True, version="2.0rc1")
+    skforge.export(forest, folder, "wheel", apply=True, contribs=True, version="2.0rc1")
     return forest, folder
 
 
@@ -72,6 +72,7 @@ def test_it_predicts_without_skforge(made: tuple[Any, Path], tmp_path: Path) -> 
     rows = draw_rows(forest, 60, 0, 0.1)
     np.save(tmp_path / "rows.npy", rows)
     functions = ("predict_raw", "predict", "predict_proba", "predict_class", "apply")
+    functions += ("predict_contribs",)
     for function in functions:
         np.save(tmp_path / f"{function}.npy", expected(forest, function, rows))
     (tmp_path / "use.py").write_text(_USE)

@@ -134,6 +134,53 @@ def test_columns_of_classes_are_named_after_them():
 # ------------------------------------------------------------ artifacts
 
 
+CONTRIBUTED = {
+    "xgboost": [f"{c}_{n}" for c in (0, 1, 2) for n in [*NAMES, "bias"]],
+    "xgboost, one tree": [*range(4), "bias"],
+    "text labels": [f"{c}_{n}" for c in ("a", "bb", "c") for n in (*range(4), "bias")],
+    "two values": [f"{c}_{n}" for c in (0, 1) for n in (*range(4), "bias")],
+}
+
+
+@pytest.mark.parametrize("kind", CONTRIBUTED)
+def test_columns_of_contributions_are_named_after_features(kind):
+    model, X = trained(kind)
+    work = job(CompiledForest(model).fit(X), "predict_contribs", 1, "auto")
+    expected = tuple(f"contribution_{name}" for name in CONTRIBUTED[kind])
+    assert work.answer.names == expected
+
+
+def test_features_that_a_step_makes_have_no_names_of_columns():
+    from sklearn.decomposition import PCA
+    from sklearn.pipeline import make_pipeline
+
+    frame = table().fillna(0.0)
+    forest = RandomForestRegressor(3, max_depth=3)
+    model = make_pipeline(PCA(4), forest).fit(frame, frame["tax"])
+    work = job(CompiledForest(model).fit(frame), "predict_contribs", 1, "auto")
+    names = ("0", "1", "2", "3", "bias")
+    assert work.answer.names == tuple(f"contribution_{name}" for name in names)
+
+
+def test_names_of_contributions_that_would_be_there_twice_are_numbers():
+    xgboost = pytest.importorskip("xgboost")
+    frame = table().set_axis(["a", "bias", "b", "c"], axis=1)
+    model = xgboost.XGBRegressor(n_estimators=1).fit(frame, frame["c"])
+    work = job(CompiledForest(model).fit(frame), "predict_contribs", 1, "auto")
+    assert work.answer.names == tuple(f"contribution_{i}" for i in range(5))
+
+
+def test_contributions_that_are_not_defined_are_refused_before_anything_runs():
+    model, X = trained("two values")
+    bare = replace(load_forest(model), cover=np.zeros(0))
+    fast = CompiledForest(bare).fit(X)
+    with pytest.raises(UnsupportedModelError) as error:
+        job(fast, "predict_contribs", 1, "auto")
+    with pytest.raises(UnsupportedModelError) as direct:
+        fast.predict_contribs(X)
+    assert str(error.value) == str(direct.value)
+
+
 def test_an_artifact_is_small_and_the_same_every_time():
     artifact = pack(named_model())
     assert not artifact.pickled
@@ -411,13 +458,15 @@ def test_methods_that_are_not_there():
     with pytest.raises(InvalidInputError) as error:
         job(fast, "predict_proba", 1, "auto")
     assert str(error.value) == (
-        "The model has no predict_proba; it has predict, predict_raw, apply."
+        "The model has no predict_proba; it has predict, predict_raw, apply, "
+        "predict_contribs."
     )
     with pytest.raises(InvalidInputError) as error:
         job(fast, "fit", 1, "auto")
     assert str(error.value) == (
         "method must be one of predict, predict_proba, predict_log_proba, "
-        "predict_raw, decision_function, score_samples, apply. Got 'fit' instead."
+        "predict_raw, decision_function, score_samples, apply, predict_contribs. Got "
+        "'fit' instead."
     )
 
 
@@ -521,6 +570,7 @@ def test_one_tensor_holds_all_features():
         ("xgboost", "predict_raw", "array<float>"),
         ("xgboost, one tree", "predict", "float"),
         ("lightgbm", "predict_raw", "array<double>"),
+        ("xgboost", "predict_contribs", "array<float>"),
     ],
 )
 def test_types_of_spark(kind, method, name):
@@ -535,3 +585,18 @@ def test_an_empty_batch_of_arrays_has_an_empty_answer():
     same_bits(_answer(work, frame), model.predict_proba(X))
     empty = _answer(work, frame[:0])
     assert empty.shape == (0, 3) and empty.dtype == work.answer.dtype
+
+
+def test_contributions_in_every_engine():
+    """All engines ask the same job: what Ray and Spark make of its answer."""
+    fast, frame = named_model(), table()[:9]
+    expected = fast.predict_contribs(frame)
+    batch = {name: frame[name].to_numpy() for name in NAMES}
+    found = Predictor(fast, "predict_contribs", keep=["age"])(batch)
+    names = [f"contribution_{c}_{n}" for c in fast.classes_ for n in [*NAMES, "bias"]]
+    assert list(found) == ["age", *names]
+    columns = np.stack([found[name] for name in names], axis=1)
+    same_bits(columns.reshape(expected.shape), expected)
+    work = job(fast, "predict_contribs", 1, "auto")
+    same_bits(_answer(work, frame).reshape(expected.shape), expected)
+    assert spark_type(work) == "array<double>"

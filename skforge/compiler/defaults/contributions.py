@@ -39,3 +39,23 @@ def contribution_schedules(
 def _blocks(size: int, represent: str) -> Schedule:
     schedule = Schedule().tile("batch", "b0", "b1", size).reorder("b0", "tree", "b1")
     return schedule.parallel("b0").vectorize("b1").represent(represent)
+
+
+def gpu_contribution_schedule(rows: int = 128) -> Schedule:
+    """Return the schedule of contributions on a GPU: a row a thread."""
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("b1", "b2", "b3", 1)
+        .reorder("b0", "tree", "b2", "b3")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("b2", "block.x")
+        .cache_predicates("b0")
+        .vectorize("b3")
+        .represent("contributions")
+    )
+
+
+def background_schedule() -> Schedule:
+    """Return the schedule of interventional contributions, for batches of any size."""
+    return _blocks(BLOCK, "background")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.exceptions import UnsupportedModelError
 
 FloatArray = NDArray[np.float64]
 
@@ -28,6 +29,7 @@ class Means:
     @classmethod
     def of(cls, forest: Forest) -> Means:
         """Compute the means of a forest with covers, level by level."""
+        _check_covers(forest)
         reach = np.ones(forest.n_nodes)
         inner = forest.left >= 0
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
@@ -96,3 +98,26 @@ class Means:
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
         values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
+
+
+def explained(forest: Forest) -> Forest:
+    """Return the forest whose scores are explained.
+
+    Isolation forests add path lengths; shap explains their mean.
+    """
+    if forest.outputs.function == "path_length":
+        return replace(forest, divisor=max(1, forest.n_trees))
+    return forest
+
+
+def _check_covers(forest: Forest) -> None:
+    """Raise for covers that are no weights, such as sums of negative ones."""
+    bad = ~((forest.cover >= 0) & (forest.cover < np.inf))
+    if bad.any():
+        node = int(bad.argmax())
+        tree = int(np.searchsorted(forest.tree_offset, node, "right")) - 1
+        raise UnsupportedModelError(
+            f"node {node - int(forest.tree_offset[tree])} of tree {tree} has the cover "
+            f"{forest.cover[node]}, and path-dependent contributions need covers of at "
+            "least 0; pass background rows, with which contributions need no covers."
+        )

@@ -1,5 +1,6 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
+from skforge.compiler.layouts.background.background import Background
 from skforge.compiler.layouts.bitsliced.bitsliced import Bitsliced
 from skforge.compiler.layouts.contributions.contributions import Contributions
 from skforge.compiler.layouts.lanes.lanes import Lanes
@@ -8,4 +9,13 @@ from skforge.compiler.layouts.nodes.packed import Packed
 from skforge.compiler.layouts.nodes.sparse import Sparse
 from skforge.compiler.layouts.tiles.tiles import Tiles
 
-__all__ = ["Bitsliced", "Contributions", "Heap", "Lanes", "Packed", "Sparse", "Tiles"]
+__all__ = [
+    "Background",
+    "Bitsliced",
+    "Contributions",
+    "Heap",
+    "Lanes",
+    "Packed",
+    "Sparse",
+    "Tiles",
+]

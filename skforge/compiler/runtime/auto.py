@@ -119,6 +119,12 @@ class AutoModule:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
+    def predict_contribs(
+        self, X: Any, *, n_jobs: int | None = None, **options: Any
+    ) -> Array:
+        """Return contributions, as :meth:`CompiledModule.predict_contribs`."""
+        return self.cpu.predict_contribs(X, n_jobs=n_jobs, **options)
+
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
@@ -143,10 +149,6 @@ class AutoModule:
     def entry(self, *args: Any, **options: Any) -> Any:
         """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
-
-    def predict_contribs(self, X: Any, **options: Any) -> Any:
-        """Return contributions, always from the CPU."""
-        return self.cpu.predict_contribs(X, **options)
 
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"

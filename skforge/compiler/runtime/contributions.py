@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.contributions import contribution_schedules
+from skforge.compiler.defaults.contributions import (
+    background_schedule,
+    contribution_schedules,
+)
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means
+from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.layouts.background.background import game_of
+from skforge.compiler.layouts.background.given import background_tables
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
@@ -48,10 +54,12 @@ class Contributions:
         target: Target,
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
+        forest = explained(forest)
         self.forest, self._target = forest, target
         self._changes: tuple[Means, Any, KernelCache] | None = None
         self._parts = parts_of(forest)
         self._kernels = [KernelCache(one, target, "exact") for one in self._parts]
+        self._background: tuple[Array, list[Kernel]] | None = None
         given = contribution_schedules(forest, "contributions")
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": given if schedule is None else schedule,
@@ -161,11 +169,55 @@ class Contributions:
         return approximate(forest, means, table, reached)
 
     def against(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values (Lundberg et al. 2020, Algorithm 3).
+        """Return interventional SHAP values, with the bias last.
 
-        Features that are not known come from the background rows.
+        Features that are not known come from background rows; values are averaged over
+        these, and the bias is their mean raw score (Lundberg et al. 2020, Algorithm 3).
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_features + 1)
+            In the dtype of the forest's sums.
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no background rows.
+        UnsupportedModelError
+            If the forest does not add its leaves.
         """
-        raise NotImplementedError
+        forest = self.forest
+        check_sum(forest)
+        if not len(background):
+            raise InvalidInputError(
+                "background has no rows; pass at least one, such as a sample of the "
+                "training rows."
+            )
+        n, width = len(rows), forest.n_features + 1
+        made = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
+        if not forest.n_predicates:
+            made[..., -1] = reference_raw(forest, background[:1])
+            return made
+        at = 0
+        for kernel, part in zip(self._given(background), self._parts, strict=True):
+            some = np.zeros((n, part.n_outputs, width), made.dtype)
+            if n:
+                kernel(rows, some.reshape(n, -1), threads)
+            made[:, at : at + part.n_outputs] = some
+            at += part.n_outputs
+        if at < forest.n_outputs:  # the values of a leaf sum to one
+            made[:, at] = -made[:, :at].sum(axis=1)
+            made[:, at, -1] += forest.n_trees / forest.divisor
+        return made
+
+    def _given(self, background: Array) -> list[Kernel]:
+        """Return the kernels of these background rows; the last ones are kept."""
+        last = self._background
+        if last is None or not _same_bits(last[0], background):
+            made = [background_kernel(kernels, background) for kernels in self._kernels]
+            # Contiguous, and the user may change their rows.
+            last = self._background = np.array(background, order="C"), made
+        return last[1]
 
     def values(self, rows: Array, threads: int) -> Array:
         """Return the SHAP values of rows, with the bias last.
@@ -246,13 +298,34 @@ def _outputs(forest: Forest, first: int, last: int) -> Forest:
     )
 
 
-def check_covers(forest: Forest) -> None:
-    """Raise unless a forest's leaves are added and its nodes have covers."""
+def background_kernel(kernels: KernelCache, background: Array) -> Kernel:
+    """Return the kernel that reads these background rows; all have the same code."""
+    schedule = background_schedule()
+    kernel = kernels.kernel(schedule, "contribution")
+    assert isinstance(kernel, Kernel)
+    game = game_of(kernels.bind(schedule, "contribution"))
+    return kernel.with_data(background_tables(game, background))
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    if a.shape != b.shape:
+        return False
+    word = f"u{a.itemsize}"
+    return bool((a.view(word) == np.ascontiguousarray(b).view(word)).all())
+
+
+def check_sum(forest: Forest) -> None:
+    """Raise unless a forest's leaves are added."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"the model takes the {forest.aggregate} of its trees, and contributions "
             "are defined for sums."
         )
+
+
+def check_covers(forest: Forest) -> None:
+    """Raise unless a forest's leaves are added and its nodes have covers."""
+    check_sum(forest)
     if forest.n_nodes and not len(forest.cover):
         raise UnsupportedModelError(
             f"this {forest.source} model does not keep how many rows reached each node;"

@@ -7,7 +7,8 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,12 +48,27 @@ class Kernel:
             function, target = emulate_grids.run(function), Target.host()
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
-        self._data = [_aligned(item.data) for item in lowered.kernel.data]
-        addresses = [data.ctypes.data for data in self._data]
-        self.slots = struct.pack(f"{len(addresses)}q", *addresses)
+        self._names = [item.buffer.name for item in lowered.kernel.data]
+        self._set([_aligned(item.data) for item in lowered.kernel.data])
         self.address = self.jit.address(function.name)
         #: Most rows per run; None if scratch does not grow with the batch.
         self.most_rows = most_rows(lowered, SCRATCH_BYTES)
+
+    def _set(self, data: list[Array]) -> None:
+        self._data = data
+        addresses = [array.ctypes.data for array in data]
+        self.slots = struct.pack(f"{len(addresses)}q", *addresses)
+
+    def with_data(self, given: Mapping[str, Array]) -> Kernel:
+        """Return a kernel of the same code in which some model buffers are others."""
+        made = copy(self)
+        made._set(
+            [
+                _aligned(given[name]) if name in given else data
+                for name, data in zip(self._names, self._data, strict=True)
+            ]
+        )
+        return made
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         """Fill ``result``, one row for each of ``rows``."""

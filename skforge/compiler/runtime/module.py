@@ -267,8 +267,8 @@ class CompiledModule:
         -------
         ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
             In the accumulator's dtype. The last column is the expected raw score, and
-            the sum of a row its raw score. Interactions have one more axis of
-            ``n_features + 1``.
+            the sum of a row its raw score (that of an isolation forest divided by its
+            number of trees). Interactions have one more axis of ``n_features + 1``.
 
         Raises
         ------

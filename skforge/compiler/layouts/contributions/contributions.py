@@ -19,6 +19,9 @@ from skforge.compiler.layouts.base import (
     BlockCode,
     BlockLayout,
     BlockRepresentation,
+    BlockShape,
+    GpuBlockLayout,
+    GpuBlockRepresentation,
     register,
 )
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
@@ -33,6 +36,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
     Points,
     fill,
 )
+from skforge.compiler.layouts.contributions.thread_rows import ThreadLayout
 from skforge.compiler.layouts.contributions.walk import (
     TOGETHER,
     WORDS,
@@ -102,6 +106,15 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     )
 
 
+def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
+    """Return a forest laid out once for all kernels that read it alike."""
+    key = ("contributions", by_pairs, in_lanes)
+    if key not in hir.shared:
+        hir.shared[key] = walk_data(hir.forest, by_pairs, in_lanes)
+    made: WalkData = hir.shared[key]
+    return made
+
+
 class ContributionLayout(BlockLayout):
     """One forest for one block size."""
 
@@ -109,10 +122,7 @@ class ContributionLayout(BlockLayout):
         self, hir: PredictEnsemble, target: Target, block: int, by_pairs: bool
     ) -> None:
         self._hir, self._block, self._fuses = hir, block, target.has_fma
-        key = ("contributions", by_pairs, block == 1)
-        if key not in hir.shared:
-            hir.shared[key] = walk_data(hir.forest, by_pairs, block == 1)
-        self._data: WalkData = hir.shared[key]
+        self._data = shared_data(hir, by_pairs, block == 1)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Evaluate the predicates of all trees on one block of rows."""
@@ -125,7 +135,7 @@ class ContributionLayout(BlockLayout):
         return code(rules, self._data, rows, self._block, self._fuses)
 
 
-class Contributions(BlockRepresentation):
+class Contributions(BlockRepresentation, GpuBlockRepresentation):
     """``represent("contributions")``: only for ``predict_contribs``."""
 
     name = "contributions"
@@ -156,6 +166,22 @@ class Contributions(BlockRepresentation):
     ) -> BlockLayout:
         """Lay the forest out for blocks of ``block`` rows."""
         return ContributionLayout(hir, target, block, self.by_pairs)
+
+    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
+        """Raise for interactions, and unless each thread has as many rows."""
+        if self.by_pairs:
+            raise ScheduleError('represent("interactions") is for CPUs.')
+        if shape.rows % shape.threads:
+            raise ScheduleError(
+                'represent("contributions") gives each thread of a block as many rows; '
+                f"this schedule has {shape.rows} rows for {shape.threads} threads."
+            )
+
+    def lay_out_gpu_blocks(
+        self, hir: PredictEnsemble, target: Target, shape: BlockShape
+    ) -> GpuBlockLayout:
+        """Lay the forest out for a row a thread."""
+        return ThreadLayout(hir, shape, shared_data(hir, False, False))
 
 
 class Interactions(Contributions):

@@ -45,8 +45,9 @@ class Paths:
 
 
 def trace(forest: Forest) -> Paths:
-    """Return the paths of a forest with covers."""
+    """Return the paths of a forest; without covers, ``share`` means nothing."""
     n = forest.n_nodes
+    cover = forest.cover if len(forest.cover) else np.zeros(n)
     parent = np.full(n, -1, np.int64)
     is_right = np.zeros(n, np.bool_)
     depth = np.zeros(n, np.int64)
@@ -69,8 +70,8 @@ def trace(forest: Forest) -> Paths:
         for children in (forest.left, forest.right):
             below = children[level]
             with np.errstate(divide="ignore", invalid="ignore"):
-                ratio = forest.cover[below] / forest.cover[level]
-            share[below] = upper * np.where(forest.cover[level] > 0, ratio, 0.0)
+                ratio = cover[below] / cover[level]
+            share[below] = upper * np.where(cover[level] > 0, ratio, 0.0)
             distinct[below] = distinct[level] + (above < 0)
             depth[below] = depth[level] + 1
         both = np.concatenate([forest.left[level], forest.right[level]])

@@ -70,21 +70,43 @@ class Tests:
         )
 
 
-class Evaluation:
+class TestCode:
+    """Emits the tests of predicates on values, scalars or vectors."""
+
+    def __init__(self, rules: Rules, tests: Tests) -> None:
+        self.b: Builder = rules.b
+        self._rules, self._tests = rules, tests
+        self.numbers = rules.model("test_numbers", tests.numbers)
+
+    def left(self, kind: int, number: Value, x: Value) -> Value:
+        """Return which values of a column go left."""
+        b, rules = self.b, self._rules
+        comparison, missing, missing_left = self._tests.kinds[kind]
+        x = rules.nan_if_missing(x, missing)
+        if comparison >= Comparison.IN:
+            exact = comparison == Comparison.MEMBER
+            inside = rules.in_set(number, x, exact)
+            gone = b.is_nan(x)
+            if missing_left:
+                return b.binary("or", inside, gone)
+            return b.binary("and", inside, b.invert(gone))
+        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op = "eq" if comparison == Comparison.EQ else op
+        return b.compare(op, x, number, unordered=missing_left)
+
+
+class Evaluation(TestCode):
     """Emits the evaluation of all predicates for blocks of rows."""
 
     def __init__(self, rules: Rules, tests: Tests, block: int, lanes: int) -> None:
-        self.b: Builder = rules.b
-        self._rules, self._tests, self._block = rules, tests, block
-        b = self.b
-        self.lanes = lanes
+        super().__init__(rules, tests)
+        b, self._block, self.lanes = self.b, block, lanes
         self._jobs = rules.model("test_jobs", tests.jobs.reshape(-1))
-        self._numbers = rules.model("test_numbers", tests.numbers)
-        self._type: Type = self._numbers.element
+        self._type: Type = self.numbers.element
         if lanes > 1:
-            self._type = Vec(self._numbers.element, lanes)
+            self._type = Vec(self.numbers.element, lanes)
         self._column = b.alloc(
-            "column", self._numbers.element, b.const(block), alignment=64
+            "column", self.numbers.element, b.const(block), alignment=64
         )
         size = b.const(max(1, len(tests.numbers)) * max(1, block // 8))
         #: Bit r of line p: whether row r goes left at predicate p.
@@ -109,10 +131,10 @@ class Evaluation:
 
             def lines(kind: int) -> None:
                 with b.loop(first, end, hint="line") as line:
-                    number = b.load(self._numbers, line)
+                    number = b.load(self.numbers, line)
                     with b.loop(n_vectors, hint="v") as v:
                         x = b.load(self._column, b.mul(v, self.lanes), self._type)
-                        left = self._left(kind, number, x)
+                        left = self.left(kind, number, x)
                         at = b.mul(line, max(1, self._block // 8))
                         at = b.add(at, b.mul(v, self.lanes // 8))
                         b.store(self.lines, at, self._bits(left))
@@ -125,19 +147,3 @@ class Evaluation:
         if not left.type.lanes:
             return b.convert(left, U8)
         return b.mask_bits(left, U16 if self.lanes == 16 else U8)
-
-    def _left(self, kind: int, number: Value, x: Value) -> Value:
-        """Return which values of a column go left."""
-        b, rules = self.b, self._rules
-        comparison, missing, missing_left = self._tests.kinds[kind]
-        x = rules.nan_if_missing(x, missing)
-        if comparison >= Comparison.IN:
-            exact = comparison == Comparison.MEMBER
-            inside = rules.in_set(number, x, exact)
-            gone = b.is_nan(x)
-            if missing_left:
-                return b.binary("or", inside, gone)
-            return b.binary("and", inside, b.invert(gone))
-        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
-        op = "eq" if comparison == Comparison.EQ else op
-        return b.compare(op, x, number, unordered=missing_left)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
     F64,
     I64,
@@ -38,6 +38,8 @@ from skforge.compiler.ir.lir.nodes import (
     Buffer,
     Mask,
     Scalar,
+    Space,
+    Type,
     Value,
     Vec,
 )
@@ -110,6 +112,9 @@ class Turn:
 class ContributionCode(BlockCode):
     """Emits the code for one block of rows."""
 
+    #: Where scratch lies.
+    space: Space = "global"
+
     def __init__(
         self,
         rules: Rules,
@@ -124,7 +129,7 @@ class ContributionCode(BlockCode):
         b, order, points = self.b, data.order, data.points
         self._scalar = scalar_of(data.constants.values.dtype)
         self._lanes = lanes = self._lanes_of(block)
-        self._vec = Vec(self._scalar, lanes)
+        self._vec: Type = Vec(self._scalar, lanes) if lanes > 1 else self._scalar
         self._together = min(TOGETHER, block // lanes)
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
@@ -134,19 +139,15 @@ class ContributionCode(BlockCode):
         n_vectors = b.binary("div", b.add(left, some - 1), some)
         n_vectors = b.mul(n_vectors, self._together)
         self._n_vectors = n_vectors
-        evaluation = Evaluation(rules, data.tests, block, lanes)
-        evaluation.run(rows, n_vectors)
-        self._lines = evaluation.lines
+        self._evaluate(rules)
         edges = 2 * int(np.diff(order.start).max(initial=0)) + 1
-        self._passed = b.alloc(
-            "passed", U8, b.const(edges * self._line + 8), alignment=64
-        )
+        self._passed = self._alloc("passed", U8, edges * self._line + 8)
         slots = order.n_slots * max(data.classes, default=1) * some
-        self._slots = b.alloc("slots", self._scalar, b.const(slots), alignment=64)
+        self._slots = self._alloc("slots", self._scalar, slots)
         held = int(np.diff(order.feature_start).max(initial=0))
         self._of_feature = self._sum_elements()
-        size = b.const(max(1, held) * self._of_feature)
-        self._own = b.alloc("tree_sums", self._scalar, size, alignment=64)
+        size = max(1, held) * self._of_feature
+        self._own = self._alloc("tree_sums", self._scalar, size)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
         each = points.places[tree] * some
 
@@ -184,6 +185,17 @@ class ContributionCode(BlockCode):
             self._leaf = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
+
+    def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
+        """Allocate scratch."""
+        b, size_ = self.b, self.b.const(size)
+        return b.alloc(name, element, size_, space=self.space, alignment=64)
+
+    def _evaluate(self, rules: Rules) -> None:
+        """Evaluate all predicates on the rows of the block."""
+        evaluation = Evaluation(rules, self.d.tests, self._block, self._lanes)
+        evaluation.run(self._rows, self._n_vectors)
+        self._lines = evaluation.lines
 
     def _lanes_of(self, block: int) -> int:
         """Return the rows of a vector."""
@@ -271,7 +283,7 @@ class ContributionCode(BlockCode):
                 place = b.add(b.mul(f, together * lanes), k * lanes)
                 own = b.load(self._own, place, self._vec)
                 at = b.add(b.add(start, column), k * lanes)
-                total = b.load(sums, at, Vec(F64, lanes))
+                total = b.load(sums, at, with_lanes(F64, self._vec))
                 b.store(sums, at, b.binary("add", total, b.convert(own, F64)))
 
     # ------------------------------------------------------------ the walk
@@ -324,7 +336,7 @@ class ContributionCode(BlockCode):
         scale = (
             None
             if self.d.leaf is None
-            else self._leaf_values(i, turn.output, self._lanes)
+            else self._leaf_values(i, turn.output, self._vec.lanes)
         )
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
@@ -402,7 +414,7 @@ class ContributionCode(BlockCode):
     def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
         b = self.b
         one = b.load(self._constants, b.add(at, row * n + q))
-        return b.splat(one, self._lanes)
+        return b.splat(one, self._vec.lanes)
 
     # ------------------------------------------------------------ results
 

@@ -1,0 +1,1 @@
+"""Interventional SHAP values: features that are not known come from background rows."""

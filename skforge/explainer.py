@@ -1,0 +1,396 @@
+"""``TreeExplainer``: SHAP values with the interface of ``shap.TreeExplainer``."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.estimators import CompiledForest
+from skforge.exceptions import InvalidInputError, VerificationError
+
+__all__ = ["TreeExplainer"]
+
+Array = NDArray[Any]
+
+#: Share of the sum of absolute contributions by which their sum may miss the score.
+ADDITIVE = 1e-2
+
+
+class TreeExplainer:
+    """SHAP values of a tree ensemble, for code written for ``shap.TreeExplainer``.
+
+    Shapes, the order of the axes, ``expected_value`` and the rules of the arguments
+    are those of shap 0.51; the values are those of
+    :meth:`CompiledForest.predict_contribs`. All background rows count, while shap
+    draws 100 of them.
+
+    Parameters
+    ----------
+    model : CompiledForest, CompiledModule, or what CompiledForest takes
+        A compiled forest, also one that :func:`skforge.load` returned. Any other
+        fitted model is compiled with ``tuning="off"``.
+    data : array-like of shape (n_background, n_features), default=None
+        Background rows, or a ``shap.maskers.Independent`` of them. With rows, the
+        values are interventional (Lundberg et al. 2020, Algorithm 3); without, they
+        are path-dependent (Lundberg et al. 2018, Algorithm 2).
+    model_output : {"raw"}, default="raw"
+        The scores explained: margins of boosted models, probabilities of
+        scikit-learn's forest classifiers, mean path lengths of an IsolationForest.
+    feature_perturbation : {"auto", "interventional", "tree_path_dependent"}, \
+            default="auto"
+        "auto" is "interventional" if there are background rows.
+    feature_names : list of str, default=None
+        Names of the columns. None means those of the DataFrame explained, of the
+        background, or of the model.
+    background : array-like of shape (n_background, n_features), default=None
+        Another name of ``data``, as in ``predict_contribs``.
+    n_jobs : int, default=None
+        Threads of a model that is compiled here, as in :class:`CompiledForest`; a
+        compiled forest keeps its own.
+
+    Attributes
+    ----------
+    model : CompiledForest or CompiledModule
+        What computes the values.
+    expected_value : float or ndarray of shape (n_outputs,)
+        The score expected of a row of which nothing is known.
+    data : array-like or None
+        The background rows.
+    feature_perturbation : str
+        "interventional" or "tree_path_dependent".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.ensemble import RandomForestRegressor
+    >>> from skforge import TreeExplainer
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> forest = RandomForestRegressor(10, random_state=0).fit(X, y)
+    >>> explainer = TreeExplainer(forest)
+    >>> values = explainer.shap_values(X)
+    >>> values.shape
+    (442, 10)
+    >>> sums = explainer.expected_value + values.sum(axis=1)
+    >>> bool(abs(sums - forest.predict(X)).max() < 1e-10)
+    True
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        data: Any = None,
+        model_output: str = "raw",
+        feature_perturbation: str = "auto",
+        feature_names: Any = None,
+        *,
+        background: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        if model_output != "raw":
+            raise InvalidInputError(
+                f"model_output must be 'raw'. Got {model_output!r} instead: use "
+                "shap.TreeExplainer with background rows to explain probabilities or "
+                "losses."
+            )
+        if background is not None:
+            if data is not None:
+                raise InvalidInputError(
+                    "data and background are two names of one argument; give one."
+                )
+            data = background
+        self.data = _rows_of_masker(data)
+        self.feature_perturbation = _perturbation(feature_perturbation, self.data)
+        self.model_output = model_output
+        self.data_feature_names = _names(feature_names)
+        if self.data_feature_names is None:
+            self.data_feature_names = _names(getattr(data, "columns", None))
+        self.model = _compiled(model, n_jobs)
+        self._expected: Any = None
+
+    @property
+    def expected_value(self) -> Any:
+        """The score expected of a row of which nothing is known."""
+        if self._expected is None:
+            if self.data is None:  # the bias of any row
+                fast = self.model
+                if isinstance(fast, CompiledForest):
+                    fast = fast._compiled().module
+                rows = np.zeros((1, fast.forest.n_features), fast.forest.input_dtype)
+                found = fast.predict_contribs(rows)
+            else:
+                found = self._contribs(self.data[:1])
+            self._expected = found[0].T[-1]
+        return self._expected
+
+    @expected_value.setter
+    def expected_value(self, value: Any) -> None:
+        self._expected = value
+
+    def shap_values(
+        self,
+        X: Any,
+        y: Any = None,
+        tree_limit: int | None = None,
+        approximate: bool = False,
+        check_additivity: bool = True,
+        from_call: bool = False,
+    ) -> Array:
+        """Return the SHAP values of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_features,)
+            Rows, in any form that ``predict_contribs`` takes; also a DMatrix.
+        y : None
+            Not used: raw scores depend on no label.
+        tree_limit : int, default=None
+            Must include all trees; None and -1 do.
+        approximate : bool, default=False
+            Return Saabas' values instead.
+        check_additivity : bool, default=True
+            Compare the sums with the scores.
+        from_call : bool, default=False
+            Not used.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_outputs)
+            In the dtype of the source's sums; without the first axis if ``X`` is a
+            single row with one axis.
+
+        Raises
+        ------
+        VerificationError
+            If a sum is not the score; this is a fault of skforge.
+        """
+        self._check_limit(tree_limit)
+        rows, single = _rows(X)
+        found = self._contribs(rows, approximate=approximate)
+        if check_additivity:
+            self._check_sums(found, rows)
+        values = found[..., :-1]
+        if values.ndim == 3:
+            values = np.moveaxis(values, 1, -1)
+        return np.ascontiguousarray(values[0] if single else values)
+
+    def shap_interaction_values(
+        self, X: Any, y: Any = None, tree_limit: int | None = None
+    ) -> Array:
+        """Return the SHAP interaction values of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_features,)
+            Rows, as in :meth:`shap_values`.
+        y : None
+            Not used.
+        tree_limit : int, default=None
+            As in :meth:`shap_values`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features, n_features) or \
+                (n_samples, n_features, n_features, n_outputs)
+            Symmetric; each row adds up to the feature's SHAP value.
+
+        Raises
+        ------
+        InvalidInputError
+            If the explainer has background rows: these interactions are
+            path-dependent.
+        """
+        self._check_limit(tree_limit)
+        rows, single = _rows(X)
+        values = self._contribs(rows, interactions=True)[..., :-1, :-1]
+        if values.ndim == 4:
+            values = np.moveaxis(values, 1, -1)
+        return np.ascontiguousarray(values[0] if single else values)
+
+    def __call__(
+        self,
+        X: Any,
+        y: Any = None,
+        interactions: bool = False,
+        check_additivity: bool = True,
+        approximate: bool = False,
+    ) -> Any:
+        """Return the SHAP values of rows as an object that ``shap.plots`` draw.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, as in :meth:`shap_values`.
+        y : None
+            Not used.
+        interactions : bool, default=False
+            Return interaction values.
+        check_additivity, approximate : bool
+            As in :meth:`shap_values`.
+
+        Returns
+        -------
+        shap.Explanation
+            With ``values``, ``base_values``, ``data`` and ``feature_names``.
+
+        Raises
+        ------
+        InvalidInputError
+            If shap is not installed.
+        """
+        try:
+            from shap import Explanation
+        except ImportError as error:
+            raise InvalidInputError(
+                "explainer(X) returns a shap.Explanation, which needs the shap "
+                "package: install it with 'pip install shap', or call "
+                "explainer.shap_values(X)."
+            ) from error
+        start = time.perf_counter()
+        rows = _rows(X)[0]
+        if not interactions:
+            values = self.shap_values(rows, y, None, approximate, check_additivity)
+        elif approximate:
+            raise InvalidInputError(
+                "interactions=True and approximate=True exclude each other."
+            )
+        else:
+            values = self.shap_interaction_values(rows)
+        expected = np.asarray(self.expected_value)
+        return Explanation(
+            values,
+            base_values=np.tile(expected, (len(values),) + (1,) * expected.ndim),
+            data=rows.to_numpy() if hasattr(rows, "to_numpy") else rows,
+            feature_names=self._names_for(X, values.shape[1]),
+            compute_time=time.perf_counter() - start,
+        )
+
+    # ------------------------------------------------------------ parts
+
+    def _contribs(self, rows: Any, **options: bool) -> Array:
+        if self.data is not None:
+            asked = [name for name, given in options.items() if given]
+            if asked:
+                raise InvalidInputError(
+                    f"{asked[0]}=True asks for path-dependent values, and this "
+                    "explainer has background rows; use TreeExplainer(model) without "
+                    "them."
+                )
+            found: Array = self.model.predict_contribs(rows, background=self.data)
+        else:
+            found = self.model.predict_contribs(rows, **options)
+        return found
+
+    def _check_limit(self, tree_limit: int | None) -> None:
+        n_trees = self._forest.n_trees
+        if tree_limit is not None and 0 <= tree_limit < n_trees:
+            raise InvalidInputError(
+                f"tree_limit must be None or -1: all {n_trees} trees are compiled. Got "
+                f"{tree_limit}; compile load_forest(model, iteration_range=...) to "
+                "explain fewer."
+            )
+
+    def _check_sums(self, found: Array, rows: Any) -> None:
+        raw = np.asarray(self.model.predict_raw(rows)).reshape(found.shape[:-1])
+        if self._forest.outputs.function == "path_length":
+            raw = raw / self._forest.n_trees
+        miss = np.abs(found.sum(axis=-1) - raw)
+        wrong = miss > ADDITIVE * np.abs(found).sum(axis=-1)  # never for NaN
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise VerificationError(
+                f"row {row}: the contributions add up to "
+                f"{found[row].sum(axis=-1).tolist()!r}, and the score is "
+                f"{raw[row].tolist()!r}; please report the model."
+            )
+
+    def _names_for(self, X: Any, width: int) -> list[str] | None:
+        """Return the names of the columns of rows, or None."""
+        found = _names(getattr(X, "columns", None)) or self.data_feature_names
+        if found is not None:
+            return found
+        of_model = getattr(self.model, "feature_names_in_", None)
+        found = _names(self._forest.feature_names if of_model is None else of_model)
+        return found if found is not None and len(found) == width else None
+
+    @property
+    def _forest(self) -> Forest:
+        fast = self.model
+        return fast.forest_ if isinstance(fast, CompiledForest) else fast.forest
+
+
+def _compiled(model: Any, n_jobs: int | None) -> Any:
+    """Return a compiled forest as it is, and any other model compiled."""
+    if isinstance(model, CompiledModule):
+        return model
+    if isinstance(model, CompiledForest):
+        check_is_fitted(model)
+        return model
+    fast = CompiledForest(
+        model,
+        prefit=True,
+        target="cpu",
+        tuning="off",
+        batch_sizes=[1],  # one kernel of scores, which only the sums are compared with
+        n_jobs=n_jobs,
+    )
+    return fast.fit(np.empty((0, 1)))  # checked on drawn rows
+
+
+def _perturbation(asked: str, data: Any) -> str:
+    """Return the kind of values, by shap's rules."""
+    if asked not in ("auto", "interventional", "tree_path_dependent"):
+        raise InvalidInputError(
+            "feature_perturbation must be 'auto', 'interventional' or "
+            f"'tree_path_dependent'. Got {asked!r} instead."
+        )
+    if data is not None:
+        if asked == "tree_path_dependent":
+            raise InvalidInputError(
+                "feature_perturbation='tree_path_dependent' follows the training rows; "
+                "leave out data, or use 'interventional'."
+            )
+        return "interventional"
+    if asked == "interventional":
+        warnings.warn(
+            "feature_perturbation='interventional' needs background rows; without "
+            "data, the values are path-dependent, as in shap.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    return "tree_path_dependent"
+
+
+def _rows_of_masker(data: Any) -> Any:
+    """Return background rows; those of a shap masker."""
+    if not type(data).__module__.startswith("shap."):
+        return data
+    if type(data).__name__ != "Independent" or data.clustering is not None:
+        raise InvalidInputError(
+            f"data must be background rows or a shap.maskers.Independent. Got a "
+            f"{type(data).__name__} masker instead."
+        )
+    return data.data
+
+
+def _rows(X: Any) -> tuple[Any, bool]:
+    """Return rows as compiled forests take them, and whether X is one row."""
+    if type(X).__module__.startswith("xgboost.") and type(X).__name__ == "DMatrix":
+        if X.get_base_margin().size:
+            raise InvalidInputError(
+                "the DMatrix has base margins, which no feature contributes; pass its "
+                "rows as an array."
+            )
+        return X.get_data(), False
+    single = np.ndim(X) == 1 and bool(np.all([np.isscalar(x) for x in X]))
+    return (np.asarray(X)[np.newaxis] if single else X), single
+
+
+def _names(names: Any) -> list[str] | None:
+    return None if names is None else list(names)

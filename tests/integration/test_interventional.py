@@ -1,0 +1,357 @@
+"""Interventional SHAP values: predict_contribs with background rows.
+
+The oracle plays every game in full: it evaluates each subset of features for each pair
+of a row and a background row, in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import factorial
+
+import numpy as np
+import pytest
+
+from skforge import (
+    CompiledForest,
+    InvalidInputError,
+    UnsupportedModelError,
+    compile_forest,
+    load_forest,
+)
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.reference import draw_rows, reference_leaves
+from tests.exactness.forests import NUMERIC, forest_of, tree
+from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
+
+#: Errors are below this times the sum of a row's absolute values.
+LIMITS = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
+
+N_FEATURES = 5
+
+
+def scores(forest, rows):
+    """Return raw scores summed in float64."""
+    leaf = forest.leaf[reference_leaves(forest, rows)]
+    values = forest.leaf_value.astype(np.float64)[leaf]
+    total = np.tile(forest.base.astype(np.float64), (len(rows), 1))
+    for k, output in enumerate(forest.tree_output):
+        if output < 0:
+            total += values[:, k]
+        else:
+            total[:, output] += values[:, k, 0]
+    return total / forest.divisor
+
+
+def oracle(forest, rows, background):
+    """Return (rows, outputs, features + 1) from the value of every subset."""
+    n = forest.n_features
+    subsets = np.array(list(product([False, True], repeat=n)))
+    number = subsets @ (1 << np.arange(n)[::-1])
+    assert (number == np.arange(1 << n)).all()
+    known = subsets.sum(axis=1)
+    made = np.zeros((len(rows), forest.n_outputs, n + 1))
+    for row, x in enumerate(rows):
+        mixed = np.where(subsets[:, None], x, background)
+        value = scores(forest, mixed.reshape(-1, n))
+        value = value.reshape(len(subsets), len(background), -1).mean(axis=1)
+        for i in range(n):
+            out = np.flatnonzero(~subsets[:, i])
+            weight = [factorial(k) * factorial(n - k - 1) for k in known[out]]
+            gain = value[out | 1 << (n - 1 - i)] - value[out]
+            made[row, :, i] = np.array(weight) / factorial(n) @ gain
+        made[row, :, n] = value[0]
+    return made
+
+
+def check(found, expected):
+    limit = LIMITS[found.dtype]
+    found = found.reshape(expected.shape)
+    # Terms of both signs add up to a value, so that each is measured by all.
+    size = np.abs(expected).sum(axis=-1, keepdims=True)
+    assert (np.abs(found - expected) <= limit * size).all()
+
+
+@lru_cache
+def data():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, N_FEATURES))
+    X[:, 1] = np.round(X[:, 1] * 2)
+    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2] + np.maximum(X[:, 3], 0) + X[:, 4]
+    return X.astype(np.float32), y
+
+
+def with_gaps(X):
+    X = X.copy()
+    X[np.random.default_rng(1).random(X.shape) < 0.15] = np.nan
+    return X
+
+
+def with_categories(X):
+    X = with_gaps(X)
+    X[:, 1] = np.abs(X[:, 1])
+    return X
+
+
+def xgboost(**options):
+    X, y = data()
+    given = with_categories(X)
+    model = pytest.importorskip("xgboost").XGBRegressor(
+        n_estimators=6,
+        max_depth=5,
+        feature_types=["q", "c", "q", "q", "q"],
+        enable_categorical=True,
+        **options,
+    )
+    return model.fit(given, y), given
+
+
+def xgboost_classes():
+    X, y = data()
+    given = with_gaps(X)
+    model = pytest.importorskip("xgboost").XGBClassifier(n_estimators=4, max_depth=4)
+    return model.fit(given, np.digitize(y, [-1, 1])), given
+
+
+def lightgbm():
+    X, y = data()
+    given = with_categories(X)
+    model = pytest.importorskip("lightgbm").LGBMRegressor(
+        n_estimators=6, num_leaves=12, min_child_samples=5, verbose=-1
+    )
+    return model.fit(given, y, categorical_feature=[1]), given
+
+
+def sklearn(name):
+    from sklearn import ensemble
+
+    X, y = data()
+    regressor = getattr(ensemble, f"{name}Regressor")
+    count = {"max_iter" if name.startswith("Hist") else "n_estimators": 5}
+    model = regressor(random_state=0, **count)
+    given = with_gaps(X) if name.startswith("Hist") else X
+    return model.fit(given, y), given
+
+
+def forest_classifier():
+    from sklearn.ensemble import RandomForestClassifier
+
+    X, y = data()
+    model = RandomForestClassifier(4, max_depth=6, random_state=0)
+    return model.fit(X, np.digitize(y, [-1, 1])), X
+
+
+def outputs():
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    X, y = data()
+    model = ExtraTreesRegressor(4, max_depth=7, random_state=0)
+    return model.fit(X, np.stack([y, y**2], axis=1)), X
+
+
+MODELS = {
+    "xgboost": xgboost,
+    "xgboost-dart": lambda: xgboost(booster="dart", rate_drop=0.5),
+    "xgboost-classes": xgboost_classes,
+    "lightgbm": lightgbm,
+    "forest": lambda: sklearn("RandomForest"),
+    "boosting": lambda: sklearn("GradientBoosting"),
+    "histogram": lambda: sklearn("HistGradientBoosting"),
+    "forest-classes": forest_classifier,
+    "outputs": outputs,
+}
+
+
+@lru_cache
+def trained(name):
+    return MODELS[name]()
+
+
+@lru_cache
+def compiled(name):
+    return compile_forest(load_forest(trained(name)[0]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_subset_of_features(name):
+    forest, X = load_forest(trained(name)[0]), trained(name)[1]
+    rows, background = X[:5].astype(forest.input_dtype), X[50:57]
+    background = background.astype(forest.input_dtype)
+    found = compiled(name).predict_contribs(rows, background=background)
+    check(found, oracle(forest, rows, background))
+
+
+@pytest.mark.parametrize("model", [CLASSIFIER, REGRESSOR], ids=["classes", "targets"])
+def test_onnx_models_need_no_covers(model):
+    module = compile_forest(load_forest(model))
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(6, 3)).astype(np.float32)
+    background = random.normal(size=(9, 3)).astype(np.float32)
+    rows[0, 1], background[0, 1] = np.nan, 0.25
+    found = module.predict_contribs(rows, background=background)
+    check(found, oracle(module.forest, rows, background))
+    with pytest.raises(UnsupportedModelError, match="pass background rows"):
+        module.predict_contribs(rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_forests(seed):
+    forest = random_forest(seed)
+    rows = draw_rows(forest, 4, seed, missing=0.1)
+    background = draw_rows(forest, 5, seed + 100, missing=0.1)
+    found = compile_forest(forest).predict_contribs(rows, background=background)
+    check(found, oracle(forest, rows, background))
+
+
+def random_forest(seed):
+    """Return trees of any shape: all kinds of tests, single leaves, unused outputs."""
+    random = np.random.default_rng(seed)
+    shapes = [("full", 3), ("random", 6), ("chain", 9), ("full", 0), ("random", 4)]
+    return forest_of(
+        [tree(shape, size, random) for shape, size in shapes],
+        seed=seed,
+        dtype=("float32", "float64")[seed % 2],
+        sums=("float32", "float64")[seed // 2],
+        comparisons=NUMERIC,
+        missing=tuple(Missing),
+        category_words=2,
+        n_outputs=(7, 3, 1, 7)[seed],
+        vector=seed % 2 == 1,
+        divisor=(1, 5)[seed % 2],
+    )
+
+
+@pytest.mark.parametrize("name", ["xgboost-classes", "forest-classes", "lightgbm"])
+def test_a_background_of_one_row_and_of_equal_rows(name):
+    X, module = trained(name)[1], compiled(name)
+    one = module.predict_contribs(X[:70], background=X[80:81])
+    many = module.predict_contribs(X[:70], background=X[80:81].repeat(300, axis=0))
+    size = np.abs(one).sum(axis=-1, keepdims=True)
+    assert (np.abs(one - many) <= LIMITS[one.dtype] * size).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_row_that_is_the_background_gets_zeros(name):
+    X, module = trained(name)[1], compiled(name)
+    found = module.predict_contribs(X[3:4].repeat(70, axis=0), background=X[3:4])
+    assert (found[..., :-1] == 0).all()
+    raw = module.predict_raw(X[3:4]).reshape(found.shape[1:-1])
+    np.testing.assert_allclose(found[0, ..., -1], raw, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_values_add_up_to_the_raw_score(name):
+    X, module = trained(name)[1], compiled(name)
+    found = module.predict_contribs(X[:100], background=X[100:250])
+    raw = module.predict_raw(X[:100]).reshape(found.shape[:-1])
+    eps = np.finfo(found.dtype).eps
+    size = np.abs(found).sum(axis=-1) + np.abs(raw)
+    # Sums and raw scores are rounded, too.
+    assert (np.abs(found.sum(axis=-1, dtype=np.float64) - raw) <= 8 * eps * size).all()
+
+
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm", "forest-classes"])
+def test_the_same_bits_in_any_batch_and_thread(name):
+    """A row's bits depend neither on the rows beside it nor on who computes them."""
+    X, module = trained(name)[1], compiled(name)
+    background = X[200:390]
+    whole = module.predict_contribs(X[:150], background=background)
+    threads = module.predict_contribs(X[:150], background=background, n_jobs=2)
+    np.testing.assert_array_equal(threads, whole)
+    for n in (1, 7, 8, 63, 64, 65):
+        part = module.predict_contribs(X[:n], background=background)
+        np.testing.assert_array_equal(part, whole[:n])
+    order = np.random.default_rng(0).permutation(150)
+    mixed = module.predict_contribs(X[:150][order], background=background)
+    np.testing.assert_array_equal(mixed, whole[order])
+
+
+def test_backgrounds_are_told_apart_by_content():
+    """The code and the last background are kept; new rows give new values."""
+    X, module = trained("lightgbm")[1], compiled("lightgbm")
+    background = X[:40].copy()
+    first = module.predict_contribs(X[50:60], background=background)
+    other = module.predict_contribs(X[50:60], background=X[40:50])
+    assert not np.array_equal(first, other)
+    np.testing.assert_array_equal(
+        module.predict_contribs(X[50:60], background=X[:40]), first
+    )
+    background[:] = X[40:80]  # the user's own array is not what is kept
+    changed = module.predict_contribs(X[50:60], background=background)
+    assert not np.array_equal(changed, first)
+
+
+@pytest.mark.parametrize("name", ["forest", "xgboost-classes"])
+def test_beside_shap(name):
+    """The shap package keeps its weights in float32, which is the whole difference."""
+    shap = pytest.importorskip("shap")
+    model, X = trained(name)
+    rows, background = X[100:120], X[:30]
+    explainer = shap.TreeExplainer(model, data=background)
+    theirs = explainer.shap_values(rows, check_additivity=False)
+    ours = compiled(name).predict_contribs(rows, background=background)
+    ours = ours.reshape(len(rows), -1, N_FEATURES + 1)[..., :-1]
+    theirs = theirs.reshape(len(rows), N_FEATURES, -1).transpose(0, 2, 1)
+    size = np.abs(ours).sum(axis=-1, keepdims=True)
+    assert (np.abs(ours - theirs) <= 1e-6 * size).all()
+    if ours.dtype == np.float64:
+        true = oracle(compiled(name).forest, rows[:3], background)[..., :-1]
+        off = np.abs(theirs[:3] - true).max()
+        assert np.abs(ours[:3] - true).max() < 1e-6 * off
+
+
+@pytest.mark.parametrize("n", [70, 300])
+def test_paths_of_more_features_than_bits_in_a_word(n):
+    """Node k tests feature k; a row of ones goes on, and zeros end at leaf k."""
+    random = np.random.default_rng(0)
+    ones = n - 20
+    left, right = np.full(2 * n + 1, -1), np.full(2 * n + 1, -1)
+    left[: 2 * n : 2] = np.arange(1, 2 * n, 2)
+    right[: 2 * n : 2] = np.arange(2, 2 * n + 1, 2)
+    forest = forest_of([(left, right)], sums="float64", n_features=n)
+    values = random.normal(size=n + 1)
+    leaf = np.full(2 * n + 1, -1)
+    leaf[[*range(1, 2 * n, 2), 2 * n]] = np.arange(n + 1)
+    predicate = np.full(2 * n + 1, -1)
+    predicate[: 2 * n : 2] = np.arange(n)
+    forest = replace(
+        forest,
+        leaf=leaf,
+        leaf_value=values[:, None],
+        predicate=predicate,
+        feature=np.arange(n),
+        comparison=np.full(n, Comparison.LT),
+        threshold=np.full(n, 0.5, np.float32),
+        missing=np.full(n, Missing.NAN),
+        missing_left=np.zeros(n, bool),
+        category_offset=np.zeros(n + 1, np.int64),
+    ).validate()
+    x, background = np.zeros((1, n), np.float32), np.zeros((3, n), np.float32)
+    x[0, :ones] = 1
+    expected = np.zeros(n)
+    for k in range(ones):  # only x passes the features before k, only zeros end at k
+        expected[:k] += values[k] / (max(k, 1) * (k + 1))
+        expected[k] -= values[k] / (k + 1)
+    expected[:ones] += values[ones] / ones
+    found = compile_forest(forest).predict_contribs(x, background=background)
+    check(found[:, None], np.append(expected, values[0] + forest.base)[None, None])
+
+
+def test_the_estimator_takes_background_rows():
+    model, X = trained("forest")
+    fast = CompiledForest(model).fit(X)
+    found = fast.predict_contribs(X[:3], background=X[:9])
+    np.testing.assert_array_equal(
+        found, compiled("forest").predict_contribs(X[:3], background=X[:9])
+    )
+
+
+def test_a_background_without_rows_is_refused():
+    X, module = trained("forest")[1], compiled("forest")
+    with pytest.raises(
+        InvalidInputError, match="background has no rows; pass at least"
+    ):
+        module.predict_contribs(X[:3], background=X[:0])
+    assert module.predict_contribs(X[:0], background=X[:3]).shape == (0, N_FEATURES + 1)

@@ -1,0 +1,180 @@
+"""skforge predict: the same bits as in Python, in every format, with names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
+from sklearn.tree import DecisionTreeRegressor
+
+import skforge
+from skforge.cli.main import app
+
+xgboost = pytest.importorskip("xgboost")
+pd = pytest.importorskip("pandas")
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["age", "size", "rooms"]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        with pytest.raises(SystemExit) as stopped:
+            app(["predict", *map(str, args)], prog_name="skforge")
+        out = capsys.readouterr()
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return a folder with models and rows."""
+    folder = tmp_path_factory.mktemp("predict")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)).astype(np.float32), columns=NAMES)
+    frame.iloc[::7, 1] = np.nan
+    y = (frame["age"] + frame["rooms"] > 0).to_numpy()
+    named = xgboost.XGBClassifier(n_estimators=3, max_depth=3).fit(frame, y)
+    named.save_model(folder / "model.json")
+    words = np.array(["no, never", "yes"])[y.astype(int)]
+    forest = RandomForestClassifier(3, max_depth=3).fit(frame.fillna(0), words)
+    fast = skforge.CompiledForest(forest, tuning="off").fit(frame.fillna(0))
+    skforge.save(fast, folder / "words.skforge")
+    tree = DecisionTreeRegressor(max_depth=3).fit(frame.fillna(0).to_numpy(), y)
+    skforge.save(skforge.load_forest(tree), folder / "tree.skforge")
+    frame[["rooms", "age", "size"]].to_csv(folder / "rows.csv", index=False)
+    frame.fillna(0).to_csv(folder / "full.csv", index=False)
+    np.save(folder / "rows.npy", frame.to_numpy())
+    return folder
+
+
+def rows(files, name="rows.csv"):
+    return pd.read_csv(files / name)[NAMES].to_numpy(np.float32)
+
+
+METHODS = {
+    "predict": "predict",
+    "proba": "predict_proba",
+    "raw": "predict_raw",
+    "contribs": "predict_contribs",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_printed_csv_has_the_bits_of_python(run, files, method):
+    code, out, err = run(files / "model.json", files / "rows.csv", "--method", method)
+    assert (code, err) == (0, "")
+    fast = skforge.CompiledForest(files / "model.json", tuning="off").fit(rows(files))
+    expected = getattr(fast, METHODS[method])(rows(files))
+    head, *lines = csv.reader(io.StringIO(out))
+    values = np.array(lines).astype(expected.dtype)
+    assert values.tobytes() == np.ascontiguousarray(expected).tobytes()
+    names = {
+        "predict": ["prediction"],
+        "proba": ["probability_0", "probability_1"],
+        "raw": ["raw"],
+        "contribs": [f"contribution_{name}" for name in (*NAMES, "bias")],
+    }
+    assert head == names[method]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_every_format_holds_the_same(run, files, tmp_path, ending):
+    path = tmp_path / f"out.{ending}"
+    given = files / ("rows.npy" if ending == "npy" else "rows.csv")
+    code, out, err = run(files / "model.json", given, "--contribs", "-o", path)
+    assert (code, err) == (0, "")
+    assert out == f"saved {path}: 60 rows, 4 columns\n"
+    fast = skforge.CompiledForest(files / "model.json", tuning="off").fit(rows(files))
+    expected = fast.predict_contribs(rows(files))
+    if ending == "npy":
+        found = np.load(path)
+    else:
+        table = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
+        assert list(table) == [f"contribution_{name}" for name in (*NAMES, "bias")]
+        found = table.to_numpy(np.float32)
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_saved_models_and_labels_that_are_texts(run, files, tmp_path):
+    model, given = files / "words.skforge", files / "full.csv"
+    labels = skforge.load(model).predict(pd.read_csv(given)).tolist()
+    code, out, err = run(model, given)
+    assert (code, err) == (0, "")
+    assert pd.read_csv(io.StringIO(out))["prediction"].tolist() == labels
+    assert run(model, given, "-o", "out.npy")[0] == 0
+    assert np.load(tmp_path / "out.npy").ravel().tolist() == labels
+    _, out, _ = run(model, given, "--contribs")
+    head = next(csv.reader(io.StringIO(out)))
+    assert head[:4] == [f"contribution_no, never_{name}" for name in (*NAMES, "bias")]
+    code, out, _ = run(files / "tree.skforge", given, "--columns", "0:3")
+    assert code == 0 and out.startswith("prediction\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(files):
+    script = f"{sys.executable} -m skforge predict {files}/model.json {files}/rows.csv"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {script} --contribs | true"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            ["--method", "shap"],
+            "error: --method is one of predict, proba, raw, contribs, not 'shap'.\n",
+        ),
+        (
+            ["--contribs", "--method", "raw"],
+            "error: --contribs is --method contribs, and raw is asked for as well; "
+            "give one of them.\n",
+        ),
+        (
+            ["-o", "out.txt"],
+            "error: out.txt does not end in .csv or .parquet or .npy.\n",
+        ),
+        (
+            ["-o", "no/out.csv"],
+            "error: no/out.csv cannot be written: there is no folder no.\n",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line(run, files, options, why):
+    assert run(files / "model.json", files / "rows.csv", *options) == (2, "", why)
+
+
+def test_what_a_model_does_not_have(run, files):
+    code, out, err = run(
+        files / "tree.skforge", files / "rows.npy", "--method", "proba"
+    )
+    assert (code, out) == (2, "")
+    assert err.startswith("error: The model has no predict_proba; it has predict,")
+    code, _, err = run(files / "model.json", files / "none.csv")
+    assert code == 2 and "none.csv" in err
+
+
+def test_values_that_the_source_refuses(run, files, tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    model = GradientBoostingRegressor(n_estimators=2).fit(X, X[:, 0])
+    fast = skforge.CompiledForest(model, tuning="off").fit(X)
+    skforge.save(fast, tmp_path / "boosting.skforge")
+    for option in ("--method=predict", "--contribs"):
+        found = run("boosting.skforge", files / "rows.npy", option)
+        why = "error: rows.npy is refused: Input X contains NaN.\n"
+        assert found == (2, "", why)
