@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from explain_cases import (  # noqa: E402
     CASES,
     INTERACTIONS,
+    INTERVENTIONAL,
     KINDS,
     N_BACKGROUND,
     SYSTEMS,
@@ -288,6 +289,25 @@ def to_markdown(
         text = f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"
         lines.append(f"| {one.case} | {one.kind} | {(one.error and '| |') or text} |")
     return "\n".join(lines)
+
+
+def _summary(found: list[Cell]) -> list[str]:
+    """Return the table of the model's own library by skforge, on one thread."""
+    sizes = list(dict.fromkeys(cell.rows for cell in found))
+    heads = " | ".join(f"{n:,} row{'s'[: n > 1]}" for n in sizes)
+    lines = [f"| times as fast, one thread | beside | {heads} |"]
+    lines += ["|---|---|" + "--:|" * len(sizes)]
+    for name, kind in dict.fromkeys((cell.case, cell.kind) for cell in found):
+        source = "shap" if kind == INTERVENTIONAL else CASES[name].source
+        ratios = {
+            c.rows: f"{c.ratio:,.{1 if c.ratio < 10 else 0}f}×"
+            for c in found
+            if (c.case, c.kind, c.system, c.threads) == (name, kind, source, 1)
+            and c.ratio is not None
+        }
+        row = " | ".join(ratios.get(n, "") for n in sizes)
+        lines.append(f"| {name}: {kind} | {source} | {row} |")
+    return [*lines, ""]
 
 
 def _table(mine: list[Cell], case: str) -> list[str]:

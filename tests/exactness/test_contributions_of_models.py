@@ -239,7 +239,7 @@ print(peak() - before, result.nbytes)
 @pytest.mark.parametrize(
     ("forest", "n"),
     [
-        ("many_classes(False)", 1500),
+        pytest.param("many_classes(False)", 1500, marks=pytest.mark.slow),
         ("many_classes(True)", 1500),
         ("many_features()", 5000),
     ],
