@@ -28,7 +28,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 
@@ -74,22 +73,22 @@ class Trees:
         every = np.arange(self.forest.n_outputs)
         return np.setdiff1d(every, self.forest.tree_output)
 
-    @property
-    def lanes(self) -> int:
-        """Rows of a vector."""
-        return VECTOR // self.forest.leaf_value.dtype.itemsize
-
 
 class TreeBlock(BlockCode):
-    """Emits the code for one block of rows, except what a tree adds."""
+    """Emits the code for one block of rows, except what a tree adds.
 
-    def __init__(self, rules: Rules, trees: Trees, rows: BlockRows, block: int) -> None:
+    ``element`` is the type of the numbers in a vector, one for each row.
+    """
+
+    def __init__(
+        self, rules: Rules, trees: Trees, rows: BlockRows, block: int, element: Scalar
+    ) -> None:
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
         self._model = rules.model
-        b, lanes = self.b, trees.lanes
-        self._scalar = scalar_of(trees.forest.leaf_value.dtype)
-        self._vec, self._lanes = Vec(self._scalar, lanes), lanes
+        b = self.b
+        self._lanes = lanes = VECTOR // element.bytes
+        self._vec = Vec(element, lanes)
         self._word = WORDS[block]
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
