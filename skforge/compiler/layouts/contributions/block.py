@@ -30,7 +30,6 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 
@@ -79,28 +78,28 @@ class Trees:
         every = np.arange(self.forest.n_outputs)
         return np.setdiff1d(every, self.forest.tree_output)
 
-    @property
-    def lanes(self) -> int:
-        """Rows of a vector."""
-        return VECTOR // self.forest.leaf_value.dtype.itemsize
-
 
 class TreeBlock(BlockCode):
-    """Emits the code for one block of rows, except what a tree adds."""
+    """Emits the code for one block of rows, except what a tree adds.
+
+    ``element`` is the type of the numbers in a vector, one for each row.
+    """
 
     #: Where scratch lies.
     space: Space = "global"
     #: Vectors of rows that are walked together.
     together = 1
 
-    def __init__(self, rules: Rules, trees: Trees, rows: BlockRows, block: int) -> None:
+    def __init__(
+        self, rules: Rules, trees: Trees, rows: BlockRows, block: int, element: Scalar
+    ) -> None:
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
         self._model = rules.model
         b = self.b
-        self._scalar = scalar_of(trees.forest.leaf_value.dtype)
+        self._scalar = element
         self._lanes = lanes = self._lanes_of(block)
-        self._vec: Type = Vec(self._scalar, lanes) if lanes > 1 else self._scalar
+        self._vec: Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
@@ -125,7 +124,7 @@ class TreeBlock(BlockCode):
 
     def _lanes_of(self, block: int) -> int:
         """Return the rows of a vector."""
-        return self._t.lanes
+        return VECTOR // self._scalar.bytes
 
     def _evaluate(self, rules: Rules) -> None:
         """Evaluate all predicates on the rows of the block."""

@@ -33,6 +33,7 @@ from skforge.compiler.ir.lir.nodes import (
     Buffer,
     Value,
 )
+from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.pairs import Pairs
 from skforge.compiler.layouts.contributions.paths import Order
@@ -90,7 +91,8 @@ class ContributionCode(TreeBlock):
         block: int,
         fuses: bool,
     ) -> None:
-        super().__init__(rules, data.trees, rows, block)
+        element = scalar_of(data.constants.values.dtype)
+        super().__init__(rules, data.trees, rows, block, element)
         self.d, self._fuses = data, fuses
         order, points, table = data.order, data.points, self._table
         some = self._lanes * self._together  # elements of a point in a slot
