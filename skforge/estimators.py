@@ -607,12 +607,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         array([4.])
         """
         methods = [name for name in METHODS if hasattr(self, name)]
-        self._compiled().warm_up(methods, batch_sizes, self.n_jobs)
-        if contribs:
-            sizes = (1, 8, 64) if batch_sizes is None else np.ravel(batch_sizes)
-            for size in {min(int(size), 256) for size in sizes}:
-                rows = np.zeros((size, self.forest_.n_features))
-                self._compiled().module.predict_contribs(rows, n_jobs=self.n_jobs)
+        self._compiled().warm_up(methods, batch_sizes, self.n_jobs, contribs)
         return self
 
     def drop_estimator(self) -> CompiledForest:

@@ -29,7 +29,8 @@ class TreeExplainer:
     Shapes, the order of the axes, ``expected_value`` and the rules of the arguments
     are those of shap 0.51; the values are those of
     :meth:`CompiledForest.predict_contribs`. All background rows count, while shap
-    draws 100 of them.
+    draws 100 of them. The trees are those that the model predicts with: of a Booster
+    that stopped early all, while shap takes the best iterations.
 
     Parameters
     ----------

@@ -262,22 +262,26 @@ def _target_in(value: Any) -> Target | str:
 
 
 def _module_out(module: CompiledModule) -> dict[str, Any]:
+    explained = module.contribs_schedule
     return {
         "target": _target_out(stored_target(module.target)),
         "fitted_target": _target_out(module.target),
         "reduction": module.reduction,
         "n_jobs": None if module.n_jobs is None else int(module.n_jobs),
         "schedules": _table_out(module.schedules),
+        **({} if explained is None else {"contribs_schedule": _table_out(explained)}),
     }
 
 
 def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
+    explained = entry(record, "contribs_schedule", list, None)  # absent by default
     return restored(
         forest,
         _table_in(entry(record, "schedules", list)),
         _target_in(entry(record, "target", str, dict)),
         entry(record, "reduction", str),
         entry(record, "n_jobs", int, None),
+        None if explained is None else _table_in(explained),
     )
 
 

@@ -359,9 +359,15 @@ class Predictor:
         self.offered.clear()
 
     def warm_up(
-        self, methods: Iterable[str], batch_sizes: Any, n_jobs: int | None
+        self,
+        methods: Iterable[str],
+        batch_sizes: Any,
+        n_jobs: int | None,
+        contribs: bool = False,
     ) -> None:
         """Compile everything that calls of these methods would compile on first use."""
+        if contribs:
+            self.module.warm_up(batch_sizes, contribs=True)
         for module in (self.module, *self.modules()):
             module.warm_up(batch_sizes)
         narrow = self._narrowed()
@@ -429,8 +435,8 @@ class Predictor:
         if rows is None:
             raise InvalidInputError(
                 f"contributions need rows that {self._model_name} reads as numbers, "
-                f"and it reads these ({type(X).__name__}) by itself; pass a NumPy "
-                "array or a DataFrame of its features."
+                f"and it reads these ({type(X).__name__}) by itself; pass a float64 "
+                "array or DataFrame of its features."
             )
         return rows
 

@@ -27,6 +27,7 @@ from sklearn.preprocessing import StandardScaler as Scaler
 import skforge
 from skforge import (
     CompiledForest,
+    InvalidInputError,
     Schedule,
     UnsupportedModelError,
     compile_forest,
@@ -178,7 +179,7 @@ def test_rows_of_which_the_source_warns():
 
 def test_pipelines_with_texts_and_rows_in_single_precision(tmp_path):
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(X[:, :3], columns=list("abc"))
+    frame = pd.DataFrame(X[:, :3].astype(float), columns=list("abc"))
     frame["word"] = np.array(["x", "y", "z"])[Y]
     steps = make_column_transformer((OneHotEncoder(), ["word"]), remainder=Scaler())
     pipeline = make_pipeline(steps, RandomForestRegressor(3, max_depth=4))
@@ -217,6 +218,16 @@ def test_several_forests_are_refused_by_name():
         fast.predict_contribs(X)
 
 
+def test_schedules_of_contributions_are_kept(fitted, tmp_path):
+    forest = fitted("xgboost").forest_
+    blocks = QUICK.vectorize("b1").represent("contributions")
+    module = compile_forest(forest, QUICK, contribs_schedule=blocks)
+    skforge.save(module, tmp_path / "module.skforge")
+    again = skforge.load(tmp_path / "module.skforge")
+    assert [*again.contribs_schedule.values()] == [blocks]
+    assert again.predict_contribs(X).tobytes() == module.predict_contribs(X).tobytes()
+
+
 def test_a_gpu_beside_the_cpu_leaves_them_to_the_cpu(fitted):
     forest = fitted("xgboost").forest_
     cpu, gpu = compile_forest(forest), compile_forest(forest, target="emulated")
@@ -245,6 +256,8 @@ def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
     for size in (1, 5, 64, 300):
         again.predict_contribs(X[:size])
     assert made == []
+    with pytest.raises(InvalidInputError):
+        again.warm_up([1, 0.5], contribs=True)
 
 
 def test_routing_knows_only_what_is_of_scikit_learn():

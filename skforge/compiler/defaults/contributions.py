@@ -19,9 +19,13 @@ SINGLE_ROWS = 2
 
 
 def contribution_schedules(
-    forest: Forest, represent: Literal["contributions", "interactions"]
+    forest: Forest,
+    represent: Literal["contributions", "interactions"],
+    on_gpu: bool = False,
 ) -> dict[BatchRange, Schedule]:
     """Return the schedules of a forest's contributions, or interactions."""
+    if on_gpu:
+        return {(1, None): gpu_contribution_schedule()}
     vector = 64 // forest.leaf_value.itemsize
     table: dict[BatchRange, Schedule] = {
         (1, vector): _blocks(vector, represent),
@@ -54,8 +58,3 @@ def gpu_contribution_schedule(rows: int = 128) -> Schedule:
         .vectorize("b3")
         .represent("contributions")
     )
-
-
-def background_schedule() -> Schedule:
-    """Return the schedule of interventional contributions, for batches of any size."""
-    return _blocks(BLOCK, "background")

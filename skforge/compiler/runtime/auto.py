@@ -119,12 +119,6 @@ class AutoModule:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
-    def predict_contribs(
-        self, X: Any, *, n_jobs: int | None = None, **options: Any
-    ) -> Array:
-        """Return contributions, as :meth:`CompiledModule.predict_contribs`."""
-        return self.cpu.predict_contribs(X, n_jobs=n_jobs, **options)
-
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
@@ -133,8 +127,12 @@ class AutoModule:
         """Compile every kernel now; return the seconds it took."""
         return self.cpu.compile_all() + self.gpu.compile_all()
 
-    def warm_up(self, batch_sizes: ArrayLike | None = None) -> AutoModule:
+    def warm_up(
+        self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
+    ) -> AutoModule:
         """Compile what calls need, as :meth:`CompiledModule.warm_up`."""
+        if contribs:
+            self.cpu.warm_up_contribs(batch_sizes)
         if batch_sizes is None:
             self.cpu.warm_up()
             self.gpu.warm_up()

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.contributions import (
-    background_schedule,
-    contribution_schedules,
-)
+from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.background.background import game_of
-from skforge.compiler.layouts.background.given import background_tables
+from skforge.compiler.runtime.background import BackgroundValues
 from skforge.compiler.runtime.code import code_levels, code_text
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -55,19 +51,25 @@ class Contributions:
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
         forest = explained(forest)
-        self.forest, self._target = forest, target
+        host = Target.host() if target.is_gpu else target
+        self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Means, Any, KernelCache] | None = None
         self._parts = parts_of(forest)
-        self._kernels = [KernelCache(one, target, "exact") for one in self._parts]
-        self._background: tuple[Array, list[Kernel]] | None = None
-        given = contribution_schedules(forest, "contributions")
+        self._kernels = [KernelCache(one, host, "exact") for one in self._parts]
+        #: Where path-dependent values come from; the other ones come from the CPU.
+        self._of_target = self._kernels
+        if target.is_gpu:
+            self._of_target = [KernelCache(one, target, "exact") for one in self._parts]
+        parts = list(zip(self._parts, self._kernels, strict=True))
+        self._against = BackgroundValues(forest, parts)
+        given = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": given if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
         }
         for one in self.schedules["contribution"].values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._kernels[0].bind(one, "contribution")
+            self._of_target[0].bind(one, "contribution")
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
@@ -86,7 +88,8 @@ class Contributions:
                 'method must be "predict", "contributions" or "interactions". Got '
                 f"{method!r} instead."
             )
-        element, kernels = elements[method], self._kernels[0]
+        element = elements[method]
+        kernels = self._caches(element)[0]
         check_covers(self.forest)
         last = max(first for first, _ in self.schedules[element])
         schedule = self.schedule_for(element, last if n_rows is None else n_rows)
@@ -94,7 +97,7 @@ class Contributions:
             return repr(schedule)
         if level == "loops":
             return str(schedule.loop_nest(self._parts[0]))
-        code = code_levels(self._target)
+        code = code_levels(self._target if element == "contribution" else self._host)
         if level in code:
             return code_text(kernels.kernel(schedule, element), level)
         lowered = kernels.lowered(schedule, element)
@@ -105,10 +108,22 @@ class Contributions:
             )
         return lowered.text(level)
 
-    def _compiled(self, kernels: KernelCache, element: Element, n_rows: int) -> Kernel:
-        kernel = kernels.kernel(self.schedule_for(element, n_rows), element)
-        assert isinstance(kernel, Kernel)
-        return kernel
+    def _caches(self, element: Element) -> list[KernelCache]:
+        return self._of_target if element == "contribution" else self._kernels
+
+    def _compiled(
+        self, kernels: KernelCache, element: Element, n_rows: int
+    ) -> Kernel | GpuKernel:
+        return kernels.kernel(self.schedule_for(element, n_rows), element)
+
+    def compile_all(self, batch_sizes: Any = None) -> None:
+        """Compile the kernels of contributions for some batch sizes, or all."""
+        check_covers(self.forest)
+        table = self.schedules["contribution"]
+        sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes
+        for size in np.ravel(sizes) if self.forest.n_predicates else ():
+            for kernels in self._kernels:
+                self._compiled(kernels, "contribution", int(size))
 
     def answer(
         self,
@@ -158,7 +173,7 @@ class Contributions:
             numbered = replace(
                 forest, source_node=np.arange(forest.n_nodes, dtype=np.int32)
             )
-            leaves = KernelCache(numbered, self._target, "exact")
+            leaves = KernelCache(numbered, self._host, "exact")
             self._changes = means, changes(forest, means), leaves
         means, table, kernels = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
@@ -171,8 +186,9 @@ class Contributions:
     def against(self, rows: Array, background: Array, threads: int) -> Array:
         """Return interventional SHAP values, with the bias last.
 
-        Features that are not known come from background rows; values are averaged over
-        these, and the bias is their mean raw score (Lundberg et al. 2020, Algorithm 3).
+        Features that are not known come from the background rows. Values are averaged
+        over these, and the bias is their mean raw score (Lundberg et al. 2020,
+        Algorithm 3).
 
         Returns
         -------
@@ -186,38 +202,8 @@ class Contributions:
         UnsupportedModelError
             If the forest does not add its leaves.
         """
-        forest = self.forest
-        check_sum(forest)
-        if not len(background):
-            raise InvalidInputError(
-                "background has no rows; pass at least one, such as a sample of the "
-                "training rows."
-            )
-        n, width = len(rows), forest.n_features + 1
-        made = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
-        if not forest.n_predicates:
-            made[..., -1] = reference_raw(forest, background[:1])
-            return made
-        at = 0
-        for kernel, part in zip(self._given(background), self._parts, strict=True):
-            some = np.zeros((n, part.n_outputs, width), made.dtype)
-            if n:
-                kernel(rows, some.reshape(n, -1), threads)
-            made[:, at : at + part.n_outputs] = some
-            at += part.n_outputs
-        if at < forest.n_outputs:  # the values of a leaf sum to one
-            made[:, at] = -made[:, :at].sum(axis=1)
-            made[:, at, -1] += forest.n_trees / forest.divisor
-        return made
-
-    def _given(self, background: Array) -> list[Kernel]:
-        """Return the kernels of these background rows; the last ones are kept."""
-        last = self._background
-        if last is None or not _same_bits(last[0], background):
-            made = [background_kernel(kernels, background) for kernels in self._kernels]
-            # Contiguous, and the user may change their rows.
-            last = self._background = np.array(background, order="C"), made
-        return last[1]
+        check_sums(self.forest)
+        return self._against(rows, background, threads)
 
     def values(self, rows: Array, threads: int) -> Array:
         """Return the SHAP values of rows, with the bias last.
@@ -245,11 +231,13 @@ class Contributions:
             made.reshape(n, forest.n_outputs, -1)[..., -1] = Means.of(forest).bias
             return made
         if n and len(self._parts) == 1 and self._parts[0] is forest:
-            kernel = self._compiled(self._kernels[0], element, n)
+            kernel = self._compiled(self._caches(element)[0], element, n)
             kernel(rows, made.reshape(n, -1), threads)
             return made
         at = 0
-        for part, kernels in zip(self._parts, self._kernels, strict=True) if n else ():
+        for part, kernels in (
+            zip(self._parts, self._caches(element), strict=True) if n else ()
+        ):
             some = np.empty((n, part.n_outputs, *inner), made.dtype)
             kernel = self._compiled(kernels, element, n)
             kernel(rows, some.reshape(n, -1), threads)
@@ -298,23 +286,7 @@ def _outputs(forest: Forest, first: int, last: int) -> Forest:
     )
 
 
-def background_kernel(kernels: KernelCache, background: Array) -> Kernel:
-    """Return the kernel that reads these background rows; all have the same code."""
-    schedule = background_schedule()
-    kernel = kernels.kernel(schedule, "contribution")
-    assert isinstance(kernel, Kernel)
-    game = game_of(kernels.bind(schedule, "contribution"))
-    return kernel.with_data(background_tables(game, background))
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    if a.shape != b.shape:
-        return False
-    word = f"u{a.itemsize}"
-    return bool((a.view(word) == np.ascontiguousarray(b).view(word)).all())
-
-
-def check_sum(forest: Forest) -> None:
+def check_sums(forest: Forest) -> None:
     """Raise unless a forest's leaves are added."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
@@ -325,7 +297,7 @@ def check_sum(forest: Forest) -> None:
 
 def check_covers(forest: Forest) -> None:
     """Raise unless a forest's leaves are added and its nodes have covers."""
-    check_sum(forest)
+    check_sums(forest)
     if forest.n_nodes and not len(forest.cover):
         raise UnsupportedModelError(
             f"this {forest.source} model does not keep how many rows reached each node;"

@@ -210,8 +210,12 @@ class KernelCache:
         if self._target.kind in ("cpu", "emulated"):
             return Kernel(lowered, self._target)
         forest = self._forest
-        width = forest.n_outputs if element == "accumulator" else forest.n_trees
-        return GpuKernel(lowered, self._target, width)
+        widths = {
+            "accumulator": forest.n_outputs,
+            "leaf_number": forest.n_trees,
+            "contribution": forest.n_outputs * (forest.n_features + 1),
+        }
+        return GpuKernel(lowered, self._target, widths[element])
 
     def _walk(self) -> Schedule:
         if self._target.is_gpu:

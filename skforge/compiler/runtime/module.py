@@ -275,6 +275,11 @@ class CompiledModule:
         UnsupportedModelError
             If the model does not keep the covers of its nodes.
         """
+        if is_device_array(X):
+            raise InvalidInputError(
+                "contributions read rows in host memory, and these are on a GPU; pass "
+                "a NumPy array."
+            )
         rows = prepare_rows(self.forest, X)
         if background is not None:
             background = prepare_rows(self.forest, background)
@@ -292,7 +297,7 @@ class CompiledModule:
         """Return the kernels of contributions, which are made on first use."""
         if self._contributions is None:
             given = self.contribs_schedule
-            self._contributions = Contributions(self.forest, Target.host(), given)
+            self._contributions = Contributions(self.forest, self.target, given)
         return self._contributions
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
@@ -358,13 +363,17 @@ class CompiledModule:
                 kernel.load()
         return time.perf_counter() - start
 
-    def warm_up(self, batch_sizes: ArrayLike | None = None) -> CompiledModule:
+    def warm_up(
+        self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
+    ) -> CompiledModule:
         """Compile everything now that calls would compile on first use.
 
         Parameters
         ----------
         batch_sizes : array-like of int, default=None
             Batch sizes of the calls to come; None means any.
+        contribs : bool, default=False
+            Whether to compile :meth:`predict_contribs` without options, too.
 
         Returns
         -------
@@ -376,7 +385,11 @@ class CompiledModule:
         ------
         InvalidInputError
             If a size is not a number of rows.
+        UnsupportedModelError
+            If ``contribs`` and the model does not keep the covers of its nodes.
         """
+        if contribs:
+            self.warm_up_contribs(batch_sizes)
         if batch_sizes is None:
             first_rows = list(self._first_rows)
         else:
@@ -394,6 +407,12 @@ class CompiledModule:
         if self.n_jobs not in (None, 1):
             parallel_for_pointer(resolve_n_jobs(self.n_jobs))
         return self
+
+    def warm_up_contribs(self, batch_sizes: ArrayLike | None = None) -> None:
+        """Compile what :meth:`predict_contribs` without options needs."""
+        for size in () if batch_sizes is None else np.ravel(batch_sizes):
+            self._range_at(size)  # raises for a wrong size
+        self._explained().compile_all(batch_sizes)
 
     def threads(self, n_rows: int) -> int:
         """Return the maximum number of threads for a call with that many rows."""

@@ -101,13 +101,13 @@ class Game:
         )
 
     def weights(self) -> NDArray[np.float64]:
-        """Return a! c! / (a + c)! and that over c for all a and c (for c = 0: 0)."""
+        """Return a! c! / (a + c)! and that over c (0 for c = 0): (a, 2, c)."""
         c = np.arange(self.most_distinct + 1)
-        table = np.ones((len(c), len(c), 2))
+        table = np.zeros((len(c), 2, len(c)))
+        table[0, 0] = 1
         for a in c[1:]:
-            table[a, :, 0] = table[a - 1, :, 0] * (a / (a + c))
-        table[:, 1:, 1] = table[:, 1:, 0] / c[1:]
-        table[:, 0, 1] = 0
+            table[a, 0] = table[a - 1, 0] * (a / (a + c))
+        table[:, 1, 1:] = table[:, 0, 1:] / c[1:]
         return table
 
 

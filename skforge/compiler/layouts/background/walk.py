@@ -31,6 +31,10 @@ state, in which one or two rows of eight were left, and .9 times in shallow ones
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
 import numpy as np
 
 from skforge.compiler.binning.rows import BlockRows
@@ -59,7 +63,13 @@ MOST_STATES = GROUP + LANES
 #: Words of a set of background rows.
 WORDS_GIVEN = GROUP // 64
 
+#: Vectors of a row's features that are added without a loop, at most.
+UNROLLED = 4
+
 STATES = Vec(I64, LANES)
+
+#: Adds a vector of a number to the sums of needs, which start at a place.
+Gains: TypeAlias = Callable[[list[Value], Value, Value], None]
 
 
 class BackgroundCode(TreeBlock):
@@ -80,8 +90,8 @@ class BackgroundCode(TreeBlock):
         dtype = trees.forest.leaf_value.dtype
         weights = game.weights().astype(dtype)
         self._weights = model("weights", weights.reshape(-1))
-        #: Elements of the weights of one a.
-        self._entries = 2 * weights.shape[1]
+        #: Weights of one a; those over c follow.
+        self._entries = weights.shape[2]
         area = np.where(game.depth > 0, 2 * game.depth - 1 + game.is_right, 0)
         self._node_area = table("node_area", area)
         self._node_below = table("node_below", 2 * game.depth + 1)
@@ -367,16 +377,25 @@ class BackgroundCode(TreeBlock):
         b.store(self._numbers, i, number)
         each = b.binary("div", number, b.convert(at_least, self._scalar))
         b.store(self._each, i, each)
-        b.store(self._weight_rows, i, b.binary("mul", needs, self._entries))
+        b.store(self._weight_rows, i, b.binary("mul", needs, 2 * self._entries))
 
     def _add_states(
         self, source: Value, rows: Value, count: Value, distinct: Value
     ) -> None:
-        """Add the weights of a leaf's states: to their needs, and to what rows fail.
+        """Add the weights of a leaf's states: to their needs, and to what rows fail."""
+        b, lanes = self.b, self._lanes
+        most = self._row_gains // lanes
+        if most > UNROLLED:
+            self._turns(source, rows, count, partial(self._gain_in_loops, distinct))
+            return
+        cases = [
+            partial(self._turns, source, rows, count, partial(self._gain, n))
+            for n in range(1, most + 1)
+        ]
+        b.switch(b.binary("div", b.sub(distinct, 1), lanes), cases)
 
-        A turn takes one row of one state, so that no branch depends on the rows, and
-        has a feature in each lane.
-        """
+    def _turns(self, source: Value, rows: Value, count: Value, gains: Gains) -> None:
+        """Take one row of one state a turn, so that no branch depends on the rows."""
         b = self.b
 
         def turn(carried: tuple[Value, ...]) -> list[Value]:
@@ -384,20 +403,18 @@ class BackgroundCode(TreeBlock):
             row = b.count_zeros(word)
             losses = b.add(rows, row)
             failed = b.convert(b.load(self._failed, losses), I64)
-            at = b.add(b.load(self._weight_rows, i), b.mul(failed, 2))
+            at = b.add(b.load(self._weight_rows, i), failed)
             weight = b.load(self._weights, at)
             lost = b.load(self._losses, losses)
-            more = b.load(self._weights, b.add(at, 1))
+            more = b.load(self._weights, b.add(at, self._entries))
             more = b.binary("mul", more, b.load(self._numbers, i))
             b.store(self._losses, losses, b.binary("add", lost, more))
             gain = b.binary("mul", weight, b.load(self._each, i))
-            for k in range(self._n_needs):
-                at = b.add(b.add(source, i), (1 + WORDS_GIVEN + k) * MOST_STATES)
-                start = b.add(b.mul(row, self._row_gains), 64 * k)
-                held = b.sub(distinct, 64 * k)
-                if k < self._n_needs - 1:
-                    held = b.binary("min", held, 64)
-                self._gain(b.load(self._states, at), gain, start, held)
+            needs = [
+                b.load(self._states, b.add(b.add(source, i), k * MOST_STATES))
+                for k in range(1 + WORDS_GIVEN, self._fields)
+            ]
+            gains(needs, b.splat(gain, self._lanes), b.mul(row, self._row_gains))
             left = b.binary("and", word, b.sub(word, 1))
             done = b.compare("eq", left, 0)
             i = b.add(i, b.convert(done, I64))
@@ -409,23 +426,27 @@ class BackgroundCode(TreeBlock):
         start = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
         b.while_(start, lambda c: b.compare("lt", c[0], count), turn)
 
-    def _gain(self, need: Value, gain: Value, start: Value, held: Value) -> None:
-        """Add to the sums of the features in a word of needs."""
-        b, lanes = self.b, self._lanes
-        zero = b.const(0.0, self._vec)
-        gain = b.splat(gain, lanes)
+    def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
+        """Add to a row's sums of needs, in ``n`` vectors of features."""
+        for k in range(n):
+            self._gain_vector(needs[0], self.b.const(k * self._lanes), gain, start)
 
-        def some(k: Value) -> None:
-            bits = b.convert(b.binary("shr", need, k), self._bits)
-            mask = b.reinterpret(bits, Mask(lanes))
-            at = b.add(start, k)
-            total = b.load(self._gains, at, self._vec)
-            # No masked store: a load would wait for it.
-            more = b.select(mask, gain, zero)
-            b.store(self._gains, at, b.binary("add", total, more))
+    def _gain_in_loops(
+        self, distinct: Value, needs: list[Value], gain: Value, start: Value
+    ) -> None:
+        """Add to a row's sums of needs, of which there may be many words."""
+        b = self.b
+        for word, need in enumerate(needs):
+            held = b.binary("min", b.sub(distinct, 64 * word), 64)
+            with b.loop(0, held, self._lanes, hint="k") as k:
+                self._gain_vector(need, k, gain, b.add(start, 64 * word))
 
-        if self._row_gains == lanes:
-            some(b.const(0))
-        else:
-            with b.loop(0, held, lanes, hint="k") as k:
-                some(k)
+    def _gain_vector(self, need: Value, k: Value, gain: Value, start: Value) -> None:
+        b = self.b
+        bits = b.convert(b.binary("shr", need, k), self._bits)
+        mask = b.reinterpret(bits, Mask(self._lanes))
+        at = b.add(start, k)
+        total = b.load(self._gains, at, self._vec)
+        # No masked store: a load would wait for it.
+        more = b.select(mask, gain, b.const(0.0, self._vec))
+        b.store(self._gains, at, b.binary("add", total, more))
