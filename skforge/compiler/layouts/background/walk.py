@@ -47,6 +47,7 @@ from skforge.compiler.ir.lir.nodes import (
     U32,
     Buffer,
     Mask,
+    Type,
     Value,
     Vec,
 )
@@ -114,7 +115,7 @@ class BackgroundCode(TreeBlock):
         #: Counts of features: bytes where these are enough.
         self._few = Vec(U8, 64) if most < 256 else Vec(U16, 32)
 
-        def scratch(name: str, size: int, vec: Vec = self._vec) -> Buffer:
+        def scratch(name: str, size: int, vec: Type = self._vec) -> Buffer:
             return b.alloc(name, vec.element, b.const(size), alignment=64)
 
         areas = 2 * int(game.depth.max(initial=0)) + 3
