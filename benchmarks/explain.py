@@ -121,7 +121,7 @@ def answers(
     name: str, case: Case, kind: str, threads: int, systems: list[str]
 ) -> tuple[dict[str, Answer], dict[str, float], dict[str, str]]:
     """Return the systems that explain a model, how far they are apart, and errors."""
-    rows = case.made()[1][:16]
+    rows = case.made()[1][: 2 if kind == INTERACTIONS else 16]
     calls: dict[str, Answer] = {}
     errors: dict[str, str] = {}
     made: dict[str, Any] = {}
@@ -198,15 +198,12 @@ def turn(call: Answer, rows: Any, n: int, slot: float, most: float) -> Turn:
         call(part)
         return time.perf_counter() - start
 
-    one = min(taken(rows[:1]) for _ in range(2))
-    few = taken(rows[: min(n, 16)]) / min(n, 16)
-    n = max(1, min(n, int(most / max(few, 1e-9))))
+    row = min(taken(rows[:1]) for _ in range(2))
+    if n > 1 and row < most / 16:
+        row = taken(rows[: min(n, 16)]) / min(n, 16)
+    n = max(1, min(n, int(most / max(row, 1e-9))))
     parts = batches(n)
-    whole = (
-        min(taken(part) for part in parts[:1])
-        if n > 16
-        else (few if n > 1 else one) * n
-    )
+    whole = taken(parts[0]) if n > 16 else row * n
     count = max(1, int(slot / whole))
     return Turn(call, parts, count, ROUNDS if whole < 0.5 else ROUNDS_OF_SLOW)
 

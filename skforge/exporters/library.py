@@ -19,6 +19,7 @@ from skforge.compiler.defaults.cpu import (
     walking_schedules,
 )
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
@@ -155,7 +156,7 @@ def _contributing(forest: Forest) -> Forest | None:
             "contribs=True needs to know how many rows reached each node, and this "
             f"{forest.source} model does not keep it."
         )
-    first, *others = parts_of(forest)
+    first, *others = parts_of(explained(forest))
     if others:
         raise UnsupportedModelError(
             f"contribs=True needs scratch for {forest.n_outputs:,} outputs of "

@@ -425,13 +425,13 @@ class Predictor:
         """Return rows converted for the kernels, which the source cannot replace."""
         if getattr(X, "shape", None) == (0, self.forest.n_features):
             return np.empty(X.shape, self._dtype)  # which not every source takes
-        X = self.framed(X)
+        X = self.source.prepared(self.framed(X))
         read = self.source.read(X)
         if read is not None and self.source.takes(read[0]):
             if read[1]:
                 warn(read[1])
             return read[0]
-        rows = self.source.rows(self.source.prepared(X), "predict_raw")
+        rows = self.source.rows(X, "predict_raw")
         if rows is None:
             raise InvalidInputError(
                 f"contributions need rows that {self._model_name} reads as numbers, "

@@ -251,3 +251,41 @@ def test_memory_beside_the_result_is_bounded(forest: str, n: int) -> None:
     peak, result = map(int, done.stdout.split())
     assert result > 60 << 20
     assert peak - result < 40 << 20, (peak, result)
+
+
+# ------------------------------------------------------------ pipelines
+
+
+@pytest.mark.parametrize("option", ["", "interactions", "approximate"])
+def test_a_folded_pipeline_sums_the_columns_that_a_step_makes(option: str) -> None:
+    """Its values are the forest's own, summed by the input column of each."""
+    pytest.importorskip("sklearn")
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    random = np.random.default_rng(0)
+    X = random.standard_normal((300, 3))
+    X[:, 1] = random.integers(3, size=300)
+    X[::5, 2] = np.nan
+    y = X[:, 0] + (X[:, 1] == 2) * np.nan_to_num(X[:, 2])
+    columns = make_column_transformer(
+        (SimpleImputer(add_indicator=True), [2]),
+        (OneHotEncoder(), [1]),
+        (StandardScaler(), [0]),
+    )
+    last = RandomForestRegressor(4, max_depth=5, random_state=0)
+    pipeline = make_pipeline(columns, last).fit(X, y)
+    column_of = np.array([2, 2, 1, 1, 1, 0, 3])  # of what the steps make, and the bias
+    options = {option: True} if option else {}
+    got = compile_forest(pipeline).predict_contribs(X[:20], **options)
+    define = {"interactions": oracle.shap_interactions, "": oracle.shap_values}
+    wanted = define.get(option, oracle.saabas_values)(
+        load_forest(pipeline[-1]), pipeline[:-1].transform(X[:20])
+    )[:, 0]
+    groups = np.equal.outer(column_of, np.arange(4)).astype(np.longdouble)
+    for _ in range(wanted.ndim - 1):  # an axis is summed, and becomes the first
+        wanted = np.tensordot(wanted, groups, (1, 0))
+    assert_close(got, wanted, axes=wanted.ndim - 1)

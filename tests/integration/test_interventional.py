@@ -27,7 +27,7 @@ from tests.exactness.forests import NUMERIC, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
 
 #: Errors are below this times the sum of a row's absolute values.
-LIMITS = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
+LIMITS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-12}
 
 N_FEATURES = 5
 
@@ -346,6 +346,34 @@ def test_the_estimator_takes_background_rows():
     np.testing.assert_array_equal(
         found, compiled("forest").predict_contribs(X[:3], background=X[:9])
     )
+
+
+def test_folded_pipelines():
+    """By input column: the columns that a step makes of one play on their own."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    X, y = data()
+    steps = make_column_transformer(
+        (OneHotEncoder(sparse_output=False, handle_unknown="ignore"), [1]),
+        (StandardScaler(), [0, 2, 3, 4]),
+    )
+    last = RandomForestRegressor(5, max_depth=8, random_state=0)
+    pipeline = make_pipeline(steps, last).fit(X, y)
+    found = compile_forest(load_forest(pipeline)).predict_contribs(
+        X[:50], background=X[50:150]
+    )
+    made = steps.transform(X)
+    of_last = compile_forest(load_forest(last)).predict_contribs(
+        made[:50], background=made[50:150]
+    )
+    codes = made.shape[1] - 4
+    expected = np.zeros_like(found)
+    expected[:, 1] = of_last[:, :codes].sum(axis=1)
+    expected[:, [0, 2, 3, 4, 5]] = of_last[:, codes:]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_a_background_without_rows_is_refused():

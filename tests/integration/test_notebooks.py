@@ -71,6 +71,7 @@ def test_a_notebook_prints_what_it_is_stored_with(path, request, tmp_path, monke
 
 def test_there_are_notebooks():
     assert [path.stem for path in NOTEBOOKS] == [
+        "explaining",
         "schedules_by_hand",
         "xgboost_to_production",
     ]

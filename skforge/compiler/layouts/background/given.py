@@ -54,7 +54,7 @@ def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
         "given": given.reshape(-1).view(np.int64),
-        "leaf_scores": scaled[game.leaves].reshape(-1).astype(forest.leaf_value.dtype),
+        "leaf_scores": scaled[game.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }
 

@@ -25,17 +25,21 @@ from skforge.compiler.ir.lir.nodes import (
     Buffer,
     Mask,
     Scalar,
+    Space,
+    Type,
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 
 IntArray = NDArray[np.int64]
 
 #: The words that hold a bit for each row of a block.
-WORDS: dict[int, Scalar] = {8: U8, 16: U16, 32: U32, 64: I64}
+WORDS: dict[int, Scalar | Vec] = {
+    **{1: U8, 8: U8, 16: U16, 32: U32, 64: I64},
+    **{128: Vec(I64, 2), 256: Vec(I64, 4), 512: Vec(I64, 8)},
+}
 
 #: Bytes of a vector: always 512 bits, which narrower machines split.
 VECTOR = 64
@@ -74,43 +78,64 @@ class Trees:
         every = np.arange(self.forest.n_outputs)
         return np.setdiff1d(every, self.forest.tree_output)
 
-    @property
-    def lanes(self) -> int:
-        """Rows of a vector."""
-        return VECTOR // self.forest.leaf_value.dtype.itemsize
-
 
 class TreeBlock(BlockCode):
-    """Emits the code for one block of rows, except what a tree adds."""
+    """Emits the code for one block of rows, except what a tree adds.
 
-    def __init__(self, rules: Rules, trees: Trees, rows: BlockRows, block: int) -> None:
+    ``element`` is the type of the numbers in a vector, one for each row.
+    """
+
+    #: Where scratch lies.
+    space: Space = "global"
+    #: Vectors of rows that are walked together.
+    together = 1
+
+    def __init__(
+        self, rules: Rules, trees: Trees, rows: BlockRows, block: int, element: Scalar
+    ) -> None:
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
         self._model = rules.model
-        b, lanes = self.b, trees.lanes
-        self._scalar = scalar_of(trees.forest.leaf_value.dtype)
-        self._vec, self._lanes = Vec(self._scalar, lanes), lanes
+        b = self.b
+        self._scalar = element
+        self._lanes = lanes = self._lanes_of(block)
+        self._vec: Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
+        self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
         self._count = b.binary("min", b.sub(rows.n_rows, rows.first), block)
-        self._n_vectors = b.binary("div", b.add(self._count, lanes - 1), lanes)
-        evaluation = Evaluation(rules, trees.tests, block, lanes)
-        evaluation.run(rows, self._n_vectors)
-        self._lines = evaluation.lines
+        self._together = min(self.together, block // lanes)
+        some = lanes * self._together
+        groups = b.binary("div", b.add(self._count, some - 1), some)
+        self._n_vectors = b.mul(groups, self._together)
+        self._evaluate(rules)
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
-        self._passed = b.alloc(
-            "passed", U8, b.const(edges * block // 8 + 8), alignment=64
-        )
+        self._passed = self._alloc("passed", U8, edges * self._line + 8)
         order = trees.order
-        self._node_line = self._table("node_line", trees.line * (block // 8))
-        self._node_before = self._table("node_before", trees.before * (block // 8))
+        self._node_line = self._table("node_line", trees.line * self._line)
+        self._node_before = self._table("node_before", trees.before * self._line)
         self._tree = {
             "first": self._table("tree_first", trees.start[:-1][order]),
             "last": self._table("tree_last", trees.start[1:][order]),
             "output": self._table("tree_output", trees.written),
         }
         self._bias = self._model("bias", trees.bias)
+
+    def _lanes_of(self, block: int) -> int:
+        """Return the rows of a vector."""
+        return VECTOR // self._scalar.bytes
+
+    def _evaluate(self, rules: Rules) -> None:
+        """Evaluate all predicates on the rows of the block."""
+        evaluation = Evaluation(rules, self._t.tests, self._block, self._lanes)
+        evaluation.run(self._rows, self._n_vectors)
+        self._lines = evaluation.lines
+
+    def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
+        """Allocate scratch."""
+        b, count = self.b, self.b.const(size)
+        return b.alloc(name, element, count, space=self.space, alignment=64)
 
     @property
     def _n_held(self) -> int:
@@ -157,7 +182,7 @@ class TreeBlock(BlockCode):
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Set the bits of all edges of a tree: who passed each feature's tests."""
-        b, size = self.b, self._block // 8
+        b, size = self.b, self._line
         ones = b.invert(b.const(0, self._word))
         b.store(self._passed, b.const(0), ones)
         with b.loop(first, last, hint="n") as n:
@@ -181,7 +206,8 @@ class TreeBlock(BlockCode):
         bias = b.convert(b.load(self._bias, output), self._result.element)
         divisor = b.const(float(forest.divisor), F64)
         start = b.mul(held, forest.n_features * self._block)
-        with b.loop(self._count, hint="r") as r:
+        count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        with b.loop(count, hint="r") as r:
             row = b.add(b.mul(b.add(rows.first, r), forest.n_outputs), output)
             at = b.mul(row, forest.n_features + 1)
             with b.loop(forest.n_features, hint="f") as f:

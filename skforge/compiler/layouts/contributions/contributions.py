@@ -24,6 +24,7 @@ from skforge.compiler.layouts.base import (
     GpuBlockRepresentation,
     register,
 )
+from skforge.compiler.layouts.contributions.block import WORDS, Trees
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.pairs import pair_up
 from skforge.compiler.layouts.contributions.paths import put_in_order, trace
@@ -39,7 +40,6 @@ from skforge.compiler.layouts.contributions.quadrature import (
 from skforge.compiler.layouts.contributions.thread_rows import ThreadLayout
 from skforge.compiler.layouts.contributions.walk import (
     TOGETHER,
-    WORDS,
     ContributionCode,
     WalkData,
 )
@@ -84,23 +84,21 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
     constants = fill(forest, paths, order, points, in_constants, dtype, rows)
     tests = Tests.of(forest)
-    trees = np.argsort(forest.tree_output, kind="stable")
-    output = forest.tree_output[trees].astype(np.int64)
-    ends = np.append(output[1:] != output[:-1], True)[: len(output)]
+    trees = Trees(
+        forest=forest,
+        tests=tests,
+        start=order.start,
+        line=tests.line_of[forest.predicate[order.node]],
+        before=order.before,
+        bias=means.bias,
+    )
     return WalkData(
+        trees=trees,
         order=order,
         points=points,
         constants=constants,
-        tests=tests,
-        line=tests.line_of[forest.predicate[order.node]],
-        trees=trees,
-        output=np.where(ends, output, -1),
-        unused=np.setdiff1d(np.arange(forest.n_outputs), output),
         leaf=side_leaf,
         values=np.vstack([values, np.ones((1, values.shape[1]))]),
-        bias=means.bias,
-        n_features=forest.n_features,
-        divisor=forest.divisor,
         rows=len(rows),
         pairs=pair_up(forest, paths, order) if by_pairs else None,
     )

@@ -36,7 +36,7 @@ class InteractionCode(ContributionCode):
         b, some = self.b, self._lanes * self._together
         pairs = data.pairs
         assert pairs is not None
-        held = 1 if data.leaf is None else len(data.bias)
+        held = self._n_held
         n_pairs = len(pairs.columns)
         size = b.const(max(1, held * n_pairs) * block)
         self._pair_sums = b.alloc("pair_sums", F64, size, alignment=64)
@@ -61,7 +61,7 @@ class InteractionCode(ContributionCode):
         self._other_slot = table("other_slot", pairs.slot * some)
         self._pair = table("tree_pair", pairs.pair * block)
         self._columns = table("pair_columns", pairs.columns.reshape(-1))
-        trees = data.trees
+        trees = data.trees.order
         self._tree["pair"] = table("tree_first_pair", pairs.pair_start[:-1][trees])
         self._tree["last_pair"] = table("tree_last_pair", pairs.pair_start[1:][trees])
 
@@ -69,9 +69,8 @@ class InteractionCode(ContributionCode):
         """Set the sums of the block to zero, those of pairs too."""
         super().start(sums)
         assert self.d.pairs is not None
-        held = 1 if self.d.leaf is None else len(self.d.bias)
         zero = self.b.const(0.0, F64)
-        with self.b.loop(held * len(self.d.pairs.columns) * self._block) as i:
+        with self.b.loop(self._n_held * len(self.d.pairs.columns) * self._block) as i:
             self.b.store(self._pair_sums, i, zero)
 
     def _turn(self, turn: Turn, sums: Buffer) -> None:
@@ -131,15 +130,15 @@ class InteractionCode(ContributionCode):
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the interactions of one output; each row sums to a feature's value."""
-        b, rows, d = self.b, self._rows, self.d
+        b, rows, d, forest = self.b, self._rows, self.d, self._t.forest
         assert d.pairs is not None
-        width, n_pairs = d.n_features + 1, len(d.pairs.columns)
+        width, n_pairs = forest.n_features + 1, len(d.pairs.columns)
         element = self._result.element
         bias = b.convert(b.load(self._bias, output), element)
         count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
-        start = b.mul(held, d.n_features * self._block)
+        start = b.mul(held, forest.n_features * self._block)
         first = b.mul(held, n_pairs * self._block)
-        divisor = b.const(float(d.divisor), F64)
+        divisor = b.const(float(forest.divisor), F64)
         half = b.const(0.5, F64)
         zero = b.const(0.0, element)
 
@@ -147,7 +146,7 @@ class InteractionCode(ContributionCode):
             return b.convert(b.load(self._columns, b.add(b.mul(pair, 2), k)), I64)
 
         with b.loop(count, hint="r") as r:
-            row = b.add(b.mul(b.add(rows.first, r), len(d.bias)), output)
+            row = b.add(b.mul(b.add(rows.first, r), forest.n_outputs), output)
             at = b.mul(row, width * width)
             with b.loop(width * width, hint="cell") as cell:
                 b.store(self._result, b.add(at, cell), zero)
@@ -161,7 +160,7 @@ class InteractionCode(ContributionCode):
                     b.store(self._result, b.add(at, cell), value)
                     total = b.add(start, b.add(b.mul(one, self._block), r))
                     b.store(sums, total, b.sub(b.load(sums, total), x))
-            with b.loop(d.n_features, hint="f") as f:
+            with b.loop(forest.n_features, hint="f") as f:
                 x = b.load(sums, b.add(start, b.add(b.mul(f, self._block), r)))
                 x = b.convert(b.binary("div", x, divisor), element)
                 b.store(self._result, b.add(at, b.mul(f, width + 1)), x)

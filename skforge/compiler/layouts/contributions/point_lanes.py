@@ -46,7 +46,7 @@ class PointCode(ContributionCode):
             b.store(self._own, f, b.const(0.0, self._scalar))
         walks = [partial(self._walk, n, turn) for n in self.d.classes]
         b.switch(turn.tree["points"], walks)
-        start = b.mul(turn.output, self.d.n_features)
+        start = b.mul(turn.output, self._t.forest.n_features)
         with b.loop(features, hint="f") as f:
             at = b.add(start, self._number(self._features, b.add(first, f)))
             own = b.convert(b.load(self._own, f), F64)

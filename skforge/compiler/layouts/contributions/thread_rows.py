@@ -36,10 +36,10 @@ class ThreadCode(ContributionCode):
         return 1
 
     def _evaluate(self, rules: Rules) -> None:
-        self._tests = TestCode(rules, self.d.tests)
-        kind = np.zeros(max(1, len(self.d.tests.numbers)), np.int32)
+        self._tests = TestCode(rules, self._t.tests)
+        kind = np.zeros(max(1, len(self._t.tests.numbers)), np.int32)
         feature = kind.copy()
-        for job_feature, job_kind, first, last in self.d.tests.jobs:
+        for job_feature, job_kind, first, last in self._t.tests.jobs:
             feature[first:last], kind[first:last] = job_feature, job_kind
         self._line_feature = self._model("line_feature", feature)
         self._line_kind = self._model("line_kind", kind)
@@ -58,7 +58,7 @@ class ThreadCode(ContributionCode):
             at = b.add(start, self._number(self._line_feature, line))
             x = b.load(self._rows.rows, at)
             number = b.load(self._tests.numbers, line)
-            kinds = range(len(self.d.tests.kinds))
+            kinds = range(len(self._t.tests.kinds))
             tests = [
                 lambda kind=kind: [self._tests.left(kind, number, x)] for kind in kinds
             ]
@@ -105,8 +105,9 @@ class _RowsOfBlock(GpuBlockCode):
         rules = Rules(block.b, hir.forest, hir.comparison, block.model)
         self._code = ThreadCode(rules, data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
-        held = 1 if data.leaf is None else len(data.bias)
-        size = block.b.const(max(1, held * data.n_features))
+        forest = hir.forest
+        held = forest.n_outputs if forest.vector_leaves else 1
+        size = block.b.const(max(1, held * forest.n_features))
         self._sums: Buffer = block.b.alloc("sums", F64, size, space="private")
 
     def evaluate(self, first: Value) -> None:
@@ -125,7 +126,7 @@ class _RowsOfBlock(GpuBlockCode):
                 with b.when(b.compare("lt", row, rows.n_rows)):
                     self._code.take(row)
                     self._code.start(self._sums)
-                    with b.loop(len(self._data.trees), hint="tree") as tree:
+                    with b.loop(len(self._data.trees.order), hint="tree") as tree:
                         self._code.add_tree(tree, self._sums)
                     self._code.finish(self._sums, self._block.result, row, b.const(1))
 

@@ -21,33 +21,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rows import BlockRows
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import (
     F64,
-    I64,
-    U8,
-    U16,
-    U32,
     Buffer,
-    Mask,
-    Scalar,
-    Space,
-    Type,
     Value,
-    Vec,
 )
 from skforge.compiler.ir.lir.numpy_types import scalar_of
-from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.pairs import Pairs
 from skforge.compiler.layouts.contributions.paths import Order
-from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 from skforge.compiler.layouts.contributions.quadrature import (
     LEFT,
     RIGHT,
@@ -59,39 +48,19 @@ from skforge.compiler.layouts.contributions.quadrature import (
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
 
-#: The words that hold a bit for each row of a block.
-WORDS: dict[int, Scalar | Vec] = {
-    **{1: U8, 8: U8, 16: U16, 32: U32, 64: I64},
-    **{128: Vec(I64, 2), 256: Vec(I64, 4), 512: Vec(I64, 8)},
-}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkData:
     """A forest as the walk reads it."""
 
+    trees: Trees
     order: Order
     points: Points
     constants: Constants
-    tests: Tests
-    line: NDArray[np.int64]  # of each node's predicate
-    trees: NDArray[np.int64]  # in the order of the walk, those of an output together
-    output: NDArray[np.int64]  # to write after the tree at a position, or -1
-    unused: NDArray[np.int64]  # outputs without trees
     leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
-    values: NDArray[
-        np.float64
-    ]  # (rows + 1, outputs), the last one ones for inner nodes
-    bias: NDArray[np.float64]
-    n_features: int
-    divisor: int
+    values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones: inner nodes
     rows: int  # of a node's constants
     pairs: Pairs | None = None  # for interactions
-
-    @property
-    def lanes(self) -> int:
-        """Rows of a vector: always 512 bits, which narrower machines split."""
-        return 64 // self.constants.values.dtype.itemsize
 
     @property
     def classes(self) -> list[int]:
@@ -109,11 +78,10 @@ class Turn:
     output: Value
 
 
-class ContributionCode(BlockCode):
+class ContributionCode(TreeBlock):
     """Emits the code for one block of rows."""
 
-    #: Where scratch lies.
-    space: Space = "global"
+    together = TOGETHER
 
     def __init__(
         self,
@@ -123,101 +91,45 @@ class ContributionCode(BlockCode):
         block: int,
         fuses: bool,
     ) -> None:
-        self._fuses = fuses
-        self.b: Builder = rules.b
-        self.d, self._model, self._rows, self._block = data, rules.model, rows, block
-        b, order, points = self.b, data.order, data.points
-        self._scalar = scalar_of(data.constants.values.dtype)
-        self._lanes = lanes = self._lanes_of(block)
-        self._vec: Type = Vec(self._scalar, lanes) if lanes > 1 else self._scalar
-        self._together = min(TOGETHER, block // lanes)
-        self._word = WORDS[block]
-        self._line = max(1, block // 8)  # bytes of a bit for each row
-        self._bits = U16 if lanes == 16 else U8
-        left = b.binary("min", b.sub(rows.n_rows, rows.first), block)
-        some = lanes * self._together  # elements of a point in a slot
-        n_vectors = b.binary("div", b.add(left, some - 1), some)
-        n_vectors = b.mul(n_vectors, self._together)
-        self._n_vectors = n_vectors
-        self._evaluate(rules)
-        edges = 2 * int(np.diff(order.start).max(initial=0)) + 1
-        self._passed = self._alloc("passed", U8, edges * self._line + 8)
+        element = scalar_of(data.constants.values.dtype)
+        super().__init__(rules, data.trees, rows, block, element)
+        self.d, self._fuses = data, fuses
+        order, points, table = data.order, data.points, self._table
+        some = self._lanes * self._together  # elements of a point in a slot
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = self._alloc("slots", self._scalar, slots)
         held = int(np.diff(order.feature_start).max(initial=0))
-        self._of_feature = self._sum_elements()
-        size = max(1, held) * self._of_feature
-        self._own = self._alloc("tree_sums", self._scalar, size)
+        of_feature = self._sum_elements()
+        self._own = self._alloc("tree_sums", self._scalar, max(1, held) * of_feature)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
         each = points.places[tree] * some
-
-        def table(name: str, values: NDArray[Any]) -> Buffer:
-            return self._model(name, values.astype(np.int32))
-
-        self._node_line = table("node_line", data.line * self._line)
-        self._node_before = table("node_before", order.before * self._line)
         self._node_slot = table("node_slot", order.slot * each)
         self._node_left = table("node_left_slot", order.left_slot * each)
-        self._node_feature = table(
-            "node_feature", order.feature_slot * self._of_feature
-        )
+        self._node_feature = table("node_feature", order.feature_slot * of_feature)
         self._runs = table("runs", order.runs.reshape(-1))
         self._features = table("tree_features", order.features * block)
-        trees = data.trees
-        self._tree = {
-            "first": table("tree_first", order.start[:-1][trees]),
-            "last": table("tree_last", order.start[1:][trees]),
-            "run": table("tree_run", order.run_start[:-1][trees]),
-            "last_run": table("tree_last_run", order.run_start[1:][trees]),
-            "feature": table("tree_feature", order.feature_start[:-1][trees]),
-            "last_feature": table("tree_last_feature", order.feature_start[1:][trees]),
-            "turns": table("tree_turns", points.turns[trees]),
-            "points": table(
-                "tree_points", np.searchsorted(data.classes, points.places[trees])
-            ),
-            "output": table("tree_output", data.output),
+        trees = data.trees.order
+        of_trees = {
+            "run": order.run_start[:-1],
+            "last_run": order.run_start[1:],
+            "feature": order.feature_start[:-1],
+            "last_feature": order.feature_start[1:],
+            "turns": points.turns,
+            "points": np.searchsorted(data.classes, points.places),
         }
+        for name, numbers in of_trees.items():
+            self._tree[name] = table(f"tree_{name}", numbers[trees])
         self._constants = self._model("constants", data.constants.values)
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
-        self._bias = self._model("bias", data.bias)
         if data.leaf is not None:
             self._leaf = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
 
-    def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
-        """Allocate scratch."""
-        b, size_ = self.b, self.b.const(size)
-        return b.alloc(name, element, size_, space=self.space, alignment=64)
-
-    def _evaluate(self, rules: Rules) -> None:
-        """Evaluate all predicates on the rows of the block."""
-        evaluation = Evaluation(rules, self.d.tests, self._block, self._lanes)
-        evaluation.run(self._rows, self._n_vectors)
-        self._lines = evaluation.lines
-
-    def _lanes_of(self, block: int) -> int:
-        """Return the rows of a vector."""
-        return self.d.lanes
-
     def _sum_elements(self) -> int:
         """Return how many elements a feature's sum of one tree has."""
         return self._lanes * self._together
-
-    # ------------------------------------------------------------ the block
-
-    def writes_to(self, result: Buffer) -> None:
-        """Keep the result, as an output is written when its last tree is added."""
-        self._result = result
-
-    def start(self, sums: Buffer) -> None:
-        """Set the sums of the block, (features, rows), to zero."""
-        b = self.b
-        zero = b.const(0.0, F64)
-        columns = self.d.n_features * (1 if self.d.leaf is None else len(self.d.bias))
-        with b.loop(columns * self._block, hint="sum") as i:
-            b.store(sums, i, zero)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the contributions of the tree at a position."""
@@ -227,43 +139,12 @@ class ContributionCode(BlockCode):
         first, step = b.load(self._first, tree), b.load(self._step, tree)
         with b.loop(at["turns"], hint="turn") as turn:
             constants = b.add(first, b.mul(turn, step))
-            with b.loop(0, self._n_vectors, self._together, hint="v") as v:
-                held = 1 if self.d.leaf is None else len(self.d.bias)
-                with b.loop(held, hint="output") as output:
-                    self._turn(Turn(at, constants, v, output), sums)
-        if self.d.leaf is None:
-            with b.when(b.compare("ge", at["output"], 0)):
-                self._write(at["output"], sums, b.const(0))
-                self.start(sums)
-
-    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        """Write the outputs that have no trees."""
-        b = self.b
-        if self.d.leaf is not None:
-            with b.loop(len(self.d.bias), hint="output") as output:
-                self._write(output, sums, output)
-        elif len(self.d.unused):
-            outputs = self._model("unused_outputs", self.d.unused)
-            with b.loop(len(self.d.unused), hint="unused") as i:
-                self._write(b.load(outputs, i), sums, b.const(0))
-
-    def _number(self, table: Buffer, at: Value) -> Value:
-        return self.b.convert(self.b.load(table, at), I64)
-
-    def _pass_tests(self, first: Value, last: Value) -> None:
-        """Set the bits of all edges of a tree: who passed each feature's tests."""
-        b, size = self.b, self._line
-        ones = b.invert(b.const(0, self._word))
-        b.store(self._passed, b.const(0), ones)
-        with b.loop(first, last, hint="n") as n:
-            before = b.load(
-                self._passed, self._number(self._node_before, n), self._word
-            )
-            line = b.load(self._lines, self._number(self._node_line, n), self._word)
-            at = b.add(b.mul(b.sub(n, first), 2 * size), size)
-            b.store(self._passed, at, b.binary("and", before, line))
-            right = b.binary("and", before, b.invert(line))
-            b.store(self._passed, b.add(at, size), right)
+            with (
+                b.loop(0, self._n_vectors, self._together, hint="v") as v,
+                b.loop(self._n_held, hint="output") as output,
+            ):
+                self._turn(Turn(at, constants, v, output), sums)
+        self._write_if_last(at["output"], sums)
 
     def _turn(self, turn: Turn, sums: Buffer) -> None:
         """Add a tree's contributions to an output, for some points and rows."""
@@ -275,7 +156,7 @@ class ContributionCode(BlockCode):
             b.store(self._own, b.mul(f, lanes), zero)
         walks = [partial(self._walk, n, turn) for n in self.d.classes]
         b.switch(turn.tree["points"], walks)
-        start = b.mul(turn.output, self.d.n_features * self._block)
+        start = b.mul(turn.output, self._t.forest.n_features * self._block)
         start = b.add(start, b.mul(turn.vector, lanes))
         with b.loop(features, hint="f") as f:
             column = self._number(self._features, b.add(first, f))
@@ -306,13 +187,8 @@ class ContributionCode(BlockCode):
         """Return which rows of each vector passed the tests up to a node's edges."""
         b, size, each = self.b, self._block // 8, self._lanes // 8
         at = b.add(b.add(b.mul(i, 2 * size), size), b.mul(turn.vector, each))
-        mask = Mask(self._lanes)
-
-        def passed(at: Value) -> Value:
-            return b.reinterpret(b.load(self._passed, at, self._bits), mask)
-
         places = [b.add(at, k * each) for k in range(self._together)]
-        return [(passed(p), passed(b.add(p, size))) for p in places]
+        return [(self._mask(p), self._mask(b.add(p, size))) for p in places]
 
     def _down(self, n: int, turn: Turn, i: Value, own: Value) -> None:
         b = self.b
@@ -407,7 +283,7 @@ class ContributionCode(BlockCode):
         b, found = self.b, []
         for side in range(2):
             row = self._number(self._leaf, b.add(b.mul(i, 2), side))
-            at = b.add(b.mul(row, len(self.d.bias)), output)
+            at = b.add(b.mul(row, self._n_held), output)
             found.append(b.splat(b.load(self._values, at), lanes))
         return found
 
@@ -415,24 +291,3 @@ class ContributionCode(BlockCode):
         b = self.b
         one = b.load(self._constants, b.add(at, row * n + q))
         return b.splat(one, self._vec.lanes)
-
-    # ------------------------------------------------------------ results
-
-    def _write(self, output: Value, sums: Buffer, held: Value) -> None:
-        """Write the contributions to one output, and its bias."""
-        b, rows, d = self.b, self._rows, self.d
-        width = d.n_features + 1
-        bias = b.convert(b.load(self._bias, output), self._result.element)
-        count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
-        divisor = b.const(float(d.divisor), F64)
-        n_outputs = len(d.bias)
-        start = b.mul(held, d.n_features * self._block)
-        with b.loop(count, hint="r") as r:
-            row = b.add(b.mul(b.add(rows.first, r), n_outputs), output)
-            at = b.mul(row, width)
-            with b.loop(d.n_features, hint="f") as f:
-                x = b.load(sums, b.add(b.add(start, b.mul(f, self._block)), r))
-                if d.divisor != 1:
-                    x = b.binary("div", x, divisor)
-                b.store(self._result, b.add(at, f), b.convert(x, self._result.element))
-            b.store(self._result, b.add(at, d.n_features), bias)
