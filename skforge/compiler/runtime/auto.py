@@ -119,7 +119,7 @@ class AutoModule:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
-    def predict_contribs(self, X: Any, **options: Any) -> Any:
+    def predict_contribs(self, X: Any, **options: Any) -> Array:
         """Return contributions, always from the CPU."""
         return self.cpu.predict_contribs(X, **options)
 
