@@ -33,7 +33,7 @@ class Part:
 PARTS = (
     Part(
         "Command line",
-        "demo, bench, inspect, tune, export, plot",
+        "demo, bench, predict, inspect, tune, export, plot",
         ("skforge", "skforge.__main__", "skforge.cli"),
         *(0, 0, 1),
     ),

@@ -57,7 +57,7 @@ def predict(
     name = _method(method, contribs)
     if output is not None:
         check_output(output, ".csv", ".parquet", ".npy")
-    from skforge.distributed._answer import as_array, described
+    from skforge.prediction.answers import as_array, described
 
     model, rows = _model_and_rows(model_file, rows_file, columns)
     answer = described(model, name)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.distributed._answer import Answer, Array, as_array, described, n_features
-from skforge.distributed._answer import feature_names as names_of
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.distributed._frames import rows_of_frame
 from skforge.distributed._worker import loaded
 from skforge.exceptions import InvalidInputError
+from skforge.prediction.answers import Answer, Array, as_array, described, n_features
+from skforge.prediction.answers import feature_names as names_of
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest

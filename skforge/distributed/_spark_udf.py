@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from skforge.distributed._answer import Array
 from skforge.distributed._job import Job
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.prediction.answers import Array
 
 #: Spark types by the kind and item size of NumPy dtypes.
 _TYPES = {

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.distributed._answer import Array
 from skforge.distributed._artifact import Artifact, KeepEstimator
 from skforge.distributed._job import Job, job
 from skforge.exceptions import InvalidInputError
+from skforge.prediction.answers import Array
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest

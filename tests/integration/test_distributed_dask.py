@@ -18,9 +18,9 @@ from dask.dataframe.utils import assert_eq as assert_frames  # noqa: E402
 from scipy.sparse import csr_matrix  # noqa: E402
 
 from skforge.distributed import _worker, pack  # noqa: E402
-from skforge.distributed._answer import as_array  # noqa: E402
 from skforge.distributed.dask import predict  # noqa: E402
 from skforge.exceptions import InvalidInputError  # noqa: E402
+from skforge.prediction.answers import as_array  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
     NAMES,
     kill,

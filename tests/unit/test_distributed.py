@@ -26,7 +26,6 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge import CompiledForest, load_forest
 from skforge.distributed import Artifact, _worker, pack
-from skforge.distributed._answer import METHODS
 from skforge.distributed._job import job
 from skforge.distributed._spark_udf import _answer, spark_type
 from skforge.distributed.ray import Predictor
@@ -35,6 +34,7 @@ from skforge.exceptions import (
     InvalidModelError,
     UnsupportedModelError,
 )
+from skforge.prediction.answers import METHODS
 
 pd = pytest.importorskip("pandas")
 

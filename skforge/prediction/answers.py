@@ -1,4 +1,4 @@
-"""The result type of a model's methods: dtype, width and column names."""
+"""The result type of a model's methods as a table: dtype, width and column names."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-
-if TYPE_CHECKING:
-    from skforge.estimators import CompiledForest
 
 Array: TypeAlias = NDArray[Any]
 
@@ -55,7 +52,7 @@ def as_array(found: Any) -> Array:
     return array.reshape(len(array), -1) if array.ndim > 2 else array
 
 
-def described(model: CompiledForest, method: str) -> Answer:
+def described(model: Any, method: str) -> Answer:
     """Return the result type of a method; raise if the model lacks the method."""
     if method not in METHODS:
         raise InvalidInputError(
@@ -73,7 +70,7 @@ def described(model: CompiledForest, method: str) -> Answer:
     return Answer(found.dtype, width, _names(model, method, width))
 
 
-def _scored(model: CompiledForest, method: str) -> Array:
+def _scored(model: Any, method: str) -> Array:
     """Return the result for one row of zero scores, without compiling the model."""
     from skforge.prediction.predictor import Predictor
     from skforge.sources.delegation import model_of, start_of
@@ -89,7 +86,7 @@ def _scored(model: CompiledForest, method: str) -> Array:
         return as_array(predictor.of_scores(method, raw))
 
 
-def _leaves(model: CompiledForest) -> Array:
+def _leaves(model: Any) -> Array:
     """Return the result of ``apply`` for one row, with every leaf number 0."""
     from skforge.sources.delegation import model_of, start_of
     from skforge.sources.find import source_of
@@ -99,7 +96,7 @@ def _leaves(model: CompiledForest) -> Array:
     return as_array(source.leaves(np.zeros((1, width), np.int32)))
 
 
-def _contributed(model: CompiledForest) -> Answer:
+def _contributed(model: Any) -> Answer:
     """Return the result type of contributions; raise if the model has none."""
     forest = model.forest_
     no_rows = np.empty((0, forest.n_features), forest.input_dtype)
@@ -109,15 +106,15 @@ def _contributed(model: CompiledForest) -> Answer:
     )
 
 
-def contribution_names(model: CompiledForest, shape: Sequence[int]) -> tuple[str, ...]:
+def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
     """Return a name for each contribution to a row: its class, its feature or bias.
 
     ``shape`` is that of ``predict_contribs``. Names that would be there twice are
     replaced by numbers.
     """
-    *outputs, width = shape[1:]
     from skforge.sources.delegation import start_of
 
+    *outputs, width = shape[1:]
     name, given = METHODS["predict_contribs"], model.forest_.feature_names
     if given is None and start_of(model) is None:  # else features are made by steps
         given = getattr(model, "feature_names_in_", None)
@@ -133,7 +130,7 @@ def contribution_names(model: CompiledForest, shape: Sequence[int]) -> tuple[str
     return tuple(f"{name}_{i}" for i in range(len(names)))
 
 
-def feature_names(model: CompiledForest) -> list[str] | None:
+def feature_names(model: Any) -> list[str] | None:
     """Return the feature names the model was trained with, in order, or None."""
     from skforge.sources.delegation import start_of
 
@@ -142,12 +139,12 @@ def feature_names(model: CompiledForest) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
-def n_features(model: CompiledForest) -> int:
+def n_features(model: Any) -> int:
     """Return the number of columns that rows have."""
     from skforge.sources.delegation import start_of
 
     if start_of(model) is None:
-        return model.forest_.n_features
+        return int(model.forest_.n_features)
     if not hasattr(model, "n_features_in_"):
         raise UnsupportedModelError(
             "The first step of the pipeline does not know how many columns its rows "
@@ -156,7 +153,7 @@ def n_features(model: CompiledForest) -> int:
     return int(model.n_features_in_)
 
 
-def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, ...]:
+def _names(model: Any, method: str, width: int | None) -> tuple[str, ...]:
     """Return a name for each value, by class if values match classes, else numbered."""
     name = METHODS[method]
     if width is None:
@@ -166,7 +163,7 @@ def _names(model: CompiledForest, method: str, width: int | None) -> tuple[str, 
     return tuple(f"{name}_{label}" for label in _labels(model, width))
 
 
-def _labels(model: CompiledForest, width: int) -> list[str]:
+def _labels(model: Any, width: int) -> list[str]:
     """Return the classes that values belong to, or numbers if there are others."""
     classes = getattr(model, "classes_", None)
     labels: list[str] = []
