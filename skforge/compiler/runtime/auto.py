@@ -119,6 +119,10 @@ class AutoModule:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
+    def predict_contribs(self, X: Any, **options: Any) -> Array:
+        """Return contributions, always from the CPU."""
+        return self.cpu.predict_contribs(X, **options)
+
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
