@@ -2,8 +2,8 @@
 
 A leaf with D features on its path needs D / 2 points, and a tree as many as its
 neediest leaf. A tree that is walked twice, each time without the subtrees of the other
-leaves, visits some upper nodes twice and most nodes with fewer points (random forests of depth
-12: .82 of the time, of full depth .72; XGBoost of depth 8: .95).
+leaves, visits some upper nodes twice and most nodes with fewer points (random forests
+of depth 12: .82 of the time, of full depth .72; XGBoost of depth 8: .95).
 """
 
 from __future__ import annotations
