@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -26,17 +25,14 @@ from sklearn.utils.validation import check_is_fitted
 from skforge._notebook import html_of, visual_block
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.config import tuning_seconds
-from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
-from skforge.prediction.division import read_divided, table_of
+from skforge.prediction.division import table_of
+from skforge.prediction.fitting import make
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.state import CompiledState
-from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import (
     FITTED,
     attribute_of,
@@ -51,13 +47,9 @@ from skforge.sources.delegation import (
 from skforge.sources.mappings import is_mapped
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
-from skforge.tuning.result import TuningResult
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["CompiledForest"]
-
-#: Sample rows that a search may use.
-TUNING_ROWS = 4096
 
 
 class CompiledForest(MetaEstimatorMixin, CompiledState):
@@ -242,33 +234,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         resolve_n_jobs(self.n_jobs)  # before a model is trained
         given = fitted_model(self, X, y, sample_weight, fit_params)
         model = unwrap(given)
-        start = time.perf_counter()
-        forest, split = read_divided(model, X)
-        first = None if split is None else split.start
         asked = (self.target, self.reduction)
-        choice = choose(
-            self.schedule, self.batch_sizes, forest, self.target, self.reduction
-        )
-        module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
-        found = None
-        if isinstance(self.schedule, str) and self.schedule == "auto":
-            searching = time.perf_counter()
-            choice, found = self._search(
-                lambda: Predictor(module, model, first), choice, X
-            )
-            start += time.perf_counter() - searching
-            if found is not None:
-                module = compiled(forest, choice, self.reduction, self.gpu_min_rows)
-        crossover = None
-        if isinstance(module, AutoModule):
-            measured = self.gpu_min_rows is None and choice.gpu_min_rows is None
-            if measured and self.tuning != "off":
-                module.find_crossover()
-            crossover = module.gpu_min_rows
-        module.compile_all()
-        seconds = time.perf_counter() - start
-        predictor = Predictor(module, model, first)
-        verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
+        made = make(self, model, X)
         if isinstance(model, StoredModel):
             self._stored = model
             self.__dict__.pop("estimator_", None)
@@ -278,44 +245,20 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         self.__dict__.pop("search_", None)
         if is_search(given):
             self.search_ = given
-        self.forest_, self._split = forest, split
-        self.schedule_ = dict(module.schedules)
-        self.target_ = self.fitted_target_ = module.target
-        self._tables = choice.tables
-        self.gpu_min_rows_ = crossover
-        self.tuning_result_ = found
-        self.compile_time_ = seconds
+        self.forest_, self._split = made.forest, made.split
+        self.schedule_ = dict(made.module.schedules)
+        self.target_ = self.fitted_target_ = made.module.target
+        self._tables = made.choice.tables
+        self.gpu_min_rows_ = made.gpu_min_rows
+        self.tuning_result_ = made.found
+        self.compile_time_ = made.seconds
         self._asked = asked
-        self._witness = predictor.witness
+        self._witness = made.predictor.witness
         before = self.__dict__.get("_predictor")
-        self._predictor = predictor
+        self._predictor = made.predictor
         if before is not None:
             before.retire()
         return self
-
-    def _search(
-        self, predictor: Callable[[], Predictor], choice: Choice, X: Any
-    ) -> tuple[Choice, TuningResult | None]:
-        """Search schedules for the requested ranges, on rows as kernels read them."""
-        by_name = isinstance(self.tuning, str)
-        if by_name and (
-            self.tuning == "off"
-            or (self.tuning_budget is None and tuning_seconds(1.0) == 0.0)
-        ):
-            return choice, None
-        made = predictor()
-        return searched(
-            self.tuning,
-            choice,
-            made.forest,
-            sample_rows(made, X, TUNING_ROWS),
-            reduction=self.reduction,
-            ranges=size_ranges(self.batch_sizes),
-            n_jobs=self.n_jobs,
-            budget=self.tuning_budget,
-            random_state=self.random_state,
-            verbose=int(self.verbose),
-        )
 
     @offered("fit_predict")
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:

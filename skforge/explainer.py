@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.pipeline.split import flat_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, VerificationError
+from skforge.sources.delegation import model_of, start_of
 
 __all__ = ["TreeExplainer"]
 
@@ -36,7 +40,9 @@ class TreeExplainer:
     ----------
     model : CompiledForest, CompiledModule, or what CompiledForest takes
         A compiled forest, also one that :func:`skforge.load` returned. Any other
-        fitted model is compiled with ``tuning="off"``.
+        fitted model is compiled with ``tuning="off"``. Of a pipeline whose steps fold
+        into the trees, the columns of its rows are explained; if the first steps run
+        in their library, the columns that these make.
     data : array-like of shape (n_background, n_features), default=None
         Background rows, or a ``shap.maskers.Independent`` of them. With rows, the
         values are interventional (Lundberg et al. 2020, Algorithm 3); without, they
@@ -264,11 +270,12 @@ class TreeExplainer:
         else:
             values = self.shap_interaction_values(rows)
         expected = np.asarray(self.expected_value)
+        shown, names = self._shown(rows)
         return Explanation(
             values,
             base_values=np.tile(expected, (len(values),) + (1,) * expected.ndim),
-            data=rows.to_numpy() if hasattr(rows, "to_numpy") else rows,
-            feature_names=self._names_for(X, values.shape[1]),
+            data=shown,
+            feature_names=names if names and len(names) == values.shape[1] else None,
             compute_time=time.perf_counter() - start,
         )
 
@@ -311,14 +318,22 @@ class TreeExplainer:
                 f"{raw[row].tolist()!r}; please report the model."
             )
 
-    def _names_for(self, X: Any, width: int) -> list[str] | None:
-        """Return the names of the columns of rows, or None."""
-        found = _names(getattr(X, "columns", None)) or self.data_feature_names
-        if found is not None:
-            return found
-        of_model = getattr(self.model, "feature_names_in_", None)
-        found = _names(self._forest.feature_names if of_model is None else of_model)
-        return found if found is not None and len(found) == width else None
+    def _shown(self, X: Any) -> tuple[Any, list[str] | None]:
+        """Return the columns explained, as ``shap.plots`` read them, and names."""
+        fast, names = self.model, self.data_feature_names
+        start = start_of(fast) if isinstance(fast, CompiledForest) else None
+        if start is not None:  # steps before make the columns
+            made = fast._compiled().source.prepared(X).rows
+            steps = Pipeline(flat_steps(model_of(fast))[:start])
+            with suppress(AttributeError, ValueError):  # not all steps name columns
+                names = list(steps.get_feature_names_out())
+            return made.toarray() if hasattr(made, "tocsr") else np.asarray(made), names
+        names = _names(getattr(X, "columns", None)) or names
+        if names is None:
+            names = _names(getattr(fast, "feature_names_in_", None))
+        if names is None:
+            names = _names(self._forest.feature_names)
+        return X.to_numpy() if hasattr(X, "to_numpy") else X, names
 
     @property
     def _forest(self) -> Forest:

@@ -418,7 +418,12 @@ class Predictor:
             if single is not None:
                 return single.contribs(X, n_jobs, background, **options)
         if background is not None:
-            options["background"] = self._numbers(background)
+            given = self._numbers(background)
+            if hasattr(given, "tocsr"):
+                none = np.empty((0, given.shape[1]), self._dtype)
+                blocks = dense_blocks(given, self.source.fill, self._dtype)
+                given = np.concatenate([none, *blocks])
+            options["background"] = given
         return self._run("predict_contribs", self._numbers(X), n_jobs, **options)
 
     def _numbers(self, X: Any) -> Any:

@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     IsolationForest,
@@ -16,6 +18,8 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures
 
 import skforge
 from skforge import (
@@ -209,6 +213,27 @@ def test_threads_do_not_change_a_bit():
     one, two = TreeExplainer(model), TreeExplainer(model, n_jobs=2)
     np.testing.assert_array_equal(one.shap_values(X), two.shap_values(X))
     assert two.model.n_jobs == 2
+
+
+def test_pipelines_explain_the_columns_that_their_trees_get():
+    pytest.importorskip("shap")
+    table = FRAME.astype(float).assign(city=RNG.choice(["Oslo", "Rome"], N))
+    made = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
+    folded = make_pipeline(made, forest()).fit(table, Y)
+    explanation = TreeExplainer(folded)(table)
+    assert explanation.feature_names == [*table.columns]
+    np.testing.assert_array_equal(explanation.data, table.to_numpy())
+    before = make_pipeline(PolynomialFeatures(), AdaBoostClassifier(n_estimators=3))
+    before.fit(FRAME, CLASSES)
+    explainer = TreeExplainer(before)
+    explanation = explainer(FRAME)
+    expected = before[:-1].transform(FRAME)
+    assert explanation.values.shape == (*expected.shape, 3)
+    assert explanation.feature_names == [*before[:-1].get_feature_names_out()]
+    np.testing.assert_array_equal(explanation.data, expected)
+    sums = explanation.values.sum(axis=1) + explanation.base_values
+    raw = explainer.model.predict_raw(FRAME)
+    np.testing.assert_allclose(sums, raw, rtol=0, atol=1e-12)
 
 
 def test_a_dmatrix_is_read():

@@ -348,6 +348,26 @@ def test_the_estimator_takes_background_rows():
     )
 
 
+def test_sparse_rows_have_all_columns():
+    """Most columns are read by no test; contributions have them all the same."""
+    sparse = pytest.importorskip("scipy.sparse")
+    from sklearn.ensemble import RandomForestRegressor
+
+    X, y = data()
+    wide = np.zeros((len(X), 400), np.float32)
+    wide[:, 40:45] = np.maximum(X, 0)
+    model = RandomForestRegressor(3, max_depth=5, random_state=0).fit(wide, y)
+    fast = CompiledForest(model).fit(wide)
+    expected = fast.predict_contribs(wide[:5], background=wide[5:30])
+    assert expected.shape == (5, 401)
+    rows, background = sparse.csr_matrix(wide[:5]), sparse.csr_matrix(wide[5:30])
+    for x, given in ((wide[:5], background), (rows, background), (rows, wide[5:30])):
+        found = fast.predict_contribs(x, background=given)
+        np.testing.assert_array_equal(found, expected)
+    by_path = fast.predict_contribs(rows)
+    np.testing.assert_array_equal(by_path, fast.predict_contribs(wide[:5]))
+
+
 def test_folded_pipelines():
     """By input column: the columns that a step makes of one play on their own."""
     from sklearn.compose import make_column_transformer

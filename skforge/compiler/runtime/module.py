@@ -36,15 +36,15 @@ from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
-from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry.text import MAX_SLOTS
+from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.out import into
-from skforge.compiler.runtime.schedules import Schedules, is_count, schedule_table
+from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
@@ -68,7 +68,7 @@ WORK_PER_THREAD = 30_000
 FEW_ROWS, SMALL_CALLS = 64, 3
 
 
-class CompiledModule:
+class CompiledModule(Explained):
     """A forest compiled for one target; made by :func:`compile_forest`.
 
     Calls are safe from many threads at once.
@@ -109,7 +109,7 @@ class CompiledModule:
         self._small_calls = 0
         self._most_entry_rows: int | None = None
         self._compiler = KernelCache(leaf_finder(forest), target, reduction)
-        self._contributions: Contributions | None = None
+        self._contributions = None
         self._adds = forest.aggregate == "sum"
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
@@ -238,68 +238,6 @@ class CompiledModule:
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
-    def predict_contribs(
-        self,
-        X: Any,
-        *,
-        interactions: bool = False,
-        approximate: bool = False,
-        background: Any = None,
-        n_jobs: int | None = None,
-    ) -> Array:
-        """Return what each feature contributes to the raw scores (SHAP values).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        interactions : bool, default=False
-            Return SHAP interaction values.
-        approximate : bool, default=False
-            Return Saabas' values instead: the changes of the mean along each path.
-        background : array-like of shape (n_background, n_features), default=None
-            Take features that are not known from these rows (interventional values)
-            instead of following the training rows (path-dependent values).
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
-            In the accumulator's dtype. The last column is the expected raw score, and
-            the sum of a row its raw score (that of an isolation forest divided by its
-            number of trees). Interactions have one more axis of ``n_features + 1``.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model does not keep the covers of its nodes.
-        """
-        if is_device_array(X):
-            raise InvalidInputError(
-                "contributions read rows in host memory, and these are on a GPU; pass "
-                "a NumPy array."
-            )
-        rows = prepare_rows(self.forest, X)
-        if background is not None:
-            background = prepare_rows(self.forest, background)
-        n_jobs = self.n_jobs if n_jobs is None else n_jobs
-        made = self._explained().answer(
-            rows,
-            1 if n_jobs is None else resolve_n_jobs(n_jobs),
-            interactions=interactions,
-            approximate=approximate,
-            background=background,
-        )
-        return made[:, 0] if self.forest.n_outputs == 1 else made
-
-    def _explained(self) -> Contributions:
-        """Return the kernels of contributions, which are made on first use."""
-        if self._contributions is None:
-            given = self.contribs_schedule
-            self._contributions = Contributions(self.forest, self.target, given)
-        return self._contributions
-
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
@@ -313,12 +251,7 @@ class CompiledModule:
 
     def _range_at(self, n_rows: Any) -> int:
         """Return the range of a number of rows given by the user, checked."""
-        if not is_count(n_rows):
-            raise InvalidInputError(
-                f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r}"
-                " instead."
-            )
-        return self._range_of(int(n_rows))
+        return self._range_of(check_count(n_rows))
 
     @property
     def _element(self) -> Element:
@@ -407,12 +340,6 @@ class CompiledModule:
         if self.n_jobs not in (None, 1):
             parallel_for_pointer(resolve_n_jobs(self.n_jobs))
         return self
-
-    def warm_up_contribs(self, batch_sizes: ArrayLike | None = None) -> None:
-        """Compile what :meth:`predict_contribs` without options needs."""
-        for size in () if batch_sizes is None else np.ravel(batch_sizes):
-            self._range_at(size)  # raises for a wrong size
-        self._explained().compile_all(batch_sizes)
 
     def threads(self, n_rows: int) -> int:
         """Return the maximum number of threads for a call with that many rows."""

@@ -83,3 +83,13 @@ def is_count(rows: object, least: int = 0) -> TypeGuard[int]:
     """Tell whether a user's value is a whole number, Python's or NumPy's, no bool."""
     whole = isinstance(rows, Integral) and not isinstance(rows, bool)
     return whole and int(rows) >= least  # type: ignore[call-overload]
+
+
+def check_count(n_rows: object) -> int:
+    """Return a number of rows given by a user; raise InvalidInputError for others."""
+    if not is_count(n_rows):
+        raise InvalidInputError(
+            f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r} "
+            "instead."
+        )
+    return int(n_rows)

@@ -27,6 +27,7 @@ from skforge.compiler.layouts.base import (
 from skforge.compiler.layouts.contributions.block import WORDS, Trees
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.pairs import pair_up
+from skforge.compiler.layouts.contributions.parts import cut
 from skforge.compiler.layouts.contributions.paths import put_in_order, trace
 from skforge.compiler.layouts.contributions.point_lanes import PointCode
 from skforge.compiler.layouts.contributions.predicates import Tests
@@ -62,15 +63,17 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
 
     ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
     """
-    paths = trace(forest)
-    points = Points.of(forest, paths, in_lanes)
-    most = np.maximum(
-        FEWEST_NODES, SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn)
-    )
-    order = put_in_order(forest, paths, most)
-    means = Means.of(forest)
+    means, paths = Means.of(forest), trace(forest)
+    in_order = np.argsort(forest.tree_output, kind="stable")
+    parts = cut(forest, paths)
+    if parts.forest is not forest:
+        forest, paths = parts.forest, trace(parts.forest)
+    points = Points.of(parts, paths, in_lanes)
+    most = SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn)
+    order = put_in_order(forest, paths, np.maximum(FEWEST_NODES, most))
     leaves = np.flatnonzero(forest.leaf >= 0)
-    values = means.centred(leaves)
+    values = means.centred(parts.node[leaves])
+    values[~parts.kept[leaves]] = 0.0
     in_constants = np.ones(forest.n_nodes)
     side_leaf = None
     if forest.vector_leaves:
@@ -94,6 +97,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     )
     return WalkData(
         trees=trees,
+        part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
         order=order,
         points=points,
         constants=constants,

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.contributions.parts import Parts
 from skforge.compiler.layouts.contributions.paths import Order, Paths
 
 FloatArray = NDArray[np.float64]
@@ -68,10 +69,11 @@ class Points:
     places: NDArray[np.int64]  # (n_trees,)
 
     @classmethod
-    def of(cls, forest: Forest, paths: Paths, in_lanes: bool) -> Points:
+    def of(cls, parts: Parts, paths: Paths, in_lanes: bool) -> Points:
         """Return as few points as are exact; in lanes they fill a power of two."""
-        distinct = np.ones(forest.n_trees, np.int64)
-        np.maximum.at(distinct, paths.tree, paths.distinct)
+        distinct = np.ones(parts.forest.n_trees, np.int64)
+        leaf = parts.kept
+        np.maximum.at(distinct, paths.tree[leaf], paths.distinct[leaf])
         needed = -(-distinct // 2)
         turns = -(-needed // MOST_POINTS)
         of_turn = -(-needed // turns)

@@ -126,7 +126,7 @@ class _RowsOfBlock(GpuBlockCode):
                 with b.when(b.compare("lt", row, rows.n_rows)):
                     self._code.take(row)
                     self._code.start(self._sums)
-                    with b.loop(len(self._data.trees.order), hint="tree") as tree:
+                    with b.loop(len(self._data.part_start) - 1, hint="tree") as tree:
                         self._code.add_tree(tree, self._sums)
                     self._code.finish(self._sums, self._block.result, row, b.const(1))
 

@@ -53,7 +53,8 @@ TOGETHER = 2
 class WalkData:
     """A forest as the walk reads it."""
 
-    trees: Trees
+    trees: Trees  # parts of the forest's trees, see ``parts.py``
+    part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
     order: Order
     points: Points
     constants: Constants
@@ -119,6 +120,7 @@ class ContributionCode(TreeBlock):
         }
         for name, numbers in of_trees.items():
             self._tree[name] = table(f"tree_{name}", numbers[trees])
+        self._parts = self._model("parts", data.part_start)
         self._constants = self._model("constants", data.constants.values)
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
@@ -134,9 +136,15 @@ class ContributionCode(TreeBlock):
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add the contributions of the tree at a position."""
         b = self.b
-        at = {name: self._number(table, tree) for name, table in self._tree.items()}
+        first, last = (b.load(self._parts, b.add(tree, k)) for k in range(2))
+        with b.loop(first, last, hint="part") as part:
+            self._add_part(part, sums)
+
+    def _add_part(self, part: Value, sums: Buffer) -> None:
+        b = self.b
+        at = {name: self._number(table, part) for name, table in self._tree.items()}
         self._pass_tests(at["first"], at["last"])
-        first, step = b.load(self._first, tree), b.load(self._step, tree)
+        first, step = b.load(self._first, part), b.load(self._step, part)
         with b.loop(at["turns"], hint="turn") as turn:
             constants = b.add(first, b.mul(turn, step))
             with (

@@ -1,0 +1,93 @@
+"""Compiles a fitted model for ``CompiledForest.fit``, and checks the result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.pipeline.split import Split
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.config import tuning_seconds
+from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
+from skforge.prediction.division import read_divided
+from skforge.prediction.predictor import Predictor
+from skforge.prediction.verification import sample_rows, verify
+from skforge.sources.delegation import tags_of
+from skforge.tuning.result import TuningResult
+
+#: Sample rows that a search may use.
+TUNING_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A compiled model, checked against its source."""
+
+    forest: Forest
+    split: Split | None
+    module: CompiledModule | AutoModule
+    choice: Choice
+    found: TuningResult | None
+    gpu_min_rows: int | None
+    seconds: float  # without the search
+    predictor: Predictor
+
+
+def make(wrapper: Any, model: Any, X: Any) -> Made:
+    """Compile a fitted model as the parameters of a wrapper ask."""
+    start = time.perf_counter()
+    reduction, least = wrapper.reduction, wrapper.gpu_min_rows
+    forest, split = read_divided(model, X)
+    first = None if split is None else split.start
+    sizes = wrapper.batch_sizes
+    choice = choose(wrapper.schedule, sizes, forest, wrapper.target, reduction)
+    module = compiled(forest, choice, reduction, least)
+    found = None
+    if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
+        searching = time.perf_counter()
+        if _searches(wrapper):
+            made = Predictor(module, model, first)
+            choice, found = _search(wrapper, made, choice, X)
+        start += time.perf_counter() - searching
+        if found is not None:
+            module = compiled(forest, choice, reduction, least)
+    crossover = None
+    if isinstance(module, AutoModule):
+        measured = least is None and choice.gpu_min_rows is None
+        if measured and wrapper.tuning != "off":
+            module.find_crossover()
+        crossover = module.gpu_min_rows
+    module.compile_all()
+    seconds = time.perf_counter() - start
+    predictor = Predictor(module, model, first)
+    verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
+    return Made(forest, split, module, choice, found, crossover, seconds, predictor)
+
+
+def _searches(wrapper: Any) -> bool:
+    """Tell whether a wrapper asks for a search."""
+    if not isinstance(wrapper.tuning, str):
+        return True
+    never = wrapper.tuning_budget is None and tuning_seconds(1.0) == 0.0
+    return wrapper.tuning != "off" and not never
+
+
+def _search(
+    wrapper: Any, predictor: Predictor, choice: Choice, X: Any
+) -> tuple[Choice, TuningResult | None]:
+    """Search schedules for the requested ranges, on rows as kernels read them."""
+    return searched(
+        wrapper.tuning,
+        choice,
+        predictor.forest,
+        sample_rows(predictor, X, TUNING_ROWS),
+        reduction=wrapper.reduction,
+        ranges=size_ranges(wrapper.batch_sizes),
+        n_jobs=wrapper.n_jobs,
+        budget=wrapper.tuning_budget,
+        random_state=wrapper.random_state,
+        verbose=int(wrapper.verbose),
+    )
