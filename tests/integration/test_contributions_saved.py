@@ -77,18 +77,11 @@ def fitted():
     return get
 
 
-def contributions(model, rows, **options):
-    try:
-        return model.predict_contribs(rows, **options)
-    except NotImplementedError:
-        pytest.skip("this option is not there yet")
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", MODELS)
 def test_saved_models_contribute_the_same_bits(name, option, fitted, tmp_path):
     fast, options = fitted(name), OPTIONS[option]
-    expected = contributions(fast, X[:70], **options)
+    expected = fast.predict_contribs(X[:70], **options)
     skforge.save(fast, tmp_path / "model.skforge")
     module = compile_forest(fast.forest_, QUICK)
     skforge.save(module, tmp_path / "module.skforge")
