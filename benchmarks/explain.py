@@ -274,7 +274,7 @@ def to_markdown(
     missing: dict[str, str],
 ) -> str:
     """Write a table for each kind and model."""
-    lines = ["# SHAP values", "", in_words(facts), "", EXPLAINED, ""]
+    lines = ["# SHAP values", "", in_words(facts), "", *_summary(found), EXPLAINED, ""]
     lines += [
         f"{system} is not measured: {text}.\n" for system, text in missing.items()
     ]
