@@ -189,7 +189,6 @@ def test_nodes_without_cover() -> None:
     assert_same_bits(got, np.array([[3.5, 0.5, -3]], np.float32), "by hand")
 
 
-@pytest.mark.xfail(strict=True, reason="the last output is minus all the others")
 @pytest.mark.parametrize("rare", [1e-8, 0.0])
 def test_probabilities_of_a_rare_class(rare: float) -> None:
     """No class has digits only beside a likelier one."""

@@ -254,8 +254,9 @@ class Contributions:
 def parts_of(forest: Forest) -> list[Forest]:
     """Return forests for some of the outputs each, without those that follow.
 
-    Scratch has a sum for each output of a vector leaf and feature. Where the values of
-    every leaf sum to one, as probabilities do, the last output follows from the others.
+    Scratch has a sum for each output of a vector leaf and feature. Where the two values
+    of every leaf sum to one, as probabilities do, the second output is minus the first.
+    (Of more, a rare class would have the errors of the others.)
     """
     n = forest.n_outputs
     if not forest.vector_leaves:
@@ -263,7 +264,8 @@ def parts_of(forest: Forest) -> list[Forest]:
     total = forest.leaf_value.astype(np.float64).sum(axis=1)
     eps = np.finfo(forest.leaf_value.dtype).eps
     if (
-        len(forest.cover)
+        n == 2
+        and len(forest.cover)
         and np.abs(total - 1).max() <= n * eps
         and not forest.base.any()
     ):

@@ -53,21 +53,21 @@ class PointCode(ContributionCode):
             b.store(sums, at, b.binary("add", b.load(sums, at), own))
 
     def _pass_tests(self, first: Value, last: Value) -> None:
-        """Set which edges of a tree the row passed, and which constants it uses."""
-        b = self.b
-        one = b.const(1, U8)
-        b.store(self._passed, b.const(0), one)
-        with b.loop(first, last, hint="n") as n:
-            before = b.load(self._passed, self._number(self._node_before, n))
-            line = b.load(self._lines, self._number(self._node_line, n))
-            own = b.sub(n, first)
-            at = b.add(b.mul(own, 2), 1)
-            left = b.binary("and", before, line)
-            right = b.binary("and", before, b.binary("xor", line, one))
-            b.store(self._passed, at, left)
-            b.store(self._passed, b.add(at, 1), right)
-            side = b.sub(b.const(2, U8), b.add(b.add(left, left), right))
-            b.store(self._side, own, side)
+        """Pass the tests of nodes on the way down."""
+        self.b.store(self._passed, self.b.const(0), self.b.const(1, U8))
+
+    def _pass(self, i: Value, own: Value) -> None:
+        """Set which edges of a node the row passed, and which constants it uses."""
+        b, one = self.b, self.b.const(1, U8)
+        before = b.load(self._passed, self._number(self._node_before, i))
+        line = b.load(self._lines, self._number(self._node_line, i))
+        at = b.add(b.mul(own, 2), 1)
+        left = b.binary("and", before, line)
+        right = b.binary("and", before, b.binary("xor", line, one))
+        b.store(self._passed, at, left)
+        b.store(self._passed, b.add(at, 1), right)
+        side = b.sub(b.const(2, U8), b.add(b.add(left, left), right))
+        b.store(self._side, own, side)
 
     def _walk(self, n: int, turn: Turn) -> None:
         b, first, points = self.b, turn.tree["first"], Vec(self._scalar, n)
@@ -81,6 +81,7 @@ class PointCode(ContributionCode):
 
         def down(i: Value) -> None:
             own = b.sub(i, first)
+            self._pass(i, own)
             above = b.load(self._slots, self._number(self._node_slot, i), points)
             target = self._number(self._node_left, i)
             for k in range(2):

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.contributions.parts import Parts
+from skforge.compiler.layouts.contributions.parts import MOST_POINTS, Parts
 from skforge.compiler.layouts.contributions.paths import Order, Paths
 
 FloatArray = NDArray[np.float64]
@@ -52,9 +52,6 @@ ROWS_BY_SIDE = (0, 4, 6, 8, 1, 3, 8, 7, 2, 5, _NONE, _NONE)
 
 #: Nodes whose constants are computed at once: few enough for the cache.
 CHUNK = 4096
-
-#: Most points of one walk. More are walked in several turns.
-MOST_POINTS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
