@@ -53,7 +53,7 @@ class Contributions:
         forest = explained(forest)
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host
-        self._changes: tuple[Means, Any, KernelCache] | None = None
+        self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
         self._parts = parts_of(forest)
         self._kernels = [KernelCache(one, host, "exact") for one in self._parts]
         #: Where path-dependent values come from; the other ones come from the CPU.
@@ -171,19 +171,16 @@ class Contributions:
         forest = self.forest
         check_covers(forest)
         if self._changes is None:
-            means = Means.of(forest)
-            numbered = replace(
-                forest, source_node=np.arange(forest.n_nodes, dtype=np.int32)
-            )
+            means, numbers = Means.of(forest), np.arange(forest.n_nodes, dtype=np.int32)
+            numbered = replace(forest, source_node=numbers)
             leaves = KernelCache(numbered, self._host, "exact")
-            self._changes = means, changes(forest, means), leaves
-        means, table, kernels = self._changes
+            kernel = leaves.kernel(self.schedule_for("contribution", 1), "leaf_number")
+            self._changes = means.bias, changes(forest, means), kernel
+        bias, table, kernel = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
         if reached.size:
-            kernel = kernels.kernel(self.schedule_for("contribution", 1), "leaf_number")
-            assert isinstance(kernel, Kernel)
             kernel(rows, reached, threads)
-        return approximate(forest, means, table, reached)
+        return approximate(forest, bias, table, reached)
 
     def against(self, rows: Array, background: Array, threads: int) -> Array:
         """Return interventional SHAP values, with the bias last.
