@@ -438,6 +438,7 @@ class Predictor:
             return read[0]
         rows = self.source.rows(X, "predict_raw")
         if rows is None:
+            self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
                 f"contributions need rows that {self._model_name} reads as numbers, "
                 f"and it reads these ({type(X).__name__}) by itself; pass a float64 "
