@@ -132,6 +132,13 @@ class Forest(ForestArrays):
         """Return the depth of each tree's deepest leaf."""
         return self.leaf_depths()[1]
 
+    @property
+    def node_feature(self) -> IntArray:
+        """The source's column that each inner node tests; -1 for leaves."""
+        if len(self.source_feature):
+            return self.source_feature
+        return np.append(self.feature, np.int32(-1))[self.predicate]
+
     def validate(self) -> Forest:
         """Return self after checking that the arrays describe proper trees.
 

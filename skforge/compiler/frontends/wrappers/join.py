@@ -73,6 +73,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
         return np.concatenate([getattr(one, name) for one in forests])
 
     covered = all(len(one.cover) for one in forests)
+    folded = any(len(one.source_feature) for one in forests)
     fields: dict[str, Any] = {
         **tests,
         "tree_offset": np.concatenate(
@@ -92,6 +93,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
         "leaf": moved("leaf", leaves),
         "source_node": together("source_node"),
         "cover": together("cover") if covered else np.zeros(0),
+        "source_feature": together("node_feature") if folded else np.zeros(0, np.int32),
         "leaf_value": np.concatenate(
             [_wide(o, width, at) for o, at in zip(forests, outputs, strict=True)]
         )

@@ -34,9 +34,7 @@ def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
     """Return the pairs of a forest; those of one column are left out."""
     parent, tree = paths.parent, paths.tree
     column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
-    players = column
-    if len(forest.source_feature):
-        players = forest.source_feature.astype(np.int64)
+    players = forest.node_feature
     node = order.node
     n = len(node)
     number, at = np.arange(n), node

@@ -52,9 +52,7 @@ def trace(forest: Forest) -> Paths:
     is_right = np.zeros(n, np.bool_)
     depth = np.zeros(n, np.int64)
     inner = forest.left >= 0
-    feature = forest.source_feature.astype(np.int64)
-    if not len(feature):
-        feature = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
+    feature = forest.node_feature.astype(np.int64)
     for children, side in ((forest.left, False), (forest.right, True)):
         parent[children[inner]] = np.flatnonzero(inner)
         is_right[children[inner]] = side
