@@ -33,7 +33,7 @@ class PointCode(ContributionCode):
     ) -> None:
         super().__init__(rules, data, rows, block, fuses)
         most = int(np.diff(data.order.start).max(initial=0))
-        self._side = self.b.alloc("sides", U8, self.b.const(max(1, most)))
+        self._records = self._alloc("records", I64, max(1, most))
 
     def _lanes_of(self, block: int) -> int:
         return 1
@@ -56,8 +56,11 @@ class PointCode(ContributionCode):
         """Pass the tests of nodes on the way down."""
         self.b.store(self._passed, self.b.const(0), self.b.const(1, U8))
 
-    def _pass(self, i: Value, own: Value) -> None:
-        """Set which edges of a node the row passed, and which constants it uses."""
+    def _pass(self, i: Value, own: Value) -> Value:
+        """Set which edges of a node the row passed; return the side it takes.
+
+        0 is left, 1 right, and 2 neither: it left the feature's tests above.
+        """
         b, one = self.b, self.b.const(1, U8)
         before = b.load(self._passed, self._number(self._node_before, i))
         line = b.load(self._lines, self._number(self._node_line, i))
@@ -67,29 +70,29 @@ class PointCode(ContributionCode):
         b.store(self._passed, at, left)
         b.store(self._passed, b.add(at, 1), right)
         side = b.sub(b.const(2, U8), b.add(b.add(left, left), right))
-        b.store(self._side, own, side)
+        return b.convert(side, I64)
 
     def _walk(self, n: int, turn: Turn) -> None:
         b, first, points = self.b, turn.tree["first"], Vec(self._scalar, n)
         b.store(self._slots, b.const(0), b.const(1.0, points))
 
-        def constants(own: Value, k: int) -> Value:
-            """Return a vector of a node's constants for the side of the row."""
-            side = b.convert(b.load(self._side, own), I64)
-            at = b.add(b.mul(b.add(b.mul(own, 3), side), 4 * n), k * n)
-            return b.load(self._constants, b.add(turn.constants, at), points)
+        def constants(place: Value, k: int) -> Value:
+            return b.load(self._constants, b.add(place, k * n), points)
 
         def down(i: Value) -> None:
             own = b.sub(i, first)
-            self._pass(i, own)
+            at = b.mul(b.add(b.mul(own, 3), self._pass(i, own)), 4 * n)
+            place = b.add(turn.constants, at)
+            b.store(self._records, own, place)
             above = b.load(self._slots, self._number(self._node_slot, i), points)
             target = self._number(self._node_left, i)
             for k in range(2):
-                below = b.binary("mul", above, constants(own, k))
+                below = b.binary("mul", above, constants(place, k))
                 b.store(self._slots, b.add(target, k * n), below)
 
         def up(i: Value) -> None:
-            own, source = b.sub(i, first), self._number(self._node_left, i)
+            place = b.load(self._records, b.sub(i, first))
+            source = self._number(self._node_left, i)
             sums = [b.load(self._slots, b.add(source, k * n), points) for k in (0, 1)]
             if self.d.leaf is not None:
                 values = self._leaf_values(i, turn.output, n)
@@ -97,16 +100,16 @@ class PointCode(ContributionCode):
                 sums = [b.binary("mul", *pair) for pair in pairs]
             target = self._number(self._node_slot, i)
             b.store(self._slots, target, b.binary("add", *sums))
-            given = b.binary("mul", sums[0], constants(own, 2))
-            total = self._multiply_add(sums[1], constants(own, 3), given)
+            given = b.binary("mul", sums[0], constants(place, 2))
+            total = self._multiply_add(sums[1], constants(place, 3), given)
             while total.type.lanes > 1:
                 half = total.type.lanes // 2
                 low = b.shuffle(total, total, range(half))
                 high = b.shuffle(total, total, range(half, 2 * half))
                 total = b.binary("add", low, high)
-            place = self._number(self._node_feature, i)
-            before = b.load(self._own, place)
-            b.store(self._own, place, b.binary("add", before, b.extract(total, 0)))
+            feature = self._number(self._node_feature, i)
+            before = b.load(self._own, feature)
+            b.store(self._own, feature, b.binary("add", before, b.extract(total, 0)))
 
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
             ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
