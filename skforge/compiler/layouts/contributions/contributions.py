@@ -24,7 +24,7 @@ from skforge.compiler.layouts.base import (
     GpuBlockRepresentation,
     register,
 )
-from skforge.compiler.layouts.contributions.block import WORDS, Trees
+from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.pairs import pair_up
 from skforge.compiler.layouts.contributions.parts import cut
@@ -54,8 +54,8 @@ SLOT_BYTES = 20 << 10
 #: Fewest nodes of a cluster, where trees need many points.
 FEWEST_NODES = 8
 
-#: Bytes of a vector, and the rows of the smallest one.
-VECTOR, LEAST_LANES = 64, 8
+#: Rows of the smallest vector.
+LEAST_LANES = 8
 
 
 def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:

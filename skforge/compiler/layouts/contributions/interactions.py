@@ -10,29 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Mask, Value, Vec
 from skforge.compiler.layouts.contributions.quadrature import GAINS, LOSS
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
     Turn,
-    WalkData,
 )
 
 
 class InteractionCode(ContributionCode):
     """Emits the code for one block of rows."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        data: WalkData,
-        rows: BlockRows,
-        block: int,
-        fuses: bool,
-    ) -> None:
-        super().__init__(rules, data, rows, block, fuses)
+    def _declare_more(self) -> None:
+        data, block = self.d, self._block
         b, some = self.b, self._lanes * self._together
         pairs = data.pairs
         assert pairs is not None

@@ -10,29 +10,18 @@ from functools import partial
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import F64, I64, U8, Buffer, Value, Vec
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
     Turn,
-    WalkData,
 )
 
 
 class PointCode(ContributionCode):
     """Emits the code for one row."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        data: WalkData,
-        rows: BlockRows,
-        block: int,
-        fuses: bool,
-    ) -> None:
-        super().__init__(rules, data, rows, block, fuses)
-        most = int(np.diff(data.order.start).max(initial=0))
+    def _declare_more(self) -> None:
+        most = int(np.diff(self.d.order.start).max(initial=0))
         self._records = self._alloc("records", I64, max(1, most))
 
     def _lanes_of(self, block: int) -> int:

@@ -128,6 +128,10 @@ class ContributionCode(TreeBlock):
             self._leaf = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
+        self._declare_more()
+
+    def _declare_more(self) -> None:
+        """Declare what a walk of another kind needs besides."""
 
     def _sum_elements(self) -> int:
         """Return how many elements a feature's sum of one tree has."""
