@@ -93,6 +93,14 @@ def class_task(n_classes: int) -> Task:
     return "binary" if n_classes == 2 else "multiclass"
 
 
+def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a contiguous copy, in 32 bits if these are integers and fit."""
+    if values.dtype.kind != "i":
+        return np.ascontiguousarray(values)
+    narrow = values.astype(np.int32)
+    return narrow if np.array_equal(narrow, values) else values
+
+
 def forest_of(
     model: Any,
     trees: list[Any],
@@ -108,9 +116,18 @@ def forest_of(
     columns of X that it was trained on, in its order. Without ``missing``, missing
     values go right, wherever the trees would send them.
     """
+    names = ["children_left", "children_right", "feature", "threshold"]
+    names += ["weighted_n_node_samples", *["missing_go_to_left"][: int(missing)]]
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    leaf_values = []
+    # All of a tree at once: its nodes are records, read once from memory.
+    for tree, value in zip(trees, values, strict=True):
+        for name in names:
+            parts[name].append(_narrowed(getattr(tree, name)))
+        leaf_values.append(value[parts["children_left"][-1] < 0])
 
     def join(name: str) -> Any:
-        return np.concatenate([getattr(tree, name) for tree in trees])
+        return np.concatenate(parts.pop(name))
 
     offset = offsets([tree.node_count for tree in trees])
     left, right = join("children_left"), join("children_right")
@@ -132,16 +149,12 @@ def forest_of(
         int(Missing.NAN),
         join("missing_go_to_left")[inner] != 0 if missing else False,
     )
-    leaf_value = np.concatenate(
-        [
-            value[tree.children_left < 0]
-            for tree, value in zip(trees, values, strict=True)
-        ]
-    )
-    start, cover = starts(offset), join("weighted_n_node_samples")
-    children = left + start, right + start
+    leaf_value = np.concatenate(leaf_values)
+    start, cover = starts(offset, left.dtype), join("weighted_n_node_samples")
+    left += start
+    right += start
     return Forest(
-        **forest_arrays(offset, inner, *children, tests, leaf_value, cover=cover),
+        **forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover),
         n_features=int(model.n_features_in_),
         source="sklearn",
         feature_names=feature_names(model),

@@ -37,6 +37,9 @@ IntArray = NDArray[np.int64]
 #: ``code & mask == value``.
 Cubes = tuple[IntArray, IntArray, IntArray, IntArray]
 
+#: Times of a step of the recursion: a path's tests or a part's planes, which are fewer.
+TICKS = 16
+
 #: Nodes of trees encoded at once: temporaries take some hundred bytes for each.
 CHUNK_NODES = 1 << 17
 
@@ -127,13 +130,16 @@ class _Chunk:
         self.place = np.zeros(self.lines.shape, np.int64)
         self.mask = np.zeros(n, np.int64)
         self.value = np.zeros(n, np.int64)
-        self.conditions: list[tuple[IntArray, NDArray[np.bool_]]] = []
+        #: Steps in which each part adds operations, and the first of them.
+        self.span = np.ones(n, np.int64)
+        self.time = np.zeros(n, np.int64)
 
     def encoded(self) -> EncodedTrees:
         """Encode the trees."""
         steps = self.cuts.steps
         small, stuck = Parts.joined(self.cuts.small), Parts.joined(self.cuts.stuck)
         rank = _rank(small, small.leaves > 1)
+        self._set_times(stuck)
         self._own_planes(small, rank)
         self._number_in_order(stuck)
         conditions = self._conditions()
@@ -154,8 +160,7 @@ class _Chunk:
     ) -> EncodedTrees:
         """Sort operations by their trees, each of which numbers its own."""
         muxes = self.muxes
-        tree = muxes.trees
-        order = np.argsort(tree, kind="stable")
+        tree, order = muxes.trees, muxes.order
         offset = np.searchsorted(tree[order], np.arange(self.n_trees + 1))
         line = np.empty(len(tree), np.int64)
         line[order] = muxes.first + np.arange(len(tree)) - offset[tree[order]]
@@ -171,6 +176,21 @@ class _Chunk:
         return EncodedTrees(
             bits, own(planes), offset, ops, muxes.levels[order], leaf_of
         )
+
+    def _set_times(self, stuck: Parts) -> None:
+        """Order operations as a recursion adds them, so that few temporaries live.
+
+        The condition of a cut comes first, then the subtree, the rest, and the planes
+        of both. Where operations are not sorted by level, temporaries are reused.
+        """
+        span, time, steps = self.span, self.time, self.cuts.steps
+        span[stuck.number] = stuck.sizes
+        for step in reversed(steps):
+            span[step.whole] = 2 + span[step.one] + span[step.one + 1]
+        for step in steps:
+            time[step.one] = time[step.whole] + 1
+            time[step.one + 1] = time[step.one] + span[step.one]
+        self.span, self.time = span * TICKS, time * TICKS
 
     def _line(self, node: IntArray) -> IntArray:
         """Return the lines of the tests of inner nodes."""
@@ -194,6 +214,10 @@ class _Chunk:
         is_set = _from_left(stuck)[:, None] >> planes & 1
         lines = np.where(is_set, muxes.one, muxes.zero)
         tree = np.repeat(self.cuts.tree[stuck.number], stuck.sizes)
+        # Preorder backwards, from the right, is postorder from the left.
+        last = np.repeat(stuck.first + stuck.sizes - 1, stuck.sizes)
+        time = np.repeat(self.time[stuck.number], stuck.sizes)
+        time += TICKS * (last - np.arange(len(tree)))
         order = np.argsort(stuck.height, kind="stable")
         ends = np.cumsum(np.bincount(stuck.height))
         for start, end in pairwise(ends):  # of each height above 0
@@ -202,7 +226,8 @@ class _Chunk:
             row, plane = np.nonzero(right != left)
             lines[at] = right
             lines[at[row], plane] = muxes.add(
-                tree[at][row],
+                time[at[row]] + len(planes) - plane,
+                tree[at[row]],
                 self._line(stuck.node[at])[row],
                 right[row, plane],
                 left[row, plane],
@@ -218,7 +243,8 @@ class _Chunk:
         muxes, steps = self.muxes, self.cuts.steps
         if not steps:
             return []
-        tree = self.cuts.tree[np.concatenate([step.whole for step in steps])]
+        part = np.concatenate([step.whole for step in steps])
+        time, tree = self.time[part], self.cuts.tree[part]
         length = np.concatenate([step.length for step in steps])
         path = np.concatenate([step.path for step in steps], axis=1)
         right = np.concatenate([step.right for step in steps], axis=1)
@@ -231,6 +257,7 @@ class _Chunk:
             at = length[on] - 1 - k
             here, is_right = total[on], right[at, on]
             total[on] = muxes.add(
+                time[on] + k,
                 tree[on],
                 self._line(path[at, on]),
                 np.where(is_right, here, muxes.zero),
@@ -254,7 +281,9 @@ class _Chunk:
         merged = np.where(in_one, x, y)
         row, column = np.nonzero(in_one & in_two)
         x, y, is_inside = x[row, column], y[row, column], inside[row]
+        time = self.time[step.whole] + self.span[step.whole] - TICKS
         merged[row, column] = self.muxes.add(
+            time[row] + column,
             self.cuts.tree[step.whole][row],
             select[row],
             np.where(is_inside, x, y),

@@ -12,7 +12,7 @@ _FACTORS = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 class Muxes:
     """Operations ``target = select ? a : b`` on lines; number i writes ``first + i``.
 
-    Their number is doubled when more than ``expected`` are added.
+    There is room for ``expected`` of them at first. Each has the time of its first use.
     """
 
     def __init__(self, zero: int, one: int, first: int, expected: int) -> None:
@@ -20,6 +20,7 @@ class Muxes:
         self._count = 0
         self._keys = np.zeros((2, 0), np.int64)  # tree and select; a and b
         self._level = np.zeros(0, np.int16)
+        self._time = np.zeros(0, np.int64)
         self._table = np.zeros(0, np.int64)  # open addressing: numbers by hash, or -1
         self._reserve(expected)
 
@@ -39,8 +40,14 @@ class Muxes:
         """One more than the level of the deepest operation that each reads."""
         return self._level[: self._count]
 
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The operations by tree, then by time; none reads a later one."""
+        return np.lexsort((self._time[: self._count], self.trees))
+
     def add(
         self,
+        time: NDArray[np.int64],
         tree: NDArray[np.int64],
         select: NDArray[np.int64],
         a: NDArray[np.int64],
@@ -55,8 +62,10 @@ class Muxes:
         select, a, b = select[new], a[new], b[new]
         keys = np.stack([tree[new] << 32 | select, a << 32 | b])
         before = self._count
-        line[new] = self.first + self._numbers(keys)
+        number = self._numbers(keys)
         self._set_levels(before)
+        np.minimum.at(self._time, number, time[new])
+        line[new] = self.first + number
         return line
 
     def _numbers(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -108,6 +117,8 @@ class Muxes:
         more = max(count, 2 * len(self._level)) - len(self._level)
         self._keys = np.pad(self._keys, ((0, 0), (0, more)))
         self._level = np.pad(self._level, (0, more))
+        latest = np.iinfo(np.int64).max
+        self._time = np.pad(self._time, (0, more), constant_values=latest)
         self._table = np.full(1 << (2 * len(self._level)).bit_length(), -1)
         left = np.arange(self._count)
         at = self._slots(self._keys[:, : self._count])
