@@ -93,12 +93,26 @@ def class_task(n_classes: int) -> Task:
     return "binary" if n_classes == 2 else "multiclass"
 
 
-def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a contiguous copy, in 32 bits if these are integers and fit."""
-    if values.dtype.kind != "i":
-        return np.ascontiguousarray(values)
-    narrow = values.astype(np.int32)
-    return narrow if np.array_equal(narrow, values) else values
+def _joined(
+    trees: list[Any], names: list[str], offset: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Return fields of the nodes of all trees, integers in 32 bits.
+
+    An integer that does not fit becomes the nearest, which is none of a forest either.
+    """
+    made: dict[str, NDArray[Any]] = {}
+    for name in names:
+        dtype = getattr(trees[0], name).dtype
+        made[name] = np.empty(offset[-1], np.int32 if dtype.kind == "i" else dtype)
+    limits = np.iinfo(np.int32)
+    # All of a tree at once: its nodes are records, read from memory once.
+    for tree, start, end in zip(trees, offset, offset[1:], strict=False):
+        for name, whole in made.items():
+            values, own = getattr(tree, name), whole[start:end]
+            if values.dtype.kind == "i":
+                values = np.clip(values, limits.min, limits.max)
+            own[:] = values
+    return made
 
 
 def forest_of(
@@ -118,23 +132,13 @@ def forest_of(
     """
     names = ["children_left", "children_right", "feature", "threshold"]
     names += ["weighted_n_node_samples", *["missing_go_to_left"][: int(missing)]]
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    leaf_values = []
-    # All of a tree at once: its nodes are records, read once from memory.
-    for tree, value in zip(trees, values, strict=True):
-        for name in names:
-            parts[name].append(_narrowed(getattr(tree, name)))
-        leaf_values.append(value[parts["children_left"][-1] < 0])
-
-    def join(name: str) -> Any:
-        return np.concatenate(parts.pop(name))
-
     offset = offsets([tree.node_count for tree in trees])
-    left, right = join("children_left"), join("children_right")
+    nodes = _joined(trees, names, offset)
+    left, right = nodes.pop("children_left"), nodes.pop("children_right")
     inner = left >= 0
     for name, child in (("children_left", left), ("children_right", right)):
         check_children(name, child, inner, offset, "fit it again")
-    feature = join("feature")
+    feature = nodes.pop("feature")
     if columns is not None:  # leaves have feature -2, which is not a column
         feature = np.concatenate(
             [
@@ -145,12 +149,19 @@ def forest_of(
     tests = deduplicate_predicates(
         feature[inner],
         int(Comparison.LE),
-        round_thresholds(join("threshold")[inner], Comparison.LE, np.dtype(np.float32)),
+        round_thresholds(
+            nodes.pop("threshold")[inner], Comparison.LE, np.dtype(np.float32)
+        ),
         int(Missing.NAN),
-        join("missing_go_to_left")[inner] != 0 if missing else False,
+        nodes.pop("missing_go_to_left")[inner] != 0 if missing else False,
     )
-    leaf_value = np.concatenate(leaf_values)
-    start, cover = starts(offset, left.dtype), join("weighted_n_node_samples")
+    leaf_value = np.concatenate(
+        [
+            value[~inner[start:end]]
+            for value, start, end in zip(values, offset, offset[1:], strict=False)
+        ]
+    )
+    start, cover = starts(offset, np.int32), nodes.pop("weighted_n_node_samples")
     left += start
     right += start
     return Forest(
