@@ -24,6 +24,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
 
 
 def blocks(size: int) -> Schedule:
@@ -82,9 +83,12 @@ def test_schedules(schedule: str) -> None:
         check_exact(name, SCHEDULES[schedule], batches=EDGES)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(
-    "name", ["extremes", "double categories", "zero missing", "vector 10", "double"]
+    ("name", "level"),
+    in_turns(
+        ["extremes", "double categories", "zero missing", "vector 10", "double"],
+        ["v2", "v3", "v4"],
+    ),
 )
 def test_x86_64_levels(level: str, name: str) -> None:
     if level not in levels():
