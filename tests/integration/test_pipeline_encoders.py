@@ -167,7 +167,7 @@ def strange(frame):
                 new[column] = new[column].astype(object if column != "pclass" else int)
             new.loc[new.index[0], column] = value
             yield new
-            yield new[::-1]
+        yield new[::-1]
 
 
 def some(names, often):
