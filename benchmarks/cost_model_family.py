@@ -159,6 +159,9 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (200, 8, 200),
         (10, 8, 28),
         (100, 7, 600),
+        (1, 6, 12),
+        (3, 9, 24),
+        (40, 12, 16),
     ):
         made["xgboost-{}x{}x{}".format(*sizes)] = partial(_xgboost, *sizes)
     made["xgboost-exact-100x8x28"] = partial(_xgboost, 100, 8, 28, tree_method="exact")
@@ -171,6 +174,9 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (500, 15, 20),
         (50, 127, 400),
         (1000, 31, 12),
+        (1, 127, 16),
+        (2, 400, 30),
+        (40, 63, 1500),
     ):
         made["lightgbm-{}x{}x{}".format(*sizes)] = partial(_lightgbm, *sizes)
     made["lightgbm-40x31x28x5"] = partial(_lightgbm, 40, 31, 28, 5)
@@ -185,6 +191,8 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         ("ExtraTreesClassifier", 50, None, 200),
         ("ExtraTreesRegressor", 100, 13, 24),
         ("RandomForestRegressor", 1, 9, 16),
+        ("RandomForestRegressor", 1, None, 14, 12_000),
+        ("ExtraTreesRegressor", 2, None, 6, 12_000),
         ("RandomForestClassifier", 100, 4, 2500),
     ):
         sizes = "x".join(map(str, args))

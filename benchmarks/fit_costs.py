@@ -53,14 +53,14 @@ EXPECTED: dict[str, dict[str, float]] = {
     "tile-row": {"value": 1.0, "search": 5.0, "tree": 60.0, "row": 100.0},
     "rows": {
         "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 4.0,
-        "block": 10.0, "fetch": 1.0, "wait": 0.3,
+        "block": 10.0, "fetch": 1.0, "wait": 0.3, "hop_alone": 2.0,
     },
     "trees": {
         "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 4.0,
-        "row": 20.0, "wait": 1.0,
+        "row": 20.0, "wait": 1.0, "hop_alone": 2.0,
     },
 }  # fmt: skip
-WEIGHT = 0.5
+WEIGHT = 0.2
 
 #: Rounds of least squares; each weighs by the errors of the one before.
 ROUNDS = 8

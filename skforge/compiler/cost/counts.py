@@ -23,6 +23,9 @@ from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.layouts.tiles.tile_layout import TOP_LEVELS
 from skforge.compiler.target import Target
 
+#: Levels of a search whose thresholds registers hold.
+NEAR_LEVELS = 8
+
 #: Bytes of a node that is walked, besides its threshold; of a node in tiles.
 WALKED_NODE, TILED_NODE = 4, 6.5
 
@@ -59,6 +62,7 @@ class ForestCounts:
     # walks and tiles
     code_columns: int
     code_searches: int  # levels of the searches of all columns of codes
+    far_searches: int  # levels of these whose thresholds are not in registers
     walk_depth: float  # mean depth of a row's walk of a tree
     tree_depth: float  # mean of the deepest leaf of each tree
     max_depth: int
@@ -81,6 +85,7 @@ class ForestCounts:
         three, four = mean_tiles(depth, weight)
         ordered = forest.comparison < Comparison.IN
         of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
+        levels = np.ceil(np.log2(of_column + 1))
         folded, listed, look_ups = _bit_trees(forest, target)
         item = forest.threshold.dtype.itemsize
         return cls(
@@ -100,7 +105,8 @@ class ForestCounts:
             lanes=LanesCost.of(forest, target),
             set_groups=len(set_groups(forest)),
             code_columns=column_count(forest, merge_missing=True),
-            code_searches=int(np.ceil(np.log2(of_column + 1)).sum()),
+            code_searches=int(levels.sum()),
+            far_searches=int(np.maximum(levels - NEAR_LEVELS, 0).sum()),
             walk_depth=float((depth * weight).sum()) / total,
             tree_depth=float(high.mean()) if len(high) else 0.0,
             max_depth=int(high.max(initial=0)),

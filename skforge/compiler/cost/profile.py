@@ -55,9 +55,9 @@ class MachineProfile:
 
 #: An Intel Emerald Rapids server, measured by ``runtime/microkernels.py``.
 _EMERALD_RAPIDS = {
-    512: MachineProfile(0.23, 0.48, 0.33, 1.45, 0.09, 0.34, 0.55, 2.2, 1.7, 5.6, 20.0),
-    256: MachineProfile(0.50, 0.52, 0.85, 1.20, 0.09, 0.50, 0.70, 2.4, 1.7, 5.6, 20.0),
-    128: MachineProfile(0.25, 0.38, 0.42, 0.22, 0.09, 0.70, 1.10, 2.5, 1.7, 5.6, 20.0),
+    512: MachineProfile(0.23, 0.48, 0.33, 1.45, 0.09, 0.34, 0.55, 2.2, 1.7, 5.6, 115.0),
+    256: MachineProfile(0.50, 0.52, 0.85, 1.20, 0.09, 0.50, 0.70, 2.4, 1.7, 5.6, 115.0),
+    128: MachineProfile(0.25, 0.38, 0.42, 0.22, 0.09, 0.70, 1.10, 2.5, 1.7, 5.6, 115.0),
 }
 
 #: By LLVM's name of the CPU and the width of its vectors.

@@ -115,6 +115,7 @@ def tiles(w: Work) -> Terms:
         "value": row_lines(w) * m.line_l2,
         "column": rows * f.columns * m.scalar,
         "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
+        "far_level": f.far_searches * rows * m.scalar,
         "tree": f.trees * rows * m.permute,
         "narrow_tree": narrow * f.trees * rows * m.permute,
         "tile": met * f.trees * rows * m.permute,

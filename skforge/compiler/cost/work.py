@@ -101,23 +101,33 @@ class Work:
 
     def line(self, size: float | Counts) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order."""
-        m = self.machine
-        return self._level(size, m.line_l1, m.line_l2, m.line_l3)
+        m, t = self.machine, self.target
+        near, far = _streamed(size, t.l1_bytes), _streamed(size, t.l2_bytes)
+        return (
+            m.line_l1 + (m.line_l2 - m.line_l1) * near + (m.line_l3 - m.line_l2) * far
+        )
 
     def wait(self, size: float | Counts) -> float | Counts:
-        """Return the ns of a load from data of ``size`` bytes."""
-        m = self.machine
-        return self._level(size, m.wait_l1, m.wait_l2, m.wait_l3)
-
-    def _level(
-        self, size: float | Counts, l1: float, l2: float, l3: float
-    ) -> float | Counts:
-        """Interpolate between two levels: from half of a cache on, a part misses."""
-        near, far = self.target.l1_bytes / 2, self.target.l2_bytes / 2
-        return l1 + (l2 - l1) * _share(size, near) + (l3 - l2) * _share(size, far)
+        """Return the ns of a load from a place in data of ``size`` bytes."""
+        m, t = self.machine, self.target
+        near, far = _missed(size, t.l1_bytes), _missed(size, t.l2_bytes)
+        return (
+            m.wait_l1 + (m.wait_l2 - m.wait_l1) * near + (m.wait_l3 - m.wait_l2) * far
+        )
 
 
-def _share(size: float | Counts, half: float) -> float | Counts:
-    """Return how much of the data misses a cache: all of it from four halves on."""
-    found: float | Counts = np.clip(np.log2(np.maximum(size, 1.0) / half) / 2, 0.0, 1.0)
+def _streamed(size: float | Counts, cache: int) -> float | Counts:
+    """Return the share of data read in order that misses a cache.
+
+    It begins with half of a cache, which holds other data, too, and ends with two.
+    """
+    found: float | Counts = np.clip(
+        np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0
+    )
+    return found
+
+
+def _missed(size: float | Counts, cache: int) -> float | Counts:
+    """Return the share of loads from random places that miss a cache."""
+    found: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
     return found
