@@ -62,10 +62,10 @@ class Known:
                 self.note_multiple(value, a * b)
             case "add" | "sub" | "or":
                 self.note_multiple(value, min(a, b))
-                number = self.constant_of(op.b)
-                if op.op == "add" and value.type == lir.I64 and number is not None:
-                    start, shift = self.sum_of(op.a) or (op.a, 0)
-                    self._sums[value.name] = start, shift + int(number)
+                term = self.constant_of(op.b)
+                if op.op == "add" and value.type == lir.I64 and term is not None:
+                    start, known = self.sum_of(op.a) or (op.a, 0)
+                    self._sums[value.name] = start, known + int(term)
             case "and":
                 self.note_multiple(value, max(a, b))
             case "shl":
