@@ -21,6 +21,7 @@ from skforge.exceptions import (
     TuningWarning,
     UnsupportedModelError,
     VerificationError,
+    VerificationWarning,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ __all__ = [
     "TuningWarning",
     "UnsupportedModelError",
     "VerificationError",
+    "VerificationWarning",
     "__version__",
     "compile_forest",
     "export",

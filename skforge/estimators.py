@@ -131,7 +131,7 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     tuning_result_ : TuningResult or None
         All trials and their times; None if nothing was searched.
     compile_time_ : float
-        Seconds spent on reading and compiling, without the search.
+        Seconds that ``fit`` spent on reading and compiling, without the search.
 
     Examples
     --------
@@ -229,7 +229,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         ScheduleError, TargetError
             If the schedule does not fit the forest, or the target is not available.
         VerificationError
-            If a compiled prediction differs from the source's.
+            If a compiled prediction differs from the source's. Kernels of larger
+            batches are compiled and compared when a call first needs them.
         """
         resolve_n_jobs(self.n_jobs)  # before a model is trained
         given = fitted_model(self, X, y, sample_weight, fit_params)
@@ -520,8 +521,8 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """Compile everything now that calls would compile on first use.
 
         In a service, no request then waits for the compiler. ``fit`` compiles the
-        scores of every batch size, but not ``apply`` or the entries for small batches;
-        a loaded or unpickled object has nothing compiled.
+        scores of the smallest batches only; a loaded or unpickled object has nothing
+        compiled. Kernels are compared on sample rows as they are compiled.
 
         Parameters
         ----------
@@ -541,6 +542,9 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
             If a size is not a number of rows.
         UnsupportedModelError
             If ``contribs`` and the model does not keep the covers of its nodes.
+        VerificationError
+            If a kernel is wrong and no other can take its place; if one can, a
+            ``VerificationWarning`` says so.
 
         Examples
         --------

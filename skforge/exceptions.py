@@ -49,6 +49,10 @@ class TuningWarning(UserWarning):
     """A search ended early or could not measure; the results so far are used."""
 
 
+class VerificationWarning(UserWarning):
+    """A kernel compiled after ``fit`` is wrong, so another one answers in its place."""
+
+
 class InconsistentVersionWarning(UserWarning):
     """The file or pickle was saved by another release of skforge."""
 

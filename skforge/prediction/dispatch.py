@@ -86,11 +86,12 @@ def choose(
 def compiled(
     forest: Forest, choice: Choice, reduction: Any, gpu_min_rows: int | None
 ) -> CompiledModule | AutoModule:
-    """Compile a forest for the chosen targets."""
-    module = compile_forest(forest, choice.table, choice.target, reduction)
+    """Compile a forest for the chosen targets; schedules are known to fit."""
+    module = CompiledModule(forest, choice.table, choice.target, reduction, None)
     if choice.gpu is None:
         return module
-    gpu = compile_forest(forest, choice.gpu_table, choice.gpu, reduction)
+    assert choice.gpu_table is not None
+    gpu = CompiledModule(forest, choice.gpu_table, choice.gpu, reduction, None)
     return AutoModule(module, gpu, gpu_min_rows or choice.gpu_min_rows)
 
 

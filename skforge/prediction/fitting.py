@@ -10,6 +10,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline.split import Split
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
@@ -45,6 +46,8 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     sizes = wrapper.batch_sizes
     choice = choose(wrapper.schedule, sizes, forest, wrapper.target, reduction)
     module = compiled(forest, choice, reduction, least)
+    if schedule_table(wrapper.schedule) is not None:  # the user's own
+        module.check_schedules()
     found = None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
@@ -60,7 +63,11 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
         if measured and wrapper.tuning != "off":
             module.find_crossover()
         crossover = module.gpu_min_rows
-    module.compile_all()
+    for part in module.parts:
+        if part.target.is_gpu:
+            part.compile_all()
+        else:
+            part.kernels.kernel(0)  # calls compile the others when they need them
     seconds = time.perf_counter() - start
     predictor = Predictor(module, model, first)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)

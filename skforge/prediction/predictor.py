@@ -23,6 +23,7 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
@@ -201,6 +202,7 @@ class Predictor:
             like = self.module
             if forest is not None and isinstance(like, CompiledModule):
                 module = compile_forest(forest, None, like.target, like.reduction)
+                by_reference(module)
                 made = Predictor(module, self.source.model)
                 rows = made.source.drawn(_SINGLE_ROWS, 0.05)
                 if not len(
@@ -292,6 +294,8 @@ class Predictor:
             self._modules = [
                 compile_forest(one, None, *like) for one in self.source.more
             ]
+            for module in self._modules:
+                by_reference(module)
         return self._modules
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
@@ -536,17 +540,20 @@ def build_entry(
         rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
     if refused != "nothing":
         rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
-    for part in (rows[:1], rows):
-        wanted, found = ordinary(part), entry(part)
-        if not (
-            isinstance(wanted, np.ndarray)
-            and isinstance(found, np.ndarray)
-            and wanted.dtype == found.dtype
-            and np.array_equal(wanted, found)
-        ):
-            return None
+    with module.kernels.one():
+        same = all(_same(ordinary(part), entry(part)) for part in (rows[:1], rows))
     made: Entry = entry
-    return made
+    return made if same else None
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    """Tell whether two answers are arrays of the same dtype and values."""
+    return (
+        isinstance(wanted, np.ndarray)
+        and isinstance(found, np.ndarray)
+        and wanted.dtype == found.dtype
+        and np.array_equal(wanted, found)
+    )
 
 
 def _output(module: CompiledModule, method: str) -> Output | None:

@@ -12,6 +12,7 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
+from skforge.prediction.arrival import by_reference
 from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.predictor import Predictor
 from skforge.sources.delegation import model_of, start_of
@@ -91,6 +92,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             target = resolve_target(stored_target(self.target_))
             choice = Choice(target, self.schedule_)
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
+        by_reference(module)
         self.target_, self.schedule_ = module.target, dict(module.schedules)
         made = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from skforge.compiler.forest.reference import (
-    differing_rows,
-    reference_leaves,
-    sum_limits,
-)
+from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
-from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.schedule.bound import BoundLoop
-from skforge.exceptions import VerificationError
+from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.prediction.arrival import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.sparse import dense_blocks
 
@@ -31,20 +28,12 @@ Array = NDArray[Any]
 SAMPLE_ROWS = 256
 DRAWN_ROWS = 128
 
-_ADVICE = (
-    "Nothing was changed; please report the model, and use the source's own predict "
-    "meanwhile."
-)
-
-#: Calls per batch size: a batch of one row is not tried on every row.
-CALLS = 16
-
-#: Values of a batch tried besides a range's smallest: 16 MB of float32.
-MOST_VALUES = 1 << 22
-
 
 def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
-    """Compare every kernel with the source on sample rows, bit by bit in exact mode.
+    """Compare kernels with the source on sample rows, bit by bit in exact mode.
+
+    On the CPU these are the kernels compiled so far, and those of the smallest batches;
+    the others are compared when they are compiled.
 
     Raise ``VerificationError`` with the first row that differs, the value found and
     the value expected.
@@ -61,31 +50,26 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
     expected = predictor.source.raw(rows)
+    modules = []
     for module, own in _scored(predictor, expected):
-        limit = _limit(module, rows)
-        for part, size in _batch_sizes(module):
-            for batch in _batches(len(rows), size):
-                found = part.predict_raw(rows[batch])
-                wrong = differing_rows(found, own[batch], limit[batch])
-                if len(wrong):
-                    first = wrong[0]
-                    schedule = part.schedule_for(size)
-                    raise VerificationError(
-                        f"{names[batch[first]]}: compiled {found[first].tolist()!r}, "
-                        f"expected {own[batch[first]].tolist()!r}, with batches "
-                        f"of {size} and the schedule {schedule!r}. {_ADVICE}"
-                    )
-    exact = predictor.module.reduction == "exact"
-    if exact and predictor.source.answers and predictor.source.direct:
-        drawn = rows[-n_drawn:]
-        _verify_outputs(predictor, drawn, names[-n_drawn:])
-    if n_rows and exact:
-        _verify_outputs(
-            predictor,
-            X,
-            [f"row {i} of X" for i in at],
-            None if sample is None else expected[: len(sample)],
-        )
+        modules.append(module)
+        for part in module.parts:
+            compare_now(part, partial(Sample, rows, names, own))
+    if predictor.module.reduction != "exact":
+        return
+    with ExitStack() as stack:
+        for module in modules:  # no other kernel is needed yet
+            stack.enter_context(module.kernels.one())
+        if predictor.source.answers and predictor.source.direct:
+            drawn = rows[-n_drawn:]
+            _verify_outputs(predictor, drawn, names[-n_drawn:])
+        if n_rows:
+            _verify_outputs(
+                predictor,
+                X,
+                [f"row {i} of X" for i in at],
+                None if sample is None else expected[: len(sample)],
+            )
 
 
 def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
@@ -110,6 +94,7 @@ def _verify_outputs(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the source has warned before
+        warnings.simplefilter("always", VerificationWarning)
         outputs = predictor.source.outputs(X)
         if not outputs and raw is not None and not predictor.source.answers:
             # a file: no live model to compare
@@ -123,7 +108,7 @@ def _verify_outputs(
                     row = wrong[0]
                     raise VerificationError(
                         f"{names[row]}: {method} gives {one[row].tolist()!r}"
-                        f", expected {other[row].tolist()!r}. {_ADVICE}"
+                        f", expected {other[row].tolist()!r}. {ADVICE}"
                     )
 
 
@@ -174,58 +159,3 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
         return np.concatenate(list(dense_blocks(rows, predictor.source.fill, dtype)))
     with np.errstate(over="ignore"):
         return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)
-
-
-def _batch_sizes(compiled: Any) -> Iterator[tuple[CompiledModule, int]]:
-    """Yield every range's first and last number of rows, and one between."""
-    parts: tuple[CompiledModule, ...] = getattr(compiled, "parts", (compiled,))
-    most = MOST_VALUES // max(1, compiled.forest.n_features)
-    for module in parts:
-        for (low, high), schedule in sorted(module.schedules.items()):
-            first = max(1, low)
-            if high is not None and high <= most:
-                sizes = {first, (first + high) // 2, high}
-            else:
-                step = _rows_of_a_block(schedule.loop_nest(compiled.forest).loops)
-                sizes = {first, *_open_sizes(first, step)}
-            for size in sorted(sizes):
-                if size == first or first < size <= most:
-                    yield module, size
-
-
-def _open_sizes(first: int, step: int) -> tuple[int, int]:
-    """Return two sizes above the first: blocks and a half, and blocks less one row.
-
-    >>> _open_sizes(1, 64), _open_sizes(2049, 512)
-    ((97, 191), (2817, 3583))
-    """
-    blocks = -(-first // step)
-    return blocks * step + step // 2 + 1, (blocks + 2) * step - 1
-
-
-def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
-    """Return the rows of the largest block whose size is known."""
-    steps = [16]  # without blocks, loops are unrolled or vectorised by up to 16
-    for loop in loops:
-        if loop.root == "batch" and isinstance(loop.step, int):
-            steps.append(loop.step)
-        steps.append(_rows_of_a_block(loop.body))
-    return max(steps)
-
-
-def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield row numbers; rows repeat if there are fewer than a batch needs."""
-    if n_rows <= size:
-        yield np.arange(size) % n_rows
-        return
-    # an uneven end, so that remainder loops run; rows from both ends
-    step = max(size, -(-n_rows // CALLS))
-    for start in range(0, n_rows, step):
-        yield np.arange(start, min(start + size, n_rows))
-
-
-def _limit(module: Any, rows: Array) -> Array:
-    """Return each row's tolerance: zero in exact mode."""
-    if module.reduction == "exact":
-        return np.zeros(len(rows))
-    return sum_limits(module.forest, reference_leaves(module.forest, rows))

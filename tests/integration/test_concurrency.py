@@ -242,7 +242,7 @@ def test_a_fork_while_a_forest_holds_its_own_lock():
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with module._compiler._lock:
+        with module._compiler.lock:
             held.set()
             done.wait(100)
 

@@ -1,15 +1,20 @@
-"""The check at the end of ``fit``: every kernel, at several sizes, and every output."""
+"""Every kernel is compared before it answers; ``fit`` checks all outputs, too."""
 
 from __future__ import annotations
+
+import pickle
+import re
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-import skforge.prediction.verification as verification
-from skforge import CompiledForest, Schedule, VerificationError
-from skforge.compiler.runtime.module import CompiledModule
+import skforge
+import skforge.prediction.arrival as arrival
+from skforge import CompiledForest, Schedule, VerificationError, VerificationWarning
+from skforge.compiler.runtime import kernels
 from skforge.prediction.predictor import Predictor
 
 xgb = pytest.importorskip("xgboost")
@@ -28,16 +33,15 @@ def message(call, kind):
 
 
 def lie(monkeypatch, row, factor=1.0):
-    """Make the compiled module change one row's scores."""
-    honest = CompiledModule.predict_raw
+    """Make kernels change one row's scores."""
+    honest = kernels.Kernel.__call__
 
-    def predict_raw(self, rows, *, n_jobs=None):
-        raw = honest(self, rows, n_jobs=n_jobs)
-        if len(raw) > row:
-            raw[row] = np.nextafter(raw[row] * factor, 9)
-        return raw
+    def lying(self, rows, result, threads):
+        honest(self, rows, result, threads)
+        if len(rows) > row:
+            result[row] = np.nextafter(result[row] * factor, 9)
 
-    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+    monkeypatch.setattr(kernels.Kernel, "__call__", lying)
 
 
 def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
@@ -50,30 +54,17 @@ def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
     assert text == (
         f"row 0 of X: compiled {np.nextafter(expected, 9).item()!r}, expected "
         f"{expected.item()!r}, with batches of 1 and the schedule "
-        f"{compiled.schedule_[first]!r}. Nothing was changed; please report the model, "
+        f"{compiled.schedule_[first]!r}. Please report the model, "
         "and use the source's own predict meanwhile."
     )
     assert vars(compiled) == before
 
 
-def test_every_kernel_is_checked(monkeypatch):
-    compiled = CompiledForest(FITTED).fit(X)
-    kernels = {s: first for (first, _), s in sorted(compiled.schedule_.items())[::-1]}
-    assert len(kernels) > 1
-    for first in kernels.values():
-        with monkeypatch.context() as patch:
-            lie(patch, row=first - 1)
-            with pytest.raises(VerificationError) as error:
-                CompiledForest(FITTED).fit(X)
-            assert f"with batches of {first} and" in str(error.value)
-
-
 def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
     model = RandomForestRegressor(3, random_state=0).fit(X, Y)
-    monkeypatch.setattr(verification, "CALLS", 10**6)
-    lie(monkeypatch, row=0)
+    lie(monkeypatch, row=0, factor=2.0)
     text = message(lambda: CompiledForest(model).fit(X[:0]), VerificationError)
-    assert text.startswith("row 0 drawn around the model's thresholds: compiled ")
+    assert re.match(r"row \d+ drawn around the model's thresholds: compiled ", text)
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
@@ -91,7 +82,7 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
     text = message(lambda: CompiledForest(model).fit(X), VerificationError)
     assert text == (
         f"row 299 of X: {method} gives {(expected + 1).tolist()!r}, expected "
-        f"{expected.tolist()!r}. Nothing was changed; please report the model, and use "
+        f"{expected.tolist()!r}. Please report the model, and use "
         "the source's own predict meanwhile."
     )
 
@@ -112,21 +103,27 @@ def test_fast_sums_may_differ_by_the_limit_only(monkeypatch):
 # ------------------------------------------------------------- several sizes
 
 
-def lie_at(monkeypatch, size):
-    """Make the compiled module change the last row of batches of one size."""
-    honest = CompiledModule.predict_raw
+def lie_at(monkeypatch, size, kind=None):
+    """Make kernels, or those of one schedule's ``kind``, change a batch's last row."""
+    honest = kernels.Kernel.__call__
+    made = kernels.KernelCache.kernel
 
-    def predict_raw(self, rows, *, n_jobs=None):
-        raw = honest(self, rows, n_jobs=n_jobs)
-        if len(raw) == size:
-            raw[-1] = np.nextafter(raw[-1], 9)
-        return raw
+    def kernel(self, schedule, element):
+        found = made(self, schedule, element)
+        found.schedule = schedule
+        return found
 
-    monkeypatch.setattr(CompiledModule, "predict_raw", predict_raw)
+    def lying(self, rows, result, threads):
+        honest(self, rows, result, threads)
+        if len(rows) == size and kind in (None, getattr(self, "schedule", None)):
+            result[-1] = np.nextafter(result[-1], 9)
+
+    monkeypatch.setattr(kernels.KernelCache, "kernel", kernel)
+    monkeypatch.setattr(kernels.Kernel, "__call__", lying)
 
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
-TABLE = {(1, 1): BLOCKS, (2, 40): BLOCKS, (41, None): BLOCKS}
+TABLE = {(1, 1): Schedule(), (2, 40): BLOCKS, (41, None): BLOCKS}
 
 
 @pytest.fixture(params=["model", "file"])
@@ -140,29 +137,88 @@ def source(request, tmp_path):
 @pytest.mark.parametrize("size", [1, 2, 21, 40, 41, 57, 79])
 def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
     lie_at(monkeypatch, size)
-    compiled = CompiledForest(source, schedule=TABLE)
-    text = message(lambda: compiled.fit(X), VerificationError)
-    assert f"with batches of {size} and the schedule {BLOCKS!r}." in text
-    assert not hasattr(compiled, "forest_")
+    fitted = []
+
+    def both():
+        fitted.append(CompiledForest(source, schedule=TABLE).fit(X))
+        fitted[0].warm_up()
+
+    text = message(both, VerificationError)
+    schedule = Schedule() if size == 1 else BLOCKS
+    assert f"with batches of {size} and the schedule {schedule!r}." in text
+    assert len(fitted) == (size > 1)  # fit compiles the kernel of the smallest batches
+
+
+@pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
+@pytest.mark.parametrize("size", [2, 21, 40])
+def test_a_wrong_kernel_never_answers(monkeypatch, source, tmp_path, size, how):
+    right = [CompiledForest(source).fit(X).predict(X[:n]) for n in (1, size, 60)]
+    model = CompiledForest(source, schedule=TABLE).fit(X)
+    if how == "pickled":
+        model = pickle.loads(pickle.dumps(model))
+    elif how == "loaded":
+        skforge.save(model, tmp_path / "a.skforge")
+        model = skforge.load(tmp_path / "a.skforge")
+    lie_at(monkeypatch, size, BLOCKS)
+    assert np.array_equal(model.predict(X[:1]), right[0])
+    with pytest.warns(VerificationWarning) as said:
+        found = model.predict(X[:size])
+    assert np.array_equal(found, right[1])
+    assert f"with batches of {size} and the schedule {BLOCKS!r}." in str(
+        said[0].message
+    )
+    assert len(said) == 1 and said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        for _ in range(3):
+            assert np.array_equal(model.predict(X[:size]), right[1])
+        # the same code is right about the sizes of the next range
+        assert np.array_equal(model.predict(X[:60]), right[2])
+
+
+@pytest.mark.parametrize("how", ["pickled", "loaded"])
+def test_after_loading_the_smallest_batches_are_compared_with_the_forest(
+    monkeypatch, source, tmp_path, how
+):
+    model = CompiledForest(source, schedule=TABLE).fit(X)
+    if how == "pickled":
+        model = pickle.loads(pickle.dumps(model))
+    else:
+        skforge.save(model, tmp_path / "a.skforge")
+        model = skforge.load(tmp_path / "a.skforge")
+    lie_at(monkeypatch, 1)
+    for _ in range(2):
+        with pytest.raises(VerificationError, match="with batches of 1 and"):
+            model.predict(X[:1])
 
 
 def test_all_rows_of_a_batch_are_compared(monkeypatch, source):
     # more rows than the sample has: they repeat, and the last is one of them
-    ranges = CompiledForest(source, tuning="off").fit(X).schedule_
-    last = max(last for _, last in ranges if last is not None)
+    model = CompiledForest(source, tuning="off").fit(X[:50])
+    last = max(last for _, last in model.schedule_ if last is not None)
     lie_at(monkeypatch, last)
-    compiled = CompiledForest(source, tuning="off")
-    text = message(lambda: compiled.fit(X[:50]), VerificationError)
-    assert f"with batches of {last} and" in text
+    with pytest.raises(VerificationError, match=f"with batches of {last} and"):
+        model.warm_up([last])
+
+
+def test_the_sample_is_freed_with_the_last_kernel():
+    model = CompiledForest(FITTED, tuning="off").fit(X)
+    kernels = model._predictor.module.kernels
+    assert kernels.compiled() == [0] and len(kernels.ranges) > 1
+    assert kernels.arrives is not None
+    model.warm_up()
+    assert kernels.arrives is None
 
 
 def test_a_large_batch_has_few_values(monkeypatch):
-    monkeypatch.setattr(verification, "MOST_VALUES", 6 * 90)
-    table = {(1, 1000): BLOCKS, (1001, None): BLOCKS}
-    compiled = CompiledForest(FITTED, schedule=table).fit(X)
-    sizes = [size for _, size in verification._batch_sizes(compiled._predictor.module)]
+    monkeypatch.setattr(arrival, "MOST_VALUES", 6 * 90)
+    forest = CompiledForest(FITTED, tuning="off").fit(X).forest_
+    sizes = [
+        arrival.batch_sizes(forest, batch, BLOCKS)
+        for batch in ((1, 1000), (1001, None))
+    ]
     # the first size of a range is the only one that cannot be made smaller
-    assert sizes == [1, 25, 47, 1001]
+    assert sizes == [[1, 25, 47], [1001]]
 
 
 @pytest.mark.parametrize("method", ["predict_raw", "transformed"])
@@ -182,6 +238,6 @@ def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     )
     assert text == (
         f"row 0 of X: {method} gives {(expected + 1).item()!r}, expected "
-        f"{expected.item()!r}. Nothing was changed; please report the model, and use "
+        f"{expected.item()!r}. Please report the model, and use "
         "the source's own predict meanwhile."
     )

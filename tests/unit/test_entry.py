@@ -486,14 +486,24 @@ def test_sizes_between_ranges_take_the_range_below():
     assert different  # else the schedules cannot be told apart
 
 
-def test_two_threads_that_compile_first_publish_one_kernel():
-    table = entries.KernelTable(1)
+def test_a_table_changes_kernel_and_slots_together():
+    table = entries.KernelTable(2)
     first, second = object(), object()
-    table.fill(0, 8, b"a" * 8, first)
-    before = bytes((ctypes.c_char * 24).from_address(table.address))
-    table.fill(0, 16, b"b" * 8, second)
-    assert bytes((ctypes.c_char * 24).from_address(table.address)) == before
-    assert np.frombuffer(before, np.int64)[[0, 2]].tolist() == [8, 8]
+
+    def words():
+        return list((ctypes.c_int64 * 6).from_address(table.address))
+
+    table.fill(1, 8, b"a" * 8, first)
+    before = words()
+    assert before[:4] == [0, 0, 0, 8] and before[5] == 8
+    assert ctypes.string_at(before[4], 8) == b"a" * 8
+    table.fill(1, 16, b"b" * 16, second)
+    assert words()[3::2] == [16, 16]
+    assert ctypes.string_at(before[4], 8) == b"a" * 8  # an entry may be running
+    table.fill(1, 8, b"a" * 8, first)
+    assert words() == before
+    table.clear(1)
+    assert words() == [0] * 6
 
 
 def test_batches_worth_several_threads_are_left_to_them():
@@ -756,7 +766,7 @@ def test_modules_and_entries_are_freed():
 
     def once() -> None:
         module = compiled(forest, schedule=Schedule())
-        kernel = weakref.ref(module._ready[0, "accumulator"])
+        kernel = weakref.ref(module.kernels.kernel(0))
         entry = module.entry("labels", "infinite")
         assert entry(np.zeros((1, WIDTH), np.float32)) is not None
         holder = weakref.ref(entry.__self__)

@@ -385,8 +385,8 @@ def test_equal_schedules_share_a_kernel() -> None:
     module = compile_forest(FOREST, {(1, 4): S, (5, None): Schedule()})
     for n in (1, 6):
         module.predict_raw(ROWS[:n])
-    kernels = {id(kernel) for kernel in module._ready.values()}
-    assert len(module._ready) == 2
+    kernels = {id(kernel) for kernel in module.kernels._ready.values()}
+    assert len(module.kernels._ready) == 2
     assert len(kernels) == 1
 
 
@@ -456,7 +456,7 @@ def test_batches_too_big_for_their_scratch_run_in_parts(
     monkeypatch.setattr(module_kernels, "SCRATCH_BYTES", 5000)
     module = compile_forest(forest(name), schedule, reduction=reduction)
     assert_same_bits(raw_of(module, rows), whole, reduction)
-    (kernel,) = module._ready.values()
+    (kernel,) = module.kernels._ready.values()
     assert 8 <= kernel.most_rows <= 128
     assert_same_bits(raw_of(module, rows[::-1], 2)[::-1], whole, "in parts, backwards")
 
@@ -466,7 +466,7 @@ def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
     for schedule in (S, blocks, blocks.reorder_trees(), blocks.parallel("tree")):
         module = compile_forest(FOREST, schedule)
         module.predict_raw(ROWS)
-        (kernel,) = module._ready.values()
+        (kernel,) = module.kernels._ready.values()
         assert kernel.most_rows is None, schedule
 
 
@@ -486,7 +486,7 @@ def test_a_child_forked_while_a_thread_compiles_can_compile() -> None:
     held, done = threading.Event(), threading.Event()
 
     def compiling() -> None:
-        with module._compiler._lock:
+        with module._compiler.lock:
             held.set()
             done.wait()
 

@@ -13,7 +13,7 @@ _MOST = 1 << 30
 
 
 class Known:
-    """Constants, and powers of two that integers are multiples of.
+    """Constants, sums with one, and powers of two that integers are multiples of.
 
     Unknown values are looked up in the ``parent``, the enclosing function.
     """
@@ -22,12 +22,20 @@ class Known:
         self._parent = parent
         self.constants: dict[str, Number] = {}
         self._multiples: dict[str, int] = {}
+        self._sums: dict[str, tuple[lir.Value, int]] = {}
 
     def constant_of(self, value: lir.Value) -> Number | None:
         """Return the known number of a value, or None."""
         found = self.constants.get(value.name)
         if found is None and self._parent is not None:
             return self._parent.constant_of(value)
+        return found
+
+    def sum_of(self, value: lir.Value) -> tuple[lir.Value, int] | None:
+        """Return a value and a constant whose 64-bit sum this value is, or None."""
+        found = self._sums.get(value.name)
+        if found is None and self._parent is not None:
+            return self._parent.sum_of(value)
         return found
 
     def multiple_of(self, value: lir.Value) -> int:
@@ -54,6 +62,10 @@ class Known:
                 self.note_multiple(value, a * b)
             case "add" | "sub" | "or":
                 self.note_multiple(value, min(a, b))
+                term = self.constant_of(op.b)
+                if op.op == "add" and value.type == lir.I64 and term is not None:
+                    start, known = self.sum_of(op.a) or (op.a, 0)
+                    self._sums[value.name] = start, known + int(term)
             case "and":
                 self.note_multiple(value, max(a, b))
             case "shl":

@@ -15,6 +15,7 @@ from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, Method
+from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -127,6 +128,11 @@ class AutoModule:
         """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
 
+    def check_schedules(self) -> None:
+        """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
+        for part in self.parts:
+            part.check_schedules()
+
     def compile_all(self) -> float:
         """Compile every kernel now; return the seconds it took."""
         return self.cpu.compile_all() + self.gpu.compile_all()
@@ -151,6 +157,11 @@ class AutoModule:
     def entry(self, *args: Any, **options: Any) -> Any:
         """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
+
+    @property
+    def kernels(self) -> RangeKernels:
+        """The CPU's kernels."""
+        return self.cpu.kernels
 
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"

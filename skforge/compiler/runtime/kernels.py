@@ -184,7 +184,7 @@ class KernelCache:
         self._reduction: Reduction = reduction
         self._hir = HirCache()
         self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         _caches.add(self)
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
@@ -195,7 +195,7 @@ class KernelCache:
         key = (schedule, element)
         found = self._kernels.get(key)
         if found is None:
-            with self._lock:
+            with self.lock:
                 found = self._kernels.get(key)
                 if found is None:
                     found = self._made(self.lowered(schedule, element), element)
@@ -224,7 +224,7 @@ class KernelCache:
 
     def unlock(self) -> None:
         """Replace the lock: in a forked child its holder does not exist."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def bind(
         self, schedule: Schedule, element: Element = "accumulator"

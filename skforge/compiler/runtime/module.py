@@ -6,7 +6,6 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,11 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import (
-    leaf_finder,
-    numbers_of_leaves,
-    scores_of_leaves,
-)
+from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -38,12 +33,12 @@ from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.entry.text import MAX_SLOTS
 from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.out import into
+from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.targets import (
     default_table,
@@ -100,10 +95,6 @@ class CompiledModule(Explained):
         self.reduction: Reduction = reduction
         self.schedules = schedules
         self.n_jobs = n_jobs
-        self._ranges = sorted(schedules.items())
-        self._first_rows = [first for (first, _), _ in self._ranges]
-        self._ready: dict[tuple[int, Element], Kernel | GpuKernel] = {}
-        self._table = entries.KernelTable(len(self._ranges))
         self._steps: dict[int, int] = {}  # rows per parallel block, by range
         self._raw_entry: Any = None
         self._small_calls = 0
@@ -111,6 +102,9 @@ class CompiledModule(Explained):
         self._compiler = KernelCache(leaf_finder(forest), target, reduction)
         self._contributions = None
         self._adds = forest.aggregate == "sum"
+        self.kernels = RangeKernels(
+            schedules, self._compiler, "accumulator" if self._adds else "leaf_number"
+        )
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
@@ -122,6 +116,11 @@ class CompiledModule(Explained):
             f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
             f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
         )
+
+    @property
+    def parts(self) -> tuple[CompiledModule, ...]:
+        """The module of each target: this one."""
+        return (self,)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle without machine code; kernels compile again on first use."""
@@ -170,19 +169,11 @@ class CompiledModule(Explained):
             made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
             return made
         rows = prepare_rows(self.forest, X)
-        forest = self.forest
-        if not self._adds:
-            raw = scores_of_leaves(forest, self._leaves(rows, n_jobs))
-            return raw[:, 0] if forest.n_outputs == 1 else raw
-        raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
-        if len(rows):
-            kernel = self._kernel(len(rows), "accumulator")
-            kernel(rows, raw, self._threads(len(rows), n_jobs))
-        if forest.divisor != 1:
-            raw /= forest.divisor
-        if len(rows) <= FEW_ROWS:
+        kernel = self.kernels.scores(len(rows)) if len(rows) else None
+        raw = raw_scores(self.forest, kernel, rows, self._threads(len(rows), n_jobs))
+        if len(rows) <= FEW_ROWS and self._adds:
             self._count_small_call()
-        return raw[:, 0] if forest.n_outputs == 1 else raw
+        return raw
 
     def predict(
         self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
@@ -247,30 +238,14 @@ class CompiledModule(Explained):
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
-        return self._ranges[self._range_at(n_rows)][1]
+        return self.kernels.ranges[self._range_at(n_rows)][1]
 
     def _range_at(self, n_rows: Any) -> int:
         """Return the range of a number of rows given by the user, checked."""
-        return self._range_of(check_count(n_rows))
-
-    @property
-    def _element(self) -> Element:
-        """What kernels write: scores, or leaf numbers if leaf values are not added."""
-        return "accumulator" if self._adds else "leaf_number"
-
-    def _range_of(self, n_rows: int) -> int:
-        return max(0, bisect_right(self._first_rows, n_rows) - 1)
+        return self.kernels.number(check_count(n_rows))
 
     def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:
-        # Looked up by range: hashing a schedule costs more than walking one row.
-        key = (self._range_of(n_rows), element)
-        found = self._ready.get(key)
-        if found is None:
-            found = self._compiler.kernel(self._ranges[key[0]][1], element)
-            self._ready[key] = found
-            if element == "accumulator" and isinstance(found, Kernel):
-                self._publish(key[0], found)
-        return found
+        return self.kernels.kernel(self.kernels.number(n_rows), element)
 
     @classmethod
     def of_lowered(
@@ -287,11 +262,16 @@ class CompiledModule(Explained):
         module._compiler.keep(schedule, lowered)
         return module
 
+    def check_schedules(self) -> None:
+        """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
+        for schedule in dict.fromkeys(self.schedules.values()):
+            self._compiler.bind(schedule)
+
     def compile_all(self) -> float:
         """Compile the kernels of all schedules; return the seconds it took."""
         start = time.perf_counter()
-        for first in self._first_rows:
-            kernel = self._kernel(first, self._element)
+        for number in range(len(self.kernels.ranges)):
+            kernel = self.kernels.kernel(number)
             if isinstance(kernel, GpuKernel):
                 kernel.load()
         return time.perf_counter() - start
@@ -324,17 +304,17 @@ class CompiledModule(Explained):
         if contribs:
             self.warm_up_contribs(batch_sizes)
         if batch_sizes is None:
-            first_rows = list(self._first_rows)
+            numbers = list(range(len(self.kernels.ranges)))
         else:
-            ranges = (self._range_at(size) for size in np.ravel(batch_sizes))
-            first_rows = [self._first_rows[number] for number in sorted(set(ranges))]
+            numbers = sorted({self._range_at(size) for size in np.ravel(batch_sizes)})
         elements: tuple[Element, ...] = "accumulator", "leaf_number"
-        for first in first_rows:
+        for number in numbers:
             for element in elements:
-                kernel = self._kernel(first, element)
+                kernel = self.kernels.kernel(number, element)
                 if isinstance(kernel, GpuKernel):
                     kernel.load()
-        if first_rows and first_rows[0] <= FEW_ROWS and self._raw_entry is None:
+        few = [n for n in numbers if self.kernels.first_rows[n] <= FEW_ROWS]
+        if few and self._raw_entry is None:
             self._small_calls = SMALL_CALLS
             self._raw_entry = self.entry("raw")
         if self.n_jobs not in (None, 1):
@@ -360,9 +340,9 @@ class CompiledModule(Explained):
 
     def _parallel_trips(self, n_rows: int) -> int:
         """Return the trip count of a parallel loop over blocks, or else ``n_rows``."""
-        number = self._range_of(n_rows)
+        number = self.kernels.number(n_rows)
         if number not in self._steps:
-            nest = self._ranges[number][1].loop_nest(self.forest.n_trees)
+            nest = self.kernels.ranges[number][1].loop_nest(self.forest.n_trees)
             blocks = nest.loops[0] if len(nest.loops) == 1 else None
             step = 1
             if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
@@ -454,25 +434,19 @@ class CompiledModule(Explained):
             steps=made,
             refused=refused,
             limit=float(limit),
-            last_rows=tuple(first - 1 for first in self._first_rows[1:]),
+            last_rows=tuple(first - 1 for first in self.kernels.first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
             method_rows=max(1, 2 * WORK_PER_THREAD // work),
         )
         labels = classes if output == "labels" else None
-        return entries.build_entry(kind, self._table, self.target, labels)
+        return entries.build_entry(kind, self.kernels.table, self.target, labels)
 
     def limit_entries(self, rows: int) -> None:
         """Make entries decline batches of more rows from now on."""
         self._most_entry_rows = rows
         self._raw_entry = None
         self._small_calls = 0
-
-    def _publish(self, index: int, kernel: Kernel) -> None:
-        # An entry runs whole batches, so kernels that run in parts are excluded.
-        fits = len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None
-        if fits:
-            self._table.fill(index, kernel.address, kernel.slots, kernel)
 
     # ------------------------------------------------------------ inspection
 
@@ -502,7 +476,7 @@ class CompiledModule(Explained):
         """
         if method != "predict":
             return self._explained().inspect(level, n_rows, method)
-        last = self._ranges[-1][0][0]
+        last = self.kernels.ranges[-1][0][0]
         schedule = self.schedule_for(last if n_rows is None else n_rows)
         if level == "schedule":
             return repr(schedule)
@@ -510,9 +484,9 @@ class CompiledModule(Explained):
             return str(schedule.loop_nest(self.forest))
         code = code_levels(self.target)
         if level in code:
-            kernel = self._compiler.kernel(schedule, self._element)
+            kernel = self._compiler.kernel(schedule, self.kernels.element)
             return code_text(kernel, level)
-        lowered = self._compiler.lowered(schedule, self._element)
+        lowered = self._compiler.lowered(schedule, self.kernels.element)
         known = ("hir", "mir", "lir", *lowered.stages)
         if level not in known:
             names = ", ".join(("schedule", "loops", *known, *code))
@@ -593,9 +567,8 @@ def compile_forest(
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:
         module._explained()
-    for one in dict.fromkeys(schedules.values()):
-        # Bind now, so that a wrong schedule raises here and not on the first call.
-        module._compiler.bind(one)
+    if given is not None:
+        module.check_schedules()
     return module
 
 

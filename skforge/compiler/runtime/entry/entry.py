@@ -66,6 +66,7 @@ class KernelTable:
 
     def __init__(self, n_ranges: int) -> None:
         self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
+        # By owner; never freed, as an entry may be running without the GIL.
         self._kept: dict[int, tuple[Any, object]] = {}
 
     @property
@@ -74,13 +75,18 @@ class KernelTable:
         return ctypes.addressof(self._words)
 
     def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:
-        """Publish a range's kernel once; ``keep`` owns its code and data."""
+        """Publish a range's kernel; ``keep`` owns its code and data."""
         held = ctypes.create_string_buffer(slots, len(slots))
-        if self._kept.setdefault(index, (held, keep))[0] is not held:
-            return  # another thread was first, and an entry may be reading its slots
-        self._words[3 * index + 1] = ctypes.addressof(held)
-        self._words[3 * index + 2] = len(slots)
-        self._words[3 * index] = kernel  # last, as entries may use it from now on
+        held = self._kept.setdefault(id(keep), (held, keep))[0]
+        self._write(index, kernel, ctypes.addressof(held), len(slots))
+
+    def clear(self, index: int) -> None:
+        """Make entries decline a range."""
+        self._write(index, 0, 0, 0)
+
+    def _write(self, index: int, *words: int) -> None:
+        # One call with the GIL, under which entries read the three words.
+        self._words[3 * index : 3 * index + 3] = list(words)
 
 
 class _Holder:

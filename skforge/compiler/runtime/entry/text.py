@@ -125,6 +125,10 @@ range:
 {self._pick_range()}
   %kernel.at = getelementptr i64, ptr @skf_table, i64 %base
   %kernel.int = load atomic i64, ptr %kernel.at acquire, align 8
+  %model.at = getelementptr i64, ptr %kernel.at, i64 1
+  %model.int = load i64, ptr %model.at
+  %size.at = getelementptr i64, ptr %kernel.at, i64 2
+  %size = load i64, ptr %size.at
   %ready = icmp ne i64 %kernel.int, 0
   br i1 %ready, label %precision, label %decline
 precision:
@@ -150,11 +154,7 @@ run:
   %data = load ptr, ptr %data.at
 {self._sums()}
   %kernel = inttoptr i64 %kernel.int to ptr
-  %model.at = getelementptr i64, ptr %kernel.at, i64 1
-  %model.int = load i64, ptr %model.at
   %model = inttoptr i64 %model.int to ptr
-  %size.at = getelementptr i64, ptr %kernel.at, i64 2
-  %size = load i64, ptr %size.at
   %tail = getelementptr i64, ptr %slots, i64 4
   call void @llvm.memcpy.p0.p0.i64(ptr %tail, ptr %model, i64 %size, i1 false)
   %stride = sdiv i64 %row.bytes, {item}

@@ -1,0 +1,121 @@
+"""The kernels of a module's ranges of batch sizes, compiled when first needed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import scores_of_leaves
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.runtime.entry.entry import KernelTable
+from skforge.compiler.runtime.entry.text import MAX_SLOTS
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.schedule.schedule import Schedule
+
+AnyKernel: TypeAlias = Kernel | GpuKernel
+Array: TypeAlias = NDArray[Any]
+
+
+class RangeKernels:
+    """The kernel of each range, by its number in the order of batch sizes.
+
+    Parameters
+    ----------
+    schedules : dict of (int, int or None) -> Schedule
+        The schedule of each range.
+    cache : KernelCache
+        Compiles the kernels.
+    element : Element
+        What the kernels for scores write: leaf numbers if leaf values are not added.
+    """
+
+    def __init__(
+        self,
+        schedules: Mapping[BatchRange, Schedule],
+        cache: KernelCache,
+        element: Element,
+    ) -> None:
+        self.ranges = sorted(schedules.items())
+        self.first_rows = [first for (first, _), _ in self.ranges]
+        #: Read by compiled entries.
+        self.table = KernelTable(len(self.ranges))
+        #: Gets this object, the number of a range and its kernel for scores before that
+        #: answers, and returns the kernel that is to answer.
+        self.arrives: Callable[[RangeKernels, int, AnyKernel], AnyKernel] | None = None
+        self.element: Element = element
+        self._cache = cache
+        self._ready: dict[tuple[int, Element], AnyKernel] = {}
+
+    def number(self, n_rows: int) -> int:
+        """Return the range of a batch size; between ranges, the lower one."""
+        return max(0, bisect_right(self.first_rows, n_rows) - 1)
+
+    def scores(self, n_rows: int) -> AnyKernel:
+        """Return the kernel for scores of a batch size."""
+        return self.kernel(self.number(n_rows))
+
+    def kernel(self, number: int, element: Element | None = None) -> AnyKernel:
+        """Return a range's kernel, by default that for scores."""
+        element = element or self.element
+        # Looked up by range: hashing a schedule costs more than walking one row.
+        found = self._ready.get((number, element))
+        if found is None:
+            found = self._cache.kernel(self.ranges[number][1], element)
+            if self.arrives is not None and element == self.element:
+                found = self.arrives(self, number, found)
+            self._use(number, element, found)
+        return found
+
+    def compiled(self) -> list[int]:
+        """Return the ranges whose kernel for scores is compiled."""
+        ready = list(self._ready)  # other threads may add to it
+        return sorted(n for n, element in ready if element == self.element)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Let the first range's kernel for scores answer for ranges without one."""
+        with self._cache.lock:
+            first, element = self.kernel(0), self.element
+            lent = set(range(len(self.ranges))).difference(self.compiled())
+            for number in lent:
+                self._use(number, element, first)
+            try:
+                yield
+            finally:
+                for number in lent:
+                    self.table.clear(number)
+                    del self._ready[number, element]
+
+    def _use(self, number: int, element: Element, kernel: AnyKernel) -> None:
+        self._ready[number, element] = kernel
+        if element != "accumulator" or not isinstance(kernel, Kernel):
+            return
+        # An entry runs whole batches, so kernels that run in parts are excluded.
+        if len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None:
+            self.table.fill(number, kernel.address, kernel.slots, kernel)
+
+
+def raw_scores(
+    forest: Forest, kernel: AnyKernel | None, rows: Array, threads: int = 1
+) -> Array:
+    """Return the raw scores that a kernel gives prepared rows; None for no rows."""
+    if forest.aggregate == "sum":
+        raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
+        if kernel is not None:
+            kernel(rows, raw, threads)
+        if forest.divisor != 1:
+            raw /= forest.divisor
+    else:
+        leaves = np.empty((len(rows), forest.n_trees), np.int32)
+        if kernel is not None and forest.n_trees:
+            kernel(rows, leaves, threads)
+        raw = scores_of_leaves(forest, leaves)
+    return raw[:, 0] if forest.n_outputs == 1 else raw

@@ -1,0 +1,188 @@
+"""Compares each kernel with its source before the kernel's first answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import (
+    differing_rows,
+    draw_rows,
+    reference_leaves,
+    reference_raw,
+    sum_limits,
+)
+from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
+from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import VerificationError, VerificationWarning, warn
+
+Array = NDArray[Any]
+
+#: Calls per batch size: a batch of one row is not tried on every row.
+CALLS = 16
+
+#: Values of a batch tried besides a range's smallest: 16 MB of float32.
+MOST_VALUES = 1 << 22
+
+#: Rows drawn where the forest itself, not its source, says what is right.
+REFERENCE_ROWS = 64
+
+ADVICE = "Please report the model, and use the source's own predict meanwhile."
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows, a name for each, and the raw scores that the source gives them."""
+
+    rows: Array
+    names: list[str]
+    expected: Array
+
+
+class Arrivals:
+    """Compares a module's kernels with a sample, each before its first answer.
+
+    A kernel that disagrees never answers: calls of its range use the first range's
+    kernel if that agrees, and a warning says so; otherwise they raise.
+
+    Parameters
+    ----------
+    module : CompiledModule
+        The module; see :attr:`RangeKernels.arrives`.
+    sample : callable
+        Returns the sample; called when the first kernel arrives.
+    """
+
+    def __init__(self, module: CompiledModule, sample: Callable[[], Sample]) -> None:
+        # The module itself would keep itself alive.
+        self._forest, self._reduction = module.forest, module.reduction
+        self._make = sample
+        self._sample: Sample | None = None
+        self._agreed: set[int] = set()
+
+    def __call__(self, kernels: RangeKernels, number: int, kernel: Any) -> Any:
+        """Return the kernel that is to answer the calls of a range."""
+        try:
+            self.compare(kernels, number, kernel)
+        except VerificationError as error:
+            first = kernels.kernel(0) if number else kernel
+            if first is kernel:
+                raise
+            self.compare(kernels, number, first)
+            warn(
+                f"{error} The kernel of smaller batches agrees, and answers instead.",
+                VerificationWarning,
+            )
+            return first
+        return kernel
+
+    def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
+        """Raise ``VerificationError`` if a range's kernel is wrong about the sample."""
+        sample = self._sample = self._sample or self._make()
+        forest, limit = self._forest, self._limit(sample.rows)
+        (_, schedule) = batch = kernels.ranges[number]
+        for size in batch_sizes(forest, *batch):
+            for at in _batches(len(sample.rows), size):
+                rows = prepare_rows(forest, sample.rows[at])
+                found, expected = raw_scores(forest, kernel, rows), sample.expected[at]
+                wrong = differing_rows(found, expected, limit[at])
+                if len(wrong):
+                    first = wrong[0]
+                    raise VerificationError(
+                        f"{sample.names[at[first]]}: compiled "
+                        f"{found[first].tolist()!r}, expected "
+                        f"{expected[first].tolist()!r}, with batches of {size} and the "
+                        f"schedule {schedule!r}. {ADVICE}"
+                    )
+        self._agreed.add(number)
+        if len(self._agreed) == len(kernels.ranges):
+            kernels.arrives = None  # frees the sample
+
+    def _limit(self, rows: Array) -> Array:
+        """Return each row's tolerance: zero in exact mode."""
+        if self._reduction == "exact":
+            return np.zeros(len(rows))
+        return sum_limits(self._forest, reference_leaves(self._forest, rows))
+
+
+def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
+    """Compare the kernels compiled so far, and the others as they arrive.
+
+    Raise ``VerificationError`` if one of the first is wrong.
+    """
+    arrivals, kernels = Arrivals(module, sample), module.kernels
+    now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
+    kernels.arrives = arrivals
+    for number, kernel in now.items():
+        arrivals.compare(kernels, number, kernel)
+
+
+def by_reference(module: CompiledModule | AutoModule) -> None:
+    """Have a module's kernels compared with the forest as they arrive."""
+    for part in module.parts:
+        part.kernels.arrives = Arrivals(part, partial(_drawn, part.forest))
+
+
+def _drawn(forest: Forest) -> Sample:
+    """Return drawn rows and what walking the forest in NumPy gives them."""
+    missing = 0.05 if (forest.missing != Missing.NEVER).any() else 0.0
+    rows = draw_rows(forest, REFERENCE_ROWS, 0, missing)
+    raw = reference_raw(forest, rows)
+    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    return Sample(rows, names, raw[:, 0] if forest.n_outputs == 1 else raw)
+
+
+def batch_sizes(forest: Forest, batch: BatchRange, schedule: Schedule) -> list[int]:
+    """Return a range's first and last number of rows, and one between."""
+    most = MOST_VALUES // max(1, forest.n_features)
+    low, high = batch
+    first = max(1, low)
+    if high is not None and high <= most:
+        sizes = {first, (first + high) // 2, high}
+    else:
+        step = _rows_of_a_block(schedule.loop_nest(forest).loops)
+        sizes = {first, *_open_sizes(first, step)}
+    return sorted(size for size in sizes if size == first or first < size <= most)
+
+
+def _open_sizes(first: int, step: int) -> tuple[int, int]:
+    """Return two sizes above the first: blocks and a half, and blocks less one row.
+
+    >>> _open_sizes(1, 64), _open_sizes(2049, 512)
+    ((97, 191), (2817, 3583))
+    """
+    blocks = -(-first // step)
+    return blocks * step + step // 2 + 1, (blocks + 2) * step - 1
+
+
+def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
+    """Return the rows of the largest block whose size is known."""
+    steps = [16]  # without blocks, loops are unrolled or vectorised by up to 16
+    for loop in loops:
+        if loop.root == "batch" and isinstance(loop.step, int):
+            steps.append(loop.step)
+        steps.append(_rows_of_a_block(loop.body))
+    return max(steps)
+
+
+def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
+    """Yield row numbers; rows repeat if there are fewer than a batch needs."""
+    if n_rows <= size:
+        yield np.arange(size) % n_rows
+        return
+    # an uneven end, so that remainder loops run; rows from both ends
+    step = max(size, -(-n_rows // CALLS))
+    for start in range(0, n_rows, step):
+        yield np.arange(start, min(start + size, n_rows))

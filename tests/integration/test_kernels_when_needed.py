@@ -1,0 +1,134 @@
+"""``fit`` compiles the kernel of the smallest batches; calls compile the others."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+
+import skforge
+from skforge import CompiledForest
+from skforge.compiler.runtime import kernels
+
+xgb = pytest.importorskip("xgboost")
+
+X, Y = make_classification(400, 6, n_informative=4, random_state=0)
+X = X.astype(np.float32)
+MODEL = xgb.XGBClassifier(n_estimators=5, max_depth=4, n_jobs=1).fit(X, Y)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Return a list that gets every kernel as it is compiled."""
+    found = []
+    honest = kernels.Kernel.__init__
+
+    def watched(self, *args):
+        honest(self, *args)
+        found.append(self)
+
+    monkeypatch.setattr(kernels.Kernel, "__init__", watched)
+    return found
+
+
+def sizes_of(model):
+    """Return the first size of each range."""
+    return [max(1, first) for first, _ in sorted(model.schedule_, key=lambda r: r[0])]
+
+
+@pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
+def test_each_range_compiles_one_kernel_when_it_is_first_used(made, how, tmp_path):
+    model = CompiledForest(MODEL, tuning="off").fit(X)
+    assert len(made) == 1
+    if how != "fitted":
+        made.clear()
+        if how == "pickled":
+            model = pickle.loads(pickle.dumps(model))
+        else:
+            skforge.save(model, tmp_path / "a.skforge")
+            model = skforge.load(tmp_path / "a.skforge")
+        assert made == []
+    sizes = sizes_of(model)
+    assert len(sizes) > 2
+    for count, size in enumerate(sizes, 1):
+        rows = np.resize(X, (size, X.shape[1]))
+        for _ in range(2):
+            assert np.array_equal(model.predict_proba(rows), MODEL.predict_proba(rows))
+        assert len(made) == count
+
+
+def test_warm_up_compiles_the_kernels_that_are_left(made):
+    model = CompiledForest(MODEL, tuning="off").fit(X)
+    model.warm_up()
+    # and one for leaf numbers in each range, of which some share a schedule
+    n_ranges = len(model.schedule_)
+    assert n_ranges < len(made) <= 2 * n_ranges
+    assert model._predictor.module.kernels.compiled() == list(range(n_ranges))
+
+
+def test_entries_take_a_range_once_its_kernel_is_compared():
+    model = CompiledForest(MODEL, tuning="off").fit(X)
+    model.predict(X[:1])
+    entry = model._predictor.entries["predict"]
+    size = sizes_of(model)[1]
+    rows = np.resize(X, (size, X.shape[1]))
+    assert entry(rows[:1]) is not None and entry(rows) is None
+    assert np.array_equal(model.predict(rows), MODEL.predict(rows))
+    assert np.array_equal(entry(rows), MODEL.predict(rows))
+
+
+def test_threads_that_need_a_kernel_at_once_compile_it_once(made):
+    model = CompiledForest(MODEL, tuning="off").fit(X)
+    rows = np.resize(X, (max(sizes_of(model)), X.shape[1]))
+    right = MODEL.predict_proba(rows)
+    start, wrong = threading.Barrier(4), []
+
+    def work():
+        start.wait()
+        if not np.array_equal(model.predict_proba(rows), right):
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == [] and len(made) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_after_fit_compiles_its_own_kernels():
+    model = CompiledForest(MODEL, tuning="off").fit(X)
+    right = MODEL.predict(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = 0 if np.array_equal(model.predict(X), right) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert np.array_equal(model.predict(X), right)
+
+
+def test_fit_leaves_no_thread_behind_that_a_fork_or_exit_would_meet():
+    before = set(threading.enumerate())
+    CompiledForest(MODEL, tuning="off").fit(X).predict(X)
+    assert set(threading.enumerate()) == before
+
+
+def test_forests_whose_leaves_are_not_added():
+    model = CompiledForest(RandomForestClassifier(3, random_state=0), tuning="off")
+    model.fit(X, Y)
+    for size in sizes_of(model):
+        rows = np.resize(X, (size, X.shape[1]))
+        found = model.predict_proba(rows)
+        assert np.array_equal(found, model.estimator_.predict_proba(rows))
