@@ -222,8 +222,8 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
         low = np.minimum.reduceat(child.view(np.uint32), roots)
         high = np.maximum.reduceat(child, roots)
         if (low < roots).any() or (high >= offset[1:]).any():
-            tree = np.repeat(np.arange(len(roots)), np.diff(offset))[inner]
-            outside = (child[inner] < roots[tree]) | (child[inner] >= offset[tree + 1])
+            own = np.repeat(np.arange(len(roots)), np.diff(offset))[inner]
+            outside = (child[inner] < roots[own]) | (child[inner] >= offset[own + 1])
             at = first_true(outside)
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     # Roots have no parent, so every node must be one root or one child.
