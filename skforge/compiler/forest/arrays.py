@@ -54,9 +54,10 @@ class Missing(IntEnum):
 class _Known:
     """A place for what is computed of a forest only once; it is no field."""
 
-    __slots__ = ("_depth",)
+    __slots__ = ("_depth", "_leaf_depths")
 
     _depth: IntArray
+    _leaf_depths: tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

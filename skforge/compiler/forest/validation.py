@@ -215,13 +215,16 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     left, right, offset = forest.left, forest.right, forest.tree_offset
     inner = np.flatnonzero(left >= 0)
     roots = offset[:-1]
-    sizes = np.diff(offset)
-    start = np.repeat(roots.astype(np.int32), sizes)[inner]
-    size = np.repeat(sizes.astype(np.int32), sizes)[inner]
-    for name, child in (("left", left[inner]), ("right", right[inner])):
-        # one unsigned comparison tests 0 <= child - start and child - start < size
-        outside = (child - start).view(np.uint32) >= size.view(np.uint32)
-        if (at := first_true(outside)) >= 0:
+    for name, child in (("left", left), ("right", right)):
+        if not len(roots):
+            break
+        # As unsigned numbers, the -1 of leaves are the largest.
+        low = np.minimum.reduceat(child.view(np.uint32), roots)
+        high = np.maximum.reduceat(child, roots)
+        if (low < roots).any() or (high >= offset[1:]).any():
+            own = np.repeat(np.arange(len(roots)), np.diff(offset))[inner]
+            outside = (child[inner] < roots[own]) | (child[inner] >= offset[own + 1])
+            at = first_true(outside)
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     # Roots have no parent, so every node must be one root or one child.
     reached = np.zeros(len(left), np.bool_)

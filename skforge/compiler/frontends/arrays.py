@@ -43,6 +43,8 @@ def forest_arrays(
     predicates, index = tests
     predicate = np.full(len(inner), -1, np.int32)
     predicate[inner] = index
+    leaf = np.full(len(inner), -1, np.int32)
+    leaf[~inner] = np.arange(len(inner) - len(index))
     if source_node is None:
         source_node = np.arange(len(inner), dtype=np.int32)
         source_node -= starts(offset, np.int32)
@@ -51,7 +53,7 @@ def forest_arrays(
         "predicate": predicate,
         "left": np.where(inner, left, -1),
         "right": np.where(inner, right, -1),
-        "leaf": np.where(inner, -1, np.cumsum(~inner, dtype=np.int32) - 1),
+        "leaf": leaf,
         "source_node": source_node,
         "cover": np.zeros(0) if cover is None else cover,
         "leaf_value": leaf_value,
@@ -86,7 +88,10 @@ def check_children(
 ) -> None:
     """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)
-    bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
+    if len(sizes) and bool((np.maximum.reduceat(child, offset[:-1]) < sizes).all()):
+        bad = inner & (child < 0)
+    else:
+        bad = inner & ((child < 0) | (child >= np.repeat(sizes, sizes)))
     check_nodes(
         name, child, bad, lambda tree: f"outside 0..{sizes[tree] - 1}", offset, repair
     )

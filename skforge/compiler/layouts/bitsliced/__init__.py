@@ -7,5 +7,6 @@ SIGIR 2015) and RapidScorer (Ye et al., KDD 2018), whose vectors have one bit fo
 leaf.
 
 CPUs and GPUs share how predicates are grouped into columns (``predicate_table.py``) and
-how trees are encoded (``sliced_layout.py``, ``encode_trees.py``).
+how trees are encoded (``sliced_layout.py``; ``encode_trees.py``, ``cut_trees.py`` and
+``muxes.py`` where they are unbalanced).
 """

@@ -104,10 +104,8 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
-    """Return the number of leaves of each tree."""
-    count = np.concatenate([[0], np.cumsum(forest.leaf >= 0)])
-    ends = count[forest.tree_offset]
-    leaves: NDArray[np.int64] = np.diff(ends)
+    """Return the number of leaves of each tree: one more than inner nodes."""
+    leaves: NDArray[np.int64] = np.diff(forest.tree_offset) // 2 + 1
     return leaves
 
 

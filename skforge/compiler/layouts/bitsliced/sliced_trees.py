@@ -129,6 +129,9 @@ class BitslicedLowering(BlockCode):
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         made = np.empty(int(self._value_sizes().sum()), dtype)
         bits_of = self.t.bits
+        # Tables of bytes fill whole registers, which are stored at once.
+        unit = GROUP if self.byte_lookup else 1
+        units = made.reshape(-1, unit)
         for bits in np.unique(bits_of).tolist():  # all trees of a size at once
             trees = np.flatnonzero(bits_of == bits)
             codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
@@ -143,7 +146,8 @@ class BitslicedLowering(BlockCode):
             values = values.reshape(len(trees), -1)
             if self._remap(bits):
                 values = np.concatenate([remap, values], axis=1)
-            made[offsets[trees][:, None] + np.arange(values.shape[1])] = values
+            values = values.reshape(len(trees), -1, unit)
+            units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
         return made
 
     def _row_order(self) -> NDArray[np.int64]:
