@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import Trial
 
