@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def batches_for(name: str) -> tuple[int, ...]:
     return (0, 1, 3) if name == "wide records" else BATCHES
 
 
-@lru_cache(maxsize=4)
+@cache
 def expected(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a named forest's rows, raw scores and leaves in the source's numbers."""
     made = forest(name)

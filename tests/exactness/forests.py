@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def forest(name: str) -> Forest:
     return MAKERS[name]()
 
 
-@lru_cache(maxsize=4)
+@cache
 def rows_for(name: str, n: int) -> np.ndarray:
     """Return rows of a named forest's own thresholds, their neighbours and oddities."""
     made = forest(name)

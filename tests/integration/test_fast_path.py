@@ -317,7 +317,7 @@ def test_onnx_models_answer_one_row_as_onnx_runtime(path):
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    model = CompiledForest(path).fit(X)
+    model = CompiledForest(path, batch_sizes=[1, 3]).fit(X)
     rows = X.copy()
     rows[::7, 2] = np.nan
     for row in range(0, 300, 7):
@@ -682,7 +682,7 @@ def test_a_method_the_model_has_not_is_not_there_after_calls():
 
 
 def test_many_threads_find_one_method_while_another_fits():
-    model, names = fresh(), {"no", "yes", "0", "1", "2"}
+    model, names = fresh(batch_sizes=[1]), {"no", "yes", "0", "1", "2"}
     three = source("RandomForestClassifier of three")
     two = source("RandomForestClassifier of names")
     wrong: list[Any] = []
