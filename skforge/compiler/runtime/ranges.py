@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.ir.mir.nodes import Element
