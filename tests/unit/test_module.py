@@ -18,8 +18,6 @@ from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.pipeline import MIR_PASSES
 from skforge.compiler.runtime import kernels as module_kernels
-from skforge.compiler.runtime import module as module_code
-from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import tiled_row_schedule, tiled_schedule
@@ -468,16 +466,6 @@ def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
         module.predict_raw(ROWS)
         (kernel,) = module._ready.values()
         assert kernel.most_rows is None, schedule
-
-
-def test_an_interrupt_during_a_call_is_raised_after_it(monkeypatch) -> None:
-    module = compile_forest(FOREST, S.parallel("batch"))
-    monkeypatch.setattr(module_code, "WORK_PER_THREAD", 1e-9)
-    module.predict_raw(ROWS, n_jobs=2)
-    monkeypatch.setattr(runtime._state, "interrupted", True)
-    with pytest.raises(KeyboardInterrupt):
-        module.predict_raw(ROWS, n_jobs=2)
-    module.predict_raw(ROWS, n_jobs=2)  # and only once
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
