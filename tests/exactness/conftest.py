@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.runtime import module
+from skforge.compiler.runtime import shares
 
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKFORGE_VERIFY", "1")
-    monkeypatch.setattr(module, "WORK_PER_THREAD", 1e-9)
+    monkeypatch.setattr(shares, "WORK_PER_THREAD", 1e-9)

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.compiler.runtime import module as modules
+from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import Kernel
 
@@ -132,7 +132,7 @@ def test_a_copy_can_be_made_while_others_predict():
 
 
 def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
-    monkeypatch.setattr(modules, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(shares, "WORK_PER_THREAD", 1)
     used = []
     real = runtime.parallel_for_pointer
 

@@ -176,7 +176,7 @@ def test_a_forked_child_has_workers_of_its_own():
     done = run_python(
         """
 assert right() and right(n_threads=8)
-started = runtime._workers._started
+started = runtime._workers._started.value
 for generation in range(2):
     child = os.fork()
     if child:
@@ -185,9 +185,9 @@ for generation in range(2):
             os._exit(code)
         print(code)
         break
-    assert runtime._workers._started == 0
+    assert runtime._workers._started.value == 0
     assert right() and right(n_threads=8)
-    assert runtime._workers._started == started
+    assert runtime._workers._started.value == started
     if generation:
         os._exit(7)
 """

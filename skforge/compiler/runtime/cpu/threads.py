@@ -15,9 +15,8 @@ import contextlib
 import ctypes
 import importlib
 import os
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from skforge.compiler.runtime.cpu.workers import Workers
 
@@ -56,8 +55,23 @@ def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:
     return (_workers.pointer(n_threads), n_threads) if n_threads > 1 else (0, 1)
 
 
+def entry_symbols() -> dict[str, int]:
+    """Return the addresses that a compiled entry needs to share its rows.
+
+    ``skf_started`` is the number of workers: an entry that finds too few declines, so
+    that :func:`parallel_for_pointer` starts them.
+    """
+    limit = thread_limit()
+    address = None if limit is None else ctypes.cast(limit, ctypes.c_void_p).value
+    return {
+        "skf_parallel": _workers.pointer(1),
+        "skf_started": _workers.started,
+        "skf_limit": address or _workers.no_limit,
+    }
+
+
 #: ``omp_get_max_threads``, as a function of ctypes.
-Limit: TypeAlias = Callable[[], int]
+Limit: TypeAlias = Any
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ fails, and a claim that succeeds has read the fields of its own::
 
     caller                                    worker k
       body, context, count, threads = job       until claim has iterations, k < threads:
-      left = count                                spin SPINS times, then sleep
+      left = count                                spin SPINS turns, then sleep
       claim = new number, count                 wake workers 2 k + 1 and 2 k + 2
       wake workers 1 and 2                      while iterations can be claimed:
       while iterations can be claimed:            run them; left -= their number
@@ -39,6 +39,10 @@ MAX_WORKERS = 255
 #: us (Zen 5) to 240 us (Emerald Rapids), longer than Python needs between two calls.
 SPINS = 4000
 
+#: Turns, a power of two, after which a waiting worker offers its core to others: where
+#: cores are busy, it may share one with its caller.
+YIELD = 64
+
 #: Turns of the caller's wait before it gives its core to others, perhaps to the worker
 #: that it waits for: about as long as a block of rows takes.
 CALLER_SPINS = 500
@@ -46,9 +50,10 @@ CALLER_SPINS = 500
 #: Bytes of a cache line. Fields that different threads write have one each.
 _LINE = 64
 
-#: ``claim``, ``left``, ``busy``, then the job's fields, then a line for each worker:
-#: whether it sleeps, and its semaphore.
+#: ``claim``, ``left``, ``busy`` and the number of workers, the job's fields, then a
+#: line for each worker: whether it sleeps, and its semaphore.
 _LEFT, _BUSY, _JOB, _WORKER = _LINE, 2 * _LINE, 3 * _LINE, 4 * _LINE
+_STARTED = _BUSY + 8
 _SEMAPHORE = 16
 
 _PAUSE = {
@@ -74,6 +79,10 @@ def _text(arch: str) -> str:
 declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
 declare i32 @sched_yield()
+
+define i32 @skforge_no_limit() nounwind {{
+  ret i32 {MAX_WORKERS}
+}}
 
 define internal ptr @skforge_line(i64 %k) nounwind {{
   %lines = mul i64 %k, {_LINE}
@@ -168,13 +177,19 @@ start:
   %semaphore = getelementptr i8, ptr %line, i64 {_SEMAPHORE}
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %start ], [ 0, %join ], [ %turn.next, %pause ], [ 0, %sleep ]
+  %turn = phi i64 [ 0, %start ], [ 0, %join ], [ %turn.next, %pause ],
+               [ %turn.next, %give.way ], [ 0, %sleep ]
   %is.asked = call i1 @skforge_is_asked(i64 %k)
   br i1 %is.asked, label %join, label %pause
 pause:
   {pause}
   %turn.next = add i64 %turn, 1
-  %patient = icmp ult i64 %turn, {SPINS}
+  %odd = and i64 %turn.next, {YIELD - 1}
+  %is.long = icmp eq i64 %odd, 0
+  br i1 %is.long, label %give.way, label %spin
+give.way:
+  %yielded = call i32 @sched_yield()
+  %patient = icmp ult i64 %turn.next, {SPINS}
   br i1 %patient, label %spin, label %lie.down
 lie.down:
   %old = atomicrmw xchg ptr %line, i64 1 seq_cst
@@ -250,24 +265,35 @@ class Workers:
         self._size = _WORKER + (MAX_WORKERS + 1) * _LINE
         self._memory = ctypes.create_string_buffer(self._size + _LINE)
         self._pool = -(-ctypes.addressof(self._memory) // _LINE) * _LINE
+        self._started = ctypes.c_int64.from_address(self._pool + _STARTED)
         self._module: JitModule | None = None
-        self._started = 0
         self._lock = threading.Lock()
 
     def pointer(self, threads: int) -> int:
-        """Return the address of ``pfor``; there are workers for so many threads."""
+        """Return the address of ``pfor``; start workers for so many threads."""
         wanted = min(threads - 1, MAX_WORKERS)
-        if self._module is None or self._started < wanted:
+        if self._module is None or self._started.value < wanted:
             with self._lock:
                 if self._module is None:
                     self._module = self._compiled()
                 self._start(self._module, wanted)
         return self._module.address("skforge_parallel")
 
+    @property
+    def no_limit(self) -> int:
+        """The address of an ``omp_get_max_threads`` without OpenMP."""
+        assert self._module is not None
+        return self._module.address("skforge_no_limit")
+
+    @property
+    def started(self) -> int:
+        """The address of the number of workers, an int64."""
+        return self._pool + _STARTED
+
     def forget(self) -> None:
         """Start anew: a forked child has no workers."""
         ctypes.memset(self._pool, 0, self._size)
-        self._started, self._lock = 0, threading.Lock()
+        self._lock = threading.Lock()
 
     def _compiled(self) -> JitModule:
         host, symbols = Target.host(), {"skforge_pool": self._pool}
@@ -284,7 +310,7 @@ class Workers:
         entry = ctypes.c_void_p(module.address("skforge_worker"))
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            for k in range(self._started + 1, wanted + 1):
+            for k in range(self._started.value + 1, wanted + 1):
                 at = self._pool + _WORKER + k * _LINE + _SEMAPHORE
                 library.sem_init(ctypes.c_void_p(at), 0, 0)
                 found = library.pthread_create(
@@ -293,6 +319,6 @@ class Workers:
                 if found != 0:  # no more threads: those there are do the work
                     return
                 library.pthread_detach(thread)
-                self._started = k
+                self._started.value = k
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
