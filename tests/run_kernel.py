@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from skforge.compiler.runtime.cpu.jit import JitModule
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 
 
 def call(
@@ -34,7 +34,6 @@ def call(
         return
     address, threads = parallel_for_pointer(n_threads)
     function(packed, address, threads)
-    raise_interrupt()
 
 
 def pack_slots(slots: Sequence[Any]) -> bytes:

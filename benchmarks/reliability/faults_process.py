@@ -94,7 +94,7 @@ import sys
 import numpy as np
 from skforge import Schedule, compile_forest, load_forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.runtime.cpu.threads import find_openmp
+from skforge.compiler.runtime.cpu.threads import thread_limit
 
 forest = load_forest(sys.argv[1])
 rows = draw_rows(forest, 3000, 0, 0.1)
@@ -104,7 +104,7 @@ for schedule in (None, parallel):
     expected = reference_raw(forest, rows).reshape(found.shape)
     if found.tobytes() != expected.tobytes():
         sys.exit("wrong bits")
-print("with OpenMP" if find_openmp() else "without OpenMP")
+print("with OpenMP" if thread_limit() else "without OpenMP")
 """
 _ESTIMATOR = """
 import sys
@@ -142,7 +142,7 @@ def no_libgomp(folder: Path, model: Path) -> Row:
     named = "libgomp" in out or out.startswith("loaded")
     row.count(code == 0 and named, f"an estimator: {out}{processes.said(code, err)}")
     row.notes = (
-        "model files compile and run on a pool of Python threads, same bits; "
+        "model files compile and run on threads, same bits; "
         "estimators need scikit-learn, which itself does not import then (its "
         "ImportError names libgomp)"
     )

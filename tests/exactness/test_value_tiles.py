@@ -225,11 +225,8 @@ def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
 def test_forests_of_many_columns_get_them_by_default() -> None:
     made = of_features(400)
     table = default_schedules(made, Target.x86_64("v3"))
-    assert table[16, None] == tiled_schedule(256, 7, codes=False)
-    assert '"tiles"' not in repr([table[1, 1], table[2, 15]])
-    # in registers, and searched fast enough
-    table = default_schedules(of_features(3), Target.x86_64("v4"))
-    assert tiled_schedule(256, 7, codes=False) not in table.values()
+    assert table[max(table)] == tiled_schedule(256, 7, codes=False)
+    assert '"tiles"' not in repr(table[min(table)])
 
 
 REFUSED = {

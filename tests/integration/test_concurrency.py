@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
-from skforge.compiler.runtime import module as modules
+from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import Kernel
 
@@ -132,7 +132,7 @@ def test_a_copy_can_be_made_while_others_predict():
 
 
 def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
-    monkeypatch.setattr(modules, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(shares, "WORK_PER_THREAD", 1)
     used = []
     real = runtime.parallel_for_pointer
 
@@ -147,11 +147,10 @@ def test_threads_are_limited_as_threadpoolctl_says(monkeypatch):
     module = compile_forest(load_forest(SOURCE), PARALLEL, n_jobs=2)
     with threadpool_limits(2):
         assert right(module, "predict_raw", (2000,))
-    allowed = runtime.find_openmp() is None or min(2, len(os.sched_getaffinity(0)))
-    assert used[-1] >= min(allowed, 2)
+    assert used[-1] == 2
     with threadpool_limits(1):
         assert right(module, "predict_raw", (2000,))
-    assert used[-1] == 1 or runtime.find_openmp() is None
+    assert used[-1] == 1 or runtime.thread_limit() is None
 
 
 # ------------------------------------------------------------ forks

@@ -533,8 +533,8 @@ def test_another_number_of_threads_makes_entries_anew():
     entries(model)
     alone = entry_calls(model)
     many = np.resize(X, (3000, 5))
+    expected = model.predict_raw(many)  # compiles the kernel of many rows
     assert alone["predict_raw"](many) is not None
-    expected = model.predict_raw(many)
     model.set_params(n_jobs=2)
     for _ in range(2):
         assert_same(model.predict(X[:1]), alone["predict"](X[:1]))
@@ -542,7 +542,8 @@ def test_another_number_of_threads_makes_entries_anew():
         assert_same(model.predict_raw(many), expected)
     threaded = entry_calls(model)
     assert threaded["predict_raw"](X[:1]) is not None
-    assert threaded["predict_raw"](many) is None  # two threads have them
+    assert threaded["predict_raw"] is not alone["predict_raw"]
+    assert_same(threaded["predict_raw"](many), expected)  # on two threads
     model.set_params(n_jobs=None)
     assert_same(model.predict_raw(many), expected)
     assert entry_calls(model)["predict_raw"](many) is not None

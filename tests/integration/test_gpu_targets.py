@@ -156,9 +156,9 @@ def test_two_threads_at_once(target: str) -> None:
 
 
 def test_blocks_are_shared_among_threads(monkeypatch) -> None:
-    from skforge.compiler.runtime import module
+    from skforge.compiler.runtime import shares
 
-    monkeypatch.setattr(module, "WORK_PER_THREAD", 10)
+    monkeypatch.setattr(shares, "WORK_PER_THREAD", 10)
     rows, raw, _ = expected("multiclass")
     compiled = compile_forest(forest("multiclass"), target="emulated", n_jobs=2)
     assert compiled._threads(len(rows), None) == 2

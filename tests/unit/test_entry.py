@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
@@ -37,6 +38,7 @@ from skforge.compiler.outputs.transforms import (
     predict_proba,
     score_samples,
 )
+from skforge.compiler.runtime.cpu import threads
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry.text import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -506,12 +508,43 @@ def test_a_table_changes_kernel_and_slots_together():
     assert words() == [0] * 6
 
 
-def test_batches_worth_several_threads_are_left_to_them():
-    module = compiled(forest_of(n_trees=500))
+def jobs_of_workers():
+    """Return how many parallel loops the workers were offered so far."""
+    return ctypes.c_int64.from_address(threads._workers._pool).value >> 32
+
+
+def test_batches_worth_several_threads_are_shared():
+    blocks = Schedule().tile("batch", "b0", "b1", 16).parallel("b0")
+    forest = forest_of(n_trees=500)
+    module = compile_forest(forest, {(1, 9): Schedule(), (10, None): blocks})
+    module.compile_all()
+    threads.parallel_for_pointer(2)  # an entry declines where there are no workers
     serial, threaded = module.entry(), module.entry(n_jobs=2)
-    rows = rows_of(module.forest, 200)
-    assert serial(rows) is not None and threaded(rows) is None
-    assert_equal(threaded(rows[:10]), serial(rows[:10]))
+    rows = rows_of(forest, 200)
+    for n, shared in ((200, 1), (10, 0), (9, 0)):
+        before = jobs_of_workers()
+        assert_equal(threaded(rows[:n]), serial(rows[:n]))
+        assert jobs_of_workers() == before + shared
+    with threadpool_limits(1, user_api="openmp"):
+        before = jobs_of_workers()
+        assert_equal(threaded(rows), serial(rows))
+        assert jobs_of_workers() == before or threads.thread_limit() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_an_entry_without_workers_declines():
+    forest = forest_of(n_trees=500)
+    blocks = Schedule().tile("batch", "b0", "b1", 16).parallel("b0")
+    module = compile_forest(forest, blocks, n_jobs=2).warm_up()
+    rows = rows_of(forest, 200)
+    expected = module.predict_raw(rows)
+    child = os.fork()
+    if child == 0:
+        declined = module._raw_entry(rows) is None
+        same = np.array_equal(module.predict_raw(rows), expected)
+        answers = np.array_equal(module._raw_entry(rows), expected)
+        os._exit(7 if declined and same and answers else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_huge_batches_are_left_to_the_ordinary_path():

@@ -18,8 +18,6 @@ from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.pipeline import MIR_PASSES
 from skforge.compiler.runtime import kernels as module_kernels
-from skforge.compiler.runtime import module as module_code
-from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import tiled_row_schedule, tiled_schedule
@@ -429,19 +427,35 @@ def test_small_work_stays_on_the_calling_thread() -> None:
     module = compile_forest(made, n_jobs=8)
     assert module._threads(1, None) == 1
     assert module._threads(30, None) == 1
-    assert module._threads(200, None) == 1  # one block of rows
-    assert module._threads(1200, None) == 3
+    assert module._threads(200, None) == 1  # bit logic takes 11 us
+    assert module._threads(1200, None) == 6
     # blocks of tiles have as many rows as give every thread one
     tiles = compile_forest(made, tiled_schedule(512), n_jobs=8)
-    assert tiles._threads(200, None) == 5
+    assert tiles._threads(200, None) == 6
     assert tiles._threads(512, None) == 8
     by_row = compile_forest(made, tiled_row_schedule(), n_jobs=8)
-    assert by_row._threads(200, None) == 5
+    assert by_row._threads(200, None) == 6
     walks = S.tile("batch", "b0", "b1", 16).parallel("b0")
-    assert compile_forest(made, walks, n_jobs=8)._threads(200, None) == 5
+    assert compile_forest(made, walks, n_jobs=8)._threads(200, None) == 8
     assert module._threads(100_000, None) == 8
     assert module._threads(100_000, 3) == 3
     assert compile_forest(made)._threads(100_000, None) == 1
+
+
+def test_threads_take_the_kernel_for_their_own_rows() -> None:
+    made = drawn(100, 8, shape="full")
+    small, large = S.tile("batch", "b0", "b1", 64), S.tile("batch", "b0", "b1", 512)
+    table = {
+        (1, 99): S,  # threads cannot share it
+        (100, 999): small.parallel("b0"),
+        (1000, None): large.parallel("b0"),
+    }
+    module = compile_forest(made, table, n_jobs=4)
+    assert module._share(3000, 1) == (2, 1)
+    assert module._share(3000, None) == (1, 4)  # 750 rows each
+    assert module._share(9000, None) == (2, 4)
+    assert module._share(300, None) == (1, 4)
+    assert module._share(99, None) == (0, 1)
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
@@ -468,16 +482,6 @@ def test_scratch_of_a_block_of_rows_is_no_reason_for_parts() -> None:
         module.predict_raw(ROWS)
         (kernel,) = module.kernels._ready.values()
         assert kernel.most_rows is None, schedule
-
-
-def test_an_interrupt_during_a_call_is_raised_after_it(monkeypatch) -> None:
-    module = compile_forest(FOREST, S.parallel("batch"))
-    monkeypatch.setattr(module_code, "WORK_PER_THREAD", 1e-9)
-    module.predict_raw(ROWS, n_jobs=2)
-    monkeypatch.setattr(runtime._state, "interrupted", True)
-    with pytest.raises(KeyboardInterrupt):
-        module.predict_raw(ROWS, n_jobs=2)
-    module.predict_raw(ROWS, n_jobs=2)  # and only once
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

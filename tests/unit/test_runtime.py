@@ -1,4 +1,4 @@
-"""Threads: the same answers from OpenMP and the pool, limits, fork, interrupts."""
+"""Threads: every iteration runs once, limits, forks, interrupts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from tests.llvm_kernels import buffers, kernel
 from tests.run_kernel import call
 
 ROOT = Path(__file__).parents[2]
-CORES = runtime.resolve_n_jobs(-1)
 
 
 def squares_kernel():
@@ -36,53 +36,71 @@ def squares():
     return compile_functions([squares_kernel()], Target.host())
 
 
-def using_openmp() -> bool:
-    return runtime.find_openmp() is not None and not runtime._state.forked
-
-
-@pytest.fixture(params=["openmp", "pool"])
-def threads(request, monkeypatch):
-    """Run a test on OpenMP and, as after a fork, on the thread pool."""
-    if request.param == "openmp" and runtime.find_openmp() is None:
-        pytest.skip("no OpenMP runtime in this process")
-    monkeypatch.setattr(runtime._state, "forked", request.param == "pool")
-    assert using_openmp() == (request.param == "openmp")
-    return request.param
-
-
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 8, -1, None])
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 1000])
-def test_every_iteration_runs_once(squares, threads, n, n_threads):
+def test_every_iteration_runs_once(squares, n, n_threads):
     out = np.full(n + 1, -1)
     address, used = runtime.parallel_for_pointer(n_threads)
     squares.function("squares")(np.array([n, out.ctypes.data]).tobytes(), address, used)
     assert np.array_equal(out, [*(np.arange(n) ** 2), -1])
 
 
+PFOR = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def parallel(body, count, n_threads):
+    """Run a loop whose body is a Python function of begin and end."""
+    callback = BODY(lambda ctx, begin, end: body(begin, end))
+    pointer = ctypes.cast(callback, ctypes.c_void_p)
+    PFOR(runtime._workers.pointer(n_threads))(pointer, 42, count, n_threads)
+
+
 @pytest.mark.parametrize("count", [1, 5, 8, 9, 64])
 @pytest.mark.parametrize("n_threads", [1, 2, 5, 8])
-def test_ranges_are_contiguous_and_even(threads, count, n_threads):
-    """Call both implementations themselves, with a body in Python."""
+def test_ranges_are_disjoint_and_leave_some_for_late_threads(count, n_threads):
     seen = []
-
-    def body(ctx, begin, end):
-        seen.append((ctx, begin, end))
-
-    callback = runtime._BODY(body)
-    address, _ = runtime.parallel_for_pointer(2)
-    if CORES == 1:
-        pytest.skip("one core: the serial implementation is used")
-    pfor = ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-    )(address)
-    pfor(ctypes.cast(callback, ctypes.c_void_p), 42, count, n_threads)
+    parallel(lambda begin, end: seen.append((begin, end)), count, n_threads)
     ranges = sorted(seen)
-    assert [r[1] for r in ranges] == [0, *(r[2] for r in ranges[:-1])]
-    assert ranges[-1][2] == count
-    sizes = [end - begin for _, begin, end in ranges]
-    assert max(sizes) - min(sizes) <= 1
-    assert len(ranges) == min(n_threads, count)
-    assert {ctx for ctx, _, _ in ranges} == {42}
+    assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert ranges[-1][1] == count
+    threads = min(n_threads, count)
+    most = count if threads == 1 else max(1, count // (2 * threads))
+    assert max(end - begin for begin, end in ranges) <= most
+
+
+def test_the_caller_waits_for_workers_and_no_more_threads_join_than_asked():
+    parallel(lambda *_: None, 8, 4)  # three workers exist from now on
+    taken, begun = set(), threading.Event()
+
+    def body(begin, end):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(30)  # until a worker has begun an iteration
+        begun.set()
+        time.sleep(0.01)
+        taken.add(threading.get_ident())
+        done.extend(range(begin, end))
+
+    for n_threads in (2, 3):
+        done = []
+        for _ in range(3):
+            parallel(body, 12, n_threads)
+        assert sorted(done) == sorted(3 * list(range(12)))
+        assert 2 <= len(taken) <= n_threads
+
+
+def test_a_caller_that_finds_the_workers_busy_runs_alone():
+    outer = []
+
+    def body(begin, end):
+        inner = []
+        parallel(lambda *given: inner.append(given), 6, 2)
+        outer.append(inner)
+
+    parallel(body, 4, 2)
+    assert outer == 4 * [[(0, 6)]]
 
 
 def test_one_thread_is_serial():
@@ -99,16 +117,16 @@ def test_n_jobs_counts_like_joblib():
         assert runtime.resolve_n_jobs(None) == 3
 
 
-def test_threadpool_limits_are_respected(threads):
-    if runtime.find_openmp() is None:
+def test_threadpool_limits_are_respected():
+    limit = runtime.thread_limit()
+    if limit is None:
         pytest.skip("no OpenMP runtime in this process")
     with threadpool_limits(1, user_api="openmp"):
         assert runtime.parallel_for_pointer(8)[1] == 1
-    most = runtime.find_openmp().max_threads()
-    assert runtime.parallel_for_pointer(8)[1] == min(8, most)
+    assert runtime.parallel_for_pointer(8)[1] == min(8, limit())
 
 
-def test_sixteen_python_threads(squares, threads):
+def test_sixteen_python_threads(squares):
     wrong = []
 
     def work():
@@ -154,14 +172,11 @@ def right(n=1000, n_threads=2):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_uses_the_pool():
-    """With libgomp's own threads the child would wait for ever."""
+def test_a_forked_child_has_workers_of_its_own():
     done = run_python(
         """
 assert right() and right(n_threads=8)
-runtime._state.forked = True
-assert right()  # the parent has used its pool, too
-runtime._state.forked = False
+started = runtime._workers._started.value
 for generation in range(2):
     child = os.fork()
     if child:
@@ -170,8 +185,9 @@ for generation in range(2):
             os._exit(code)
         print(code)
         break
-    assert runtime._state.forked  # so it uses the pool
+    assert runtime._workers._started.value == 0
     assert right() and right(n_threads=8)
+    assert runtime._workers._started.value == started
     if generation:
         os._exit(7)
 """
@@ -192,11 +208,10 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     assert done.stdout.strip() == "[True, True, True]", done.stderr
 
 
-def test_without_openmp_the_pool_is_used():
+def test_without_openmp_nothing_limits_threads():
     done = run_python(
         """
-runtime._load_openmp = lambda: None
-assert runtime.find_openmp() is None
+runtime.thread_limit = lambda: None
 print(right(), right(n_threads=8), runtime.parallel_for_pointer(8)[1])
 """
     )
@@ -231,7 +246,6 @@ def test_an_interrupt_waits_for_the_kernel():
         """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells' & ignores it
-runtime._state.forked = True  # the pool: its waiting happens in Python
 assert right()  # everything is imported
 slow = compile_functions([slow_kernel()], Target.host())
 call(slow, "slow", [8, 1, np.zeros(8, np.uint8)], n_threads=2)

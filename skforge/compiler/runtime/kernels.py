@@ -24,7 +24,7 @@ from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, raise_interrupt
+from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import Size, size_value
@@ -93,7 +93,6 @@ class Kernel:
             return
         address, threads = parallel_for_pointer(threads)
         self._function(slots, address, threads)
-        raise_interrupt()
 
 
 def most_rows(lowered: Lowered, limit: int) -> int | None:

@@ -18,7 +18,6 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts import base as representations
 from skforge.compiler.outputs.steps import (
     OUTPUTS,
     REFUSED,
@@ -40,12 +39,12 @@ from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
+from skforge.compiler.runtime.shares import Share, Shares
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
     stored_target,
 )
-from skforge.compiler.schedule.directives import Parallel
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -53,10 +52,8 @@ from skforge.exceptions import InvalidInputError
 Array: TypeAlias = NDArray[Any]
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
-#: Work, in rows * trees * levels, below which a call uses only its own thread: about
-#: 20 us at 0.7 ns a node visit, the cost of waking another thread.
-WORK_PER_THREAD = 30_000
-
+#: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
+METHOD_WORK = 60_000
 
 #: A batch of FEW_ROWS rows or fewer is small. After SMALL_CALLS small calls, the
 #: entry is compiled: it takes 15 ms and saves 5 us per call.
@@ -95,7 +92,6 @@ class CompiledModule(Explained):
         self.reduction: Reduction = reduction
         self.schedules = schedules
         self.n_jobs = n_jobs
-        self._steps: dict[int, int] = {}  # rows per parallel block, by range
         self._raw_entry: Any = None
         self._small_calls = 0
         self._most_entry_rows: int | None = None
@@ -105,6 +101,8 @@ class CompiledModule(Explained):
         self.kernels = RangeKernels(
             schedules, self._compiler, "accumulator" if self._adds else "leaf_number"
         )
+        made = [schedule for _, schedule in self.kernels.ranges]
+        self._shares = Shares(forest, made, self.kernels.first_rows)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
@@ -169,8 +167,9 @@ class CompiledModule(Explained):
             made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
             return made
         rows = prepare_rows(self.forest, X)
-        kernel = self.kernels.scores(len(rows)) if len(rows) else None
-        raw = raw_scores(self.forest, kernel, rows, self._threads(len(rows), n_jobs))
+        share = self._share(len(rows), n_jobs)
+        kernel = self.kernels.kernel(share.number) if len(rows) else None
+        raw = raw_scores(self.forest, kernel, rows, share.threads)
         if len(rows) <= FEW_ROWS and self._adds:
             self._count_small_call()
         return raw
@@ -232,8 +231,9 @@ class CompiledModule(Explained):
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
-            kernel = self._kernel(len(rows), "leaf_number")
-            kernel(rows, leaves, self._threads(len(rows), n_jobs))
+            share = self._share(len(rows), n_jobs)
+            kernel = self.kernels.kernel(share.number, "leaf_number")
+            kernel(rows, leaves, share.threads)
         return leaves
 
     def schedule_for(self, n_rows: int) -> Schedule:
@@ -326,33 +326,13 @@ class CompiledModule(Explained):
         return self._threads(n_rows, None)
 
     def _threads(self, n_rows: int, n_jobs: int | None) -> int:
-        """Return how many threads to use for this much work."""
-        if n_jobs is None:
-            n_jobs = self.n_jobs
-        if n_jobs is None or n_jobs == 1:
-            return 1
-        _check_n_jobs(n_jobs)
-        most = int(n_rows * self._levels / WORK_PER_THREAD)
-        # Asking for the number of threads takes longer than a small batch.
-        if most > 1:
-            most = min(most, self._parallel_trips(n_rows))
-        return min(resolve_n_jobs(n_jobs), most) if most > 1 else 1
+        return self._share(n_rows, n_jobs).threads
 
-    def _parallel_trips(self, n_rows: int) -> int:
-        """Return the trip count of a parallel loop over blocks, or else ``n_rows``."""
-        number = self.kernels.number(n_rows)
-        if number not in self._steps:
-            nest = self.kernels.ranges[number][1].loop_nest(self.forest.n_trees)
-            blocks = nest.loops[0] if len(nest.loops) == 1 else None
-            step = 1
-            if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
-                step = blocks.step if isinstance(blocks.step, int) else 1
-            chosen = representations.get(nest.representation)
-            if isinstance(chosen, representations.BlockRepresentation):
-                # These blocks may have fewer rows, so threads share them evenly.
-                step = min(step, chosen.row_group or step)
-            self._steps[number] = step
-        return -(-n_rows // self._steps[number])
+    def _share(self, n_rows: int, n_jobs: int | None) -> Share:
+        """Return the range and the threads of a call."""
+        n_jobs = self.n_jobs if n_jobs is None else n_jobs
+        _check_n_jobs(n_jobs)
+        return self._shares.of(n_rows, n_jobs)
 
     # ------------------------------------------------------------ fast calls
 
@@ -389,8 +369,7 @@ class CompiledModule(Explained):
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
         n_jobs : int or None
-            Threads that other calls may use. The entry runs on its caller's thread and
-            declines batches worth more than one thread.
+            Maximum number of threads.
         classes : ndarray of shape (n_classes,), default=None
             For "labels": values to return in place of class numbers.
         limit : float, default=inf
@@ -424,8 +403,8 @@ class CompiledModule(Explained):
         most_rows = max(1, entries.MAX_VALUES // widest)
         if self._most_entry_rows is not None:
             most_rows = min(most_rows, self._most_entry_rows)
-        if (self.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
-            most_rows = min(most_rows, max(1, 2 * WORK_PER_THREAD // work))
+        jobs = self.n_jobs if n_jobs is None else n_jobs
+        threads = 1 if jobs is None else self._shares.most_threads(jobs)
         kind = EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,
@@ -437,7 +416,10 @@ class CompiledModule(Explained):
             last_rows=tuple(first - 1 for first in self.kernels.first_rows[1:]),
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
-            method_rows=max(1, 2 * WORK_PER_THREAD // work),
+            method_rows=max(1, METHOD_WORK // work),
+            threads=threads,
+            thread_rows=self._shares.entry_rows() if threads > 1 else 0,
+            first_shared=self._shares.first_shared if threads > 1 else 0,
         )
         labels = classes if output == "labels" else None
         return entries.build_entry(kind, self.kernels.table, self.target, labels)

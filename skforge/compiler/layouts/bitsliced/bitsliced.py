@@ -90,6 +90,8 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
     """``represent("bitsliced")``."""
 
     name = "bitsliced"
+    row_group = GROUP
+    visit_ns = 0.07
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the approximate bytes of node numbers and leaf tables."""

@@ -11,7 +11,7 @@ as a C function that Python calls directly (a ``PyCFunction``; no C extension)::
       if float64 for float32 or the other way: convert
       if a value is one the source refuses (inf): return None
       out = numpy.empty(...)
-      kernel(rows, out)           # without the GIL when it is worth it
+      kernel(rows, out)           # without the GIL and on threads when it is worth it
       transform(out)
       return out
 
@@ -37,6 +37,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.numpy_power import power_loop
 from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.runtime.entry.text import (
     ARRAY_DATA,
     ARRAY_DTYPE,
@@ -188,6 +189,8 @@ def build_entry(
         if takes:
             holder.kept.append(classes.take)
             symbols["skf_take"] = id(holder.kept[-1])
+    if kind.threads > 1:
+        symbols |= entry_symbols()
     holder.jit = compile_functions([write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 

@@ -51,6 +51,7 @@ class _Writer(ResultWriter):
         if item == 8:
             own, other = other, own
         row_bytes = k.n_features * item
+        pfor = "@skf_parallel" if k.threads > 1 else "null"
         most = k.most_rows
         if not self.in_place:
             most = min(most, MAX_SCRATCH // k.n_outputs)
@@ -60,6 +61,7 @@ class _Writer(ResultWriter):
 @skf_ndarray = external global i8
 @skf_none = external global i8
 @skf_take = external global i8
+{self._sharing()}
 declare ptr @skf_vectorcall(ptr, ptr, i64, ptr)
 declare ptr @skf_call(ptr, ...)
 declare void @skf_decref(ptr)
@@ -121,7 +123,7 @@ matrix:
   %a4 = and i1 %a1, %a2
   %fits = and i1 %a4, %a3
   br i1 %fits, label %range, label %decline
-range:
+{self._share()}
 {self._pick_range()}
   %kernel.at = getelementptr i64, ptr @skf_table, i64 %base
   %kernel.int = load atomic i64, ptr %kernel.at acquire, align 8
@@ -166,10 +168,12 @@ run:
   %slot.3 = getelementptr i64, ptr %slots, i64 3
   store ptr %sums, ptr %slot.3
   %long = icmp sge i64 %n, {k.gil_rows}
-  br i1 %long, label %free, label %held
+  %several = icmp sgt i64 %threads, 1
+  %frees = or i1 %long, %several
+  br i1 %frees, label %free, label %held
 free:
   %state = call ptr @skf_save_thread()
-  call void %kernel(ptr %slots, ptr null, i64 1)
+  call void %kernel(ptr %slots, ptr {pfor}, i64 %threads)
   call void @skf_restore_thread(ptr %state)
   br label %done
 held:
@@ -226,15 +230,56 @@ ask:
 
     # ------------------------------------------------------------ rows
 
+    def _sharing(self) -> str:
+        """Declare what a call on several threads needs."""
+        if self.k.threads == 1:
+            return ""
+        return """@skf_started = external global i64
+declare i32 @skf_limit()
+declare void @skf_parallel(ptr, ptr, i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)"""
+
+    def _share(self) -> str:
+        """Choose the number of threads and the rows of each, as ``Shares.of``."""
+        k = self.k
+        if k.threads == 1:
+            return "range:\n  %threads = add i64 0, 1\n  %own.rows = add i64 %n, 0"
+        first = max(2 * k.thread_rows, (0, *k.last_rows)[k.first_shared] + 1)
+        return f"""range:
+  %is.much = icmp sge i64 %n, {first}
+  br i1 %is.much, label %ask, label %chosen
+ask:
+  %started = load atomic i64, ptr @skf_started acquire, align 8
+  %enough = icmp sge i64 %started, {k.threads - 1}
+  br i1 %enough, label %bound, label %decline
+bound:
+  %most.int = call i32 @skf_limit()
+  %most.long = sext i32 %most.int to i64
+  %worth = sdiv i64 %n, {k.thread_rows}
+  %few.1 = call i64 @llvm.smin.i64(i64 %most.long, i64 {k.threads})
+  %few.2 = call i64 @llvm.smin.i64(i64 %few.1, i64 %worth)
+  %few.3 = call i64 @llvm.smax.i64(i64 %few.2, i64 1)
+  br label %chosen
+chosen:
+  %threads = phi i64 [ 1, %range ], [ %few.3, %bound ]
+  %least = phi i64 [ 0, %range ], [ {3 * k.first_shared}, %bound ]
+  %up = add i64 %n, %threads
+  %last.up = sub i64 %up, 1
+  %own.rows = sdiv i64 %last.up, %threads"""
+
     def _pick_range(self) -> str:
-        """Add three words of the table for each range that ends below n."""
+        """Add three words of the table for each range that ends below a share."""
         lines, total = [], "0"
         for i, last in enumerate(self.k.last_rows):
-            lines.append(f"  %past{i} = icmp sgt i64 %n, {last}")
+            lines.append(f"  %past{i} = icmp sgt i64 %own.rows, {last}")
             lines.append(f"  %more{i} = select i1 %past{i}, i64 3, i64 0")
             lines.append(f"  %sum{i} = add i64 {total}, %more{i}")
             total = f"%sum{i}"
-        lines.append(f"  %base = add i64 {total}, 0")
+        base = f"add i64 {total}, 0"
+        if self.k.threads > 1:
+            base = f"call i64 @llvm.smax.i64(i64 {total}, i64 %least)"
+        lines.append(f"  %base = {base}")
         return "\n".join(lines)
 
     def _convert(self, item: int) -> str:
