@@ -110,7 +110,8 @@ def test_a_grid_search_over_ways_to_search():
     assert search.fit(X, Y).score(X, Y) > 0.5
 
 
-def test_the_environment_says_how_long_a_search_takes(monkeypatch):
+def test_the_environment_says_how_long_a_search_takes(monkeypatch, tmp_path):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0")
     assert CompiledForest(MODEL).fit(X).tuning_result_ is None
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0.6")
