@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 from skforge import Schedule, ScheduleError, Target, compile_forest
 from skforge.cli.report import describe_difference
 from skforge.cli.timing import interleave
-from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 

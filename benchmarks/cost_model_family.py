@@ -18,6 +18,7 @@ from models import cache_folder, shared_folder
 from numpy.typing import NDArray
 from synthetic import random_model
 from training import HELD_OUT, Trained
+from unseen import MAKERS as UNSEEN
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -75,6 +76,45 @@ def _lightgbm(trees: int, leaves: int, features: int, classes: int = 2) -> Train
         X[HELD_OUT:], y[HELD_OUT:] if classes > 2 else X[HELD_OUT:, 0] * y[HELD_OUT:]
     )
     return Trained("lightgbm", model.booster_, X[:HELD_OUT])
+
+
+def _with_sets(features: int, columns: int, levels: int) -> tuple[Any, Any]:
+    """Return a table whose first columns are categories, each with an effect."""
+    X, y = _table(features, 10_000)
+    random = np.random.default_rng([columns, levels])
+    score = X[:, -1] * y + X[:, -2]
+    for column in range(columns):
+        X[:, column] = random.integers(0, levels, len(X))
+        score = score + random.standard_normal(levels)[X[:, column].astype(np.int64)]
+    return X, score
+
+
+def _xgboost_sets(
+    trees: int, depth: int, features: int, columns: int, levels: int
+) -> Trained:
+    import xgboost
+
+    X, y = _with_sets(features, columns, levels)
+    types = ["c"] * columns + ["float"] * (features - columns)
+    data = xgboost.DMatrix(
+        X[HELD_OUT:], y[HELD_OUT:], feature_types=types, enable_categorical=True
+    )
+    chosen = {"eta": 0.1, "seed": 0, "nthread": 1, "max_depth": depth}
+    return Trained("xgboost", xgboost.train(chosen, data, trees), X[:HELD_OUT])
+
+
+def _lightgbm_sets(
+    trees: int, leaves: int, features: int, columns: int, levels: int
+) -> Trained:
+    import lightgbm
+
+    X, y = _with_sets(features, columns, levels)
+    X = X.astype(np.float64)
+    chosen = {"num_leaves": leaves, "verbose": -1, "seed": 0, "num_threads": 1}
+    data = lightgbm.Dataset(
+        X[HELD_OUT:], y[HELD_OUT:], categorical_feature=list(range(columns))
+    )
+    return Trained("lightgbm", lightgbm.train(chosen, data, trees), X[:HELD_OUT])
 
 
 def _sklearn(
@@ -143,9 +183,16 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         ("RandomForestRegressor", 200, 12, 16),
         ("ExtraTreesRegressor", 100, 8, 30),
         ("ExtraTreesClassifier", 50, None, 200),
+        ("ExtraTreesRegressor", 100, 13, 24),
+        ("RandomForestRegressor", 1, 9, 16),
+        ("RandomForestClassifier", 100, 4, 2500),
     ):
         sizes = "x".join(map(str, args))
         made[f"{kind}-{sizes}"] = partial(_sklearn, kind, *args)
+    for sizes in ((100, 6, 28, 3, 300), (50, 8, 40, 6, 40)):
+        made["xgboost-sets-{}x{}x{}".format(*sizes)] = partial(_xgboost_sets, *sizes)
+    for sizes in ((100, 31, 28, 3, 300), (60, 63, 12, 2, 1000), (200, 15, 28, 6, 60)):
+        made["lightgbm-sets-{}x{}x{}".format(*sizes)] = partial(_lightgbm_sets, *sizes)
     for name in ("airline.json", "year_prediction_msd.json", "epsilon.json"):
         made[name] = partial(_shared, name)
     made["lightgbm/NYC_taxi.txt"] = partial(_shared, "lightgbm/NYC_taxi.txt")
@@ -166,7 +213,7 @@ def get(name: str) -> Sample:
     """Return one forest: from the cache, or trained and put there."""
     file = cache_folder() / "cost-model" / f"{name.replace('/', '-')}-{REVISION}.pkl"
     if not file.exists():
-        made = MAKERS[name]()
+        made = (MAKERS.get(name) or UNSEEN[name])()
         forest = load_forest(made.model)
         rows = made.rows if len(made.rows) else _rows_beside(made.model)
         file.parent.mkdir(parents=True, exist_ok=True)

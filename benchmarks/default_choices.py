@@ -22,7 +22,8 @@ from cost_model_data import targets
 from cost_model_family import MAKERS, get
 from threadpoolctl import threadpool_limits
 
-from skforge.compiler.defaults.cpu import default_schedules, walking_schedules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
@@ -36,7 +37,7 @@ from skforge.exceptions import ScheduleError
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.measure.rows import SampleRows
 
-SIZES = (16, 32, 64, 128, 512, 2048)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 ROUNDS, SLOT, HOPELESS = 9, 4e-4, 4.0
 
 #: What a default loses that is shown.

@@ -24,7 +24,8 @@ from cost_model_family import MAKERS, get
 from numpy.typing import NDArray
 
 from skforge import load_forest
-from skforge.compiler.defaults.cpu import BatchRange, default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import SHIPPED, CostModel

@@ -33,7 +33,8 @@ from tuning_plots import figures
 from tuning_recorded import Recorded
 
 from skforge import load_forest
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape, default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning

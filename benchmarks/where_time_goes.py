@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from skforge import Schedule, Target, compile_forest
 from skforge.cli.report import describe_difference
 from skforge.cli.timing import Timing, interleave
-from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.pipeline import Lowered

@@ -31,6 +31,7 @@ LAYERS = (
     ("skforge.compiler.binning", "skforge.compiler.codegen"),
     ("skforge.compiler.layouts",),
     ("skforge.compiler.passes",),
+    ("skforge.compiler.cost",),
     ("skforge.compiler.defaults", "skforge.compiler.lowering"),
     ("skforge.compiler.pipeline",),
     ("skforge.compiler.runtime",),

@@ -1,4 +1,4 @@
-"""``skforge demo | bench | predict | inspect | tune | export | plot``.
+"""``skforge demo | bench | predict | inspect | tune | export | plot | doctor``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule.
@@ -14,6 +14,7 @@ import typer
 
 from skforge._version import __version__
 from skforge.cli.bench import bench, demo
+from skforge.cli.doctor import doctor
 from skforge.cli.errors import BAD_USAGE, OneLineGroup
 from skforge.cli.export import export
 from skforge.cli.inspect import inspect
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, bench, predict, inspect, tune, export, plot):
+for _command in (demo, bench, predict, inspect, tune, export, plot, doctor):
     app.command()(_command)
 
 

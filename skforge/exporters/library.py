@@ -13,11 +13,8 @@ import numpy as np
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
-from skforge.compiler.defaults.cpu import (
-    BatchRange,
-    default_schedules,
-    walking_schedules,
-)
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import BatchRange, walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule, compile_forest

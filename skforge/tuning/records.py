@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from skforge._version import __version__
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.search.ranges import range_text, table_at

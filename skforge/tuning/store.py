@@ -20,7 +20,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.schedule.schedule import Schedule

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
@@ -40,6 +40,9 @@ from skforge.tuning.store import UserStore
 
 #: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+
+#: The note of a search that a keyboard interrupt ended.
+INTERRUPTED = "interrupted; what follows is the best so far"
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ class SearchTask:
         """Keep what was measured in the store, unless it was interrupted."""
         if not any(trial.usable for trial in result.trials):
             return
-        if not result.complete and result.seconds < self.seconds / 2:
+        if INTERRUPTED in result.notes:
             return
         found = self._record(result)
         if result.table == self._default_result().table:
@@ -252,7 +255,7 @@ class SearchTask:
             try:
                 session.run(plans, progress.tell)
             except KeyboardInterrupt:
-                notes.append("interrupted; what follows is the best so far")
+                notes.append(INTERRUPTED)
                 warn(
                     "The search for schedules was interrupted; the best so far are "
                     "used.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -171,8 +171,9 @@ class Tuner:
         kept = search.from_records() or search.from_store(store)
         if kept is not None:
             return kept
+        options = (rows, n_jobs, random_state, verbose)
         if store is None:
-            return self._searched(search, rows, n_jobs, random_state, verbose)
+            return self._searched(search, *options, begin)
         waiting = time.perf_counter()
         with alone(search.seconds) as quiet:
             if (kept := search.from_store(store)) is not None:
@@ -180,8 +181,7 @@ class Tuner:
             if not quiet:
                 return search.given_up()
             waited = time.perf_counter() - waiting
-            search = replace(search, begin=begin + waited)
-            result = self._searched(search, rows, n_jobs, random_state, verbose)
+            result = self._searched(search, *options, begin + waited)
             search.put(store, result)
             return result
 
@@ -197,8 +197,9 @@ class Tuner:
         n_jobs: int | None,
         random_state: Any,
         verbose: int | None,
+        begin: float,
     ) -> TuningResult:
-        """Measure."""
+        """Measure; the budget runs from ``begin`` on."""
         measurer = self.measurer
         if measurer is None:
             measurer = search.measurer(n_jobs)
@@ -209,7 +210,7 @@ class Tuner:
         sample = SampleRows(search.forest, rows, seed, search.reduction)
         # Setup time counts towards the budget, except with a custom clock.
         real = self.measurer is None
-        start = measurer.clock() - (time.perf_counter() - search.begin) * real
+        start = measurer.clock() - (time.perf_counter() - begin) * real
         session = Session(
             problem,
             search.strategy,

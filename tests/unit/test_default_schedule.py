@@ -10,23 +10,22 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
 from skforge.compiler import pipeline
+from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults import cpu as default_schedule
-from skforge.compiler.defaults.cpu import (
+from skforge.compiler.defaults import walks as walk_rules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import (
     BATCH_RANGES,
     UNROLL_LIMIT,
     BatchRange,
     ForestShape,
-    default_schedules,
     walking_schedules,
 )
-from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.families import (
-    bitsliced_schedule,
     lanes_schedule,
-    tiled_row_schedule,
-    tiled_schedule,
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -55,57 +54,68 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
         assert pipeline.lower(hir, target).kernel.data
 
 
-def test_shallow_forests_evaluate_predicates_in_blocks() -> None:
-    narrow = default_schedules(drawn(100, 6), V3)
-    steps = [table.loop_nest(100).loops[0].step for table in narrow.values()]
-    assert [first for first, _ in narrow] == [1, 24, 65, 129, 257]
-    assert steps == [1, 64, 128, 256, 512]
-    masks = default_schedules(drawn(100, 6), Target.x86_64("v4"))
-    assert [first for first, _ in masks] == [1, 11, 65, 129, 257]
-    few_trees = default_schedules(drawn(2, 6), V3)
-    assert [first for first, _ in few_trees] == [1, 2, 15, 65, 129, 257]
-    wide = default_schedules(forest("wide rows"), V3)
-    assert [first for first, _ in wide] == [1, 18, 65, 129]
-    assert ".cache_predicates(" in repr(wide[129, None])
+def kinds(made: Forest, target: Target) -> dict[BatchRange, str]:
+    """Return the kind of schedule of each range."""
+    table = default_schedules(made, target).items()
+    return {rows: str(CostEstimate.kind(schedule)) for rows, schedule in table}
 
 
-def test_few_rows_of_large_trees_are_taken_as_tiles() -> None:
-    """Of trees that blocks evaluate as bits; blocks win later, too."""
-    firsts = {}
-    for leaves in (31, 120, 250):
-        random = np.random.default_rng(0)
-        X = random.standard_normal((3000, 8)).round(1)
-        y = X @ random.standard_normal(8) + random.standard_normal(3000)
-        model = ExtraTreesRegressor(100, max_leaf_nodes=leaves, random_state=0)
-        table = default_schedules(load_forest(model.fit(X, y)), V4)
-        rows, first = next(iter(table.items()))
-        name = "tiles" if '.represent("tiles")' in repr(first) else "lanes"
-        firsts[leaves] = name, rows
-        assert "cache_predicates" in repr(table[max(table)])
-    assert firsts == {
-        31: ("lanes", (1, 38)),
-        120: ("tiles", (1, 52)),
-        250: ("tiles", (1, 63)),
-    }
+def test_few_rows_take_lanes_and_batches_take_bits() -> None:
+    for target in (V3, V4):
+        found = list(kinds(drawn(100, 6), target).values())
+        assert found[0] == "lanes" and found[-1] == "bitsliced"
+        blocks = [
+            schedule.loop_nest(100).loops[0].step
+            for schedule in default_schedules(drawn(100, 6), target).values()
+        ][1:]
+        assert blocks == sorted(blocks)
 
 
-def test_blocks_start_where_they_cost_as_much_as_the_rows() -> None:
-    """Small trees are quick by bits, large ones row by row; half blocks come first."""
-    made = {depth: drawn(100, depth, shape="full", n_features=13) for depth in (3, 8)}
-    firsts = {d: [r for r, _ in default_schedules(f, V4)] for d, f in made.items()}
-    assert firsts[3][1] < firsts[8][1] <= default_schedule.FIRST_BLOCKS[1]
-    assert firsts[3][2] == default_schedule.HALF_BLOCK + 1
-    folded = default_schedules(made[8], V4)
-    assert folded[firsts[8][1], 128] == bitsliced_schedule(128)
+def test_each_range_has_the_cheapest_schedule_but_for_little() -> None:
+    for made in (drawn(100, 6), drawn(1, 8), deep_forest(None)):
+        estimate = CostEstimate(made, V4)
+        walks = walking_schedules(made, V4).values()
+        offered = [*walks, *default_schedule.candidates(made, V4)]
+        table = default_schedules(made, V4)
+        for size in default_schedule.SIZES:
+            (own,) = (s for (a, b), s in table.items() if a <= size <= (b or size))
+            least = min(float(estimate.seconds(one, size)) for one in offered)
+            assert estimate.seconds(own, size) <= default_schedule.KEPT * least
 
 
-def test_large_tables_of_predicates_have_smaller_blocks() -> None:
-    made = drawn(100, 6, shape="full")
-    bytes_of = made.n_predicates * default_schedule.PREDICATE_BLOCK // 8
-    for share, last in ((0.4, 512), (0.6, 256)):
-        target = replace(V4, l2_bytes=int(bytes_of / share))
-        table = default_schedules(made, target)
-        assert table[max(table)] == bitsliced_schedule(last)
+def test_a_forest_with_large_sets_of_categories_stays_in_lanes() -> None:
+    """Bits test such sets one by one; lanes look up each category once."""
+    lightgbm = pytest.importorskip("lightgbm")
+    random = np.random.default_rng(0)
+    X = random.standard_normal((4000, 8))
+    X[:, :3] = random.integers(0, 400, (4000, 3))
+    y = random.standard_normal(400)[X[:, :3].astype(int)].sum(1) + X[:, 3]
+    data = lightgbm.Dataset(X, y, categorical_feature=[0, 1, 2])
+    made = load_forest(lightgbm.train({"verbose": -1, "num_threads": 1}, data, 60))
+    assert set(kinds(made, V4).values()) == {"lanes"}
+    table = default_schedules(made, V4)
+    first = default_schedule.SHARED_ROWS
+    assert table[1, first - 1] == lanes_schedule()
+    assert table[first, None] == lanes_schedule(parallel=True)
+
+
+def test_a_machine_with_slow_permutes_leaves_lanes_earlier() -> None:
+    made = drawn(100, 6)
+
+    def last_lanes(permute: float) -> int:
+        profile = replace(MachineProfile.of(V4), permute=permute)
+        table = default_schedules(made, V4, profile=profile).items()
+        return max((b or 0 for (_, b), s in table if "lanes" in repr(s)), default=0)
+
+    assert last_lanes(30.0) < last_lanes(0.3)
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("name", ["multiclass", "categories", "wide rows", "deep"])
+def test_candidates_lower(name: str, level: str) -> None:
+    made, target = forest(name), Target.x86_64(level)
+    for schedule in default_schedule.candidates(made, target):
+        pipeline.lower(pipeline.build_hir(made, schedule, "exact"), target)
 
 
 def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
@@ -119,57 +129,13 @@ def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
 
 def test_deep_forests_are_walked_as_tiles() -> None:
     full = deep_forest(None)
-    small_cache = replace(V4, l2_bytes=1 << 16)
-    table = default_schedules(full, small_cache)
-    assert [first for first, _ in table] == [1, 96, 2049]
-    assert table[1, 95] == tiled_row_schedule(15)
-    assert table[96, 2048] == tiled_schedule(512, 7)  # not in cache
-    # without mask registers values are compared sooner than codes are permuted
-    table = default_schedules(full, V3)
-    assert table == {
-        (1, 95): tiled_row_schedule(15),
-        (96, None): tiled_schedule(256, 7, codes=False),
-    }
-    # small tiles, and codes searched with masks: blocks win earlier
-    large_cache = replace(V4, l2_bytes=1 << 20)
-    assert (1, 31) in default_schedules(full, large_cache)
-    # cut at depth 12 a row meets no more tiles of three levels than of four
-    cut = list(default_schedules(deep_forest(12), V4).values())
-    assert cut[:2] == [tiled_row_schedule(7), tiled_schedule(512, 7)]
-    # sixteen trees are decoded together: row by row, fewer are not taken as tiles
-    table = default_schedules(deep_forest(None, n_trees=12), V3)
-    assert [first for first, _ in table] == [1, 2, 16]
-    assert tiled_row_schedule() not in table.values()
+    assert set(kinds(full, V4).values()) == {"tile-row", "tiles"}
+    assert list(kinds(full, V3).values())[-1] in ("tiles", "values")
     for other in (Target.x86_64("v2"), Target.aarch64()):
-        assert default_schedules(full, other) == walking_schedules(full, other)
+        assert set(kinds(full, other).values()) <= {"rows", "trees"}
     # one tree: to search a row's columns would cost more than its walk
-    few = deep_forest(None, n_trees=1)
-    table, walks = default_schedules(few, V3), walking_schedules(few, V3)
-    assert [table[1, 1], table[2, 15]] == [walks[1, 1], walks[2, 15]]
-    assert table[16, None] == tiled_schedule(256, 7, codes=False)
-
-
-def test_boosted_trees_of_hundreds_of_nodes_stay_in_lanes() -> None:
-    from xgboost import XGBClassifier
-
-    random = np.random.default_rng(0)
-    X = random.standard_normal((8000, 20)).astype(np.float32)
-    y = X[:, :5].sum(1) + random.standard_normal(8000) > 0
-    made = load_forest(XGBClassifier(n_estimators=20, max_depth=10).fit(X, y))
-    assert 250 * made.n_trees < made.n_nodes < 900 * made.n_trees
-    table = default_schedules(made, V3)
-    assert table[1, 1] == lanes_schedule()
-    assert table[16, None] == lanes_schedule(parallel=True)
-
-
-def test_large_forests_have_larger_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = deep_forest(None)
-    rows = []
-    for size in (1, 2_000, 20_000):  # bytes a node
-        monkeypatch.setattr(default_schedule, "BYTES_A_NODE", size)
-        last = default_schedules(made, V4)[2049, None]
-        rows.append(last.loop_nest(40).loops[0].step)
-    assert rows[0] == 512 and rows == sorted(rows) and rows[-1] == 2048
+    few = kinds(deep_forest(None, n_trees=1), V3)
+    assert next(iter(few.values())) in ("rows", "trees")
 
 
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
@@ -192,7 +158,7 @@ def test_no_more_trees_in_flight_than_there_are(n_trees: int) -> None:
     (first, *_) = walking_schedules(drawn(n_trees, 3, shape="full"), V3).values()
     together = first.loop_nest(n_trees).loops[0].body[0].mark(Interleave)
     in_flight = together and together.factor
-    at_most = min(n_trees, default_schedule.TREES_IN_FLIGHT)
+    at_most = min(n_trees, walk_rules.TREES_IN_FLIGHT)
     assert in_flight == (at_most if at_most > 1 else None)
 
 
@@ -226,7 +192,7 @@ def test_blocks_of_wide_rows_stay_in_cache() -> None:
 
     widths = [block(n) for n in (5, 1000, 20_000, 1_000_000)]
     assert widths == sorted(widths, reverse=True)
-    assert widths[0] > widths[-1] >= default_schedule.ROWS_IN_FLIGHT
+    assert widths[0] > widths[-1] >= walk_rules.ROWS_IN_FLIGHT
 
 
 def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
@@ -246,41 +212,12 @@ def test_few_wide_rows_are_fetched_before_their_walks() -> None:
     assert "cache" not in few(20, 100_000)  # hops meet a hundredth of the lines
 
 
-def test_rows_that_are_fetched_go_one_by_one_until_blocks_of_bits_win() -> None:
-    made = drawn(50, 8, n_features=1500)
-    (first, second, *_) = default_schedules(made, V4).items()
-    assert first[0][0] == 1 and '.cache("batch")' in repr(first[1])
-    assert first[0][1] >= default_schedule.FETCHED_ROW_BLOCKS - 1
-    assert '"bitsliced"' in repr(second[1])
-
-
-def test_shared_predicates_are_evaluated_once_for_big_batches() -> None:
-    table = default_schedules(drawn(100, 5, shape="full"), V3)
-    assert "cache_predicates" in repr(table[257, None])
-    assert "cache_predicates" not in repr(table[1, 33])
-    # not where missing values are treated in several ways
-    mixed = default_schedules(forest("any missing"), V3)
+def test_forests_keep_to_what_their_tests_allow() -> None:
+    mixed = default_schedules(forest("any missing"), V4)  # in several ways
     assert "cache_predicates" not in repr(mixed)
-
-
-def test_few_rows_put_trees_in_lanes_where_that_pays() -> None:
-    def lanes(made: Forest, target: Target = V3) -> list[BatchRange]:
-        table = default_schedules(made, target)
-        return [rows for rows, s in table.items() if 'represent("lanes")' in repr(s)]
-
-    many = drawn(100, 6)
-    assert lanes(many) == [(1, 23)]
-    assert lanes(many, Target.x86_64("v4")) == [(1, 10)]
     # bytes are not permuted in registers
-    assert lanes(many, Target.x86_64("v1")) == []
-    # searching a code for each column costs more than a few walks
-    assert lanes(drawn(2, 6, n_features=50)) == []
-    # too many columns, or none
-    assert lanes(forest("wide rows")) == []
-    assert lanes(forest("leaves")) == []
-    # missing values in several ways suit codes, but no lines of bits
-    mixed = drawn(100, 6, comparisons=(Comparison.LT,), missing=tuple(Missing))
-    assert lanes(mixed) == list(BATCH_RANGES[:2])
+    assert "lanes" not in kinds(drawn(100, 6), Target.x86_64("v1")).values()
+    assert set(kinds(forest("leaves"), V4).values()) <= {"rows", "trees"}
 
 
 def test_equal_choices_are_equal_values() -> None:
@@ -288,4 +225,3 @@ def test_equal_choices_are_equal_values() -> None:
     again = default_schedules(drawn(3, 5, shape="full"), V3)
     assert table == again
     assert all(isinstance(schedule, Schedule) for schedule in table.values())
-    assert len(set(table.values())) < len(table)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skforge import compile_forest
-from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
@@ -21,7 +22,6 @@ from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.cost.features import NAMES, Setting, featurize
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.cost.schedule_facts import FACTS, LAYOUTS, facts_of
 from skforge.tuning.space.pruning import REASONS, reasons
 from tests.exactness.forests import drawn
 

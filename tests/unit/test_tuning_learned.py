@@ -8,7 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from skforge.compiler.defaults.cpu import ForestShape, default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError

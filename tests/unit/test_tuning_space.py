@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.defaults.cpu import ForestShape, default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.bind import bind

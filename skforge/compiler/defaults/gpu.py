@@ -18,7 +18,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from skforge.compiler.defaults.cpu import BatchRange, ForestShape, allows_bits
+from skforge.compiler.defaults.cpu import allows_bits
+from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.bins import code_dtype, column_count
 from skforge.compiler.forest.forest import Forest

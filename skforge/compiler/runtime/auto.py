@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.defaults.cpu import BatchRange
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction

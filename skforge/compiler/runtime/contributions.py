@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.defaults.contributions import contribution_schedules
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.outputs import SCORES

@@ -73,7 +73,7 @@ def directory() -> Path | None:
 
 def find(key: str) -> bytes | None:
     """Return the object of a key, or None if there is none that is intact."""
-    folder = _opened(create=False)
+    folder = opened("objects", create=False)
     if folder is None:
         return None
     path = folder / key
@@ -109,7 +109,7 @@ def find(key: str) -> bytes | None:
 
 def store(key: str, payload: bytes) -> None:
     """Store an object, if there is a usable directory."""
-    folder = _opened(create=True)
+    folder = opened("objects", create=True)
     if folder is None:
         return
     beside = folder / f".{key[:16]}.{secrets.token_hex(8)}"
@@ -161,12 +161,12 @@ def _payload(key: str, content: bytes) -> bytes | None:
     return payload if named == key.encode() and payload else None
 
 
-def _opened(create: bool) -> Path | None:
-    """Return the object directory if only this user may write it."""
+def opened(name: str, create: bool) -> Path | None:
+    """Return a folder of the cache if only this user may write it."""
     parent = directory()
     if parent is None:
         return None
-    folder = parent / "objects"
+    folder = parent / name
     try:
         if create:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)

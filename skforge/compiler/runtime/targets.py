@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange, default_schedules
+from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.gpu import default_gpu_schedules
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu import cupy as device_cupy
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -90,7 +92,7 @@ def default_table(
     """Return the default schedules for a target."""
     if target.is_gpu:
         return default_gpu_schedules(forest, target, reduction)
-    return default_schedules(forest, target, reduction)
+    return default_schedules(forest, target, reduction, machine_profile(target))
 
 
 def stored_target(target: Target) -> Any:

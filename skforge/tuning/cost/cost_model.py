@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skforge._npy import plain_array
-from skforge.compiler.defaults.cpu import walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.runtime.module import CompiledModule, compile_forest

@@ -17,11 +17,11 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.cpu import SEARCH_NS, SMALL_BLOCK, TILED_NS
+from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
+from skforge.tuning.cost.rules import SEARCH_NS, SMALL_BLOCK, TILED_NS
 
 Array = NDArray[np.float64]
 

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import (
-    ROW,
-    ROW_COLUMN,
-    ROW_TILE,
-    ROW_TREE,
-    block_cost,
-    leaf_weights,
-    mean_tiles,
-)
+from skforge.compiler.cost.counts import leaf_weights, mean_tiles
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
@@ -26,6 +18,7 @@ from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
+from skforge.tuning.cost.rules import ROW, ROW_COLUMN, ROW_TILE, ROW_TREE, block_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class ForestFacts:
         low, high = forest.leaf_depths()
         at, weight = leaf_weights(forest)
         total = max(float(weight.sum()), 1e-300)
-        three, four = mean_tiles(forest)
+        three, four = mean_tiles(at, weight)
         n_trees = max(1, forest.n_trees)
         per_tree = np.diff(forest.tree_offset) // 2 + 1
         most = int(per_tree.max(initial=1))

@@ -23,18 +23,26 @@ from itertools import product
 from math import inf
 from typing import Any
 
+from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.cost.features import Setting
-from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import Learned, proposals
-from skforge.tuning.search.odds import BETWEEN, WITHIN, Estimate, Odds, could_win
+from skforge.tuning.search.odds import (
+    BETWEEN,
+    WALK,
+    WITHIN,
+    Estimate,
+    Kind,
+    Odds,
+    could_win,
+    kind_of,
+)
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.cpu import cpu_point
 from skforge.tuning.space.gpu import TABLE_5
-from skforge.tuning.space.pruning import reasons
 from skforge.tuning.space.space import ScheduleSpace
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.
@@ -178,22 +186,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
 
 
 def _estimate(problem: Problem) -> Estimate:
-    return _Modelled(problem)
-
-
-class _Modelled:
-    """The shipped cost model as an estimate."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._target, self._model = problem.target, CostModel.shipped()
-        self._facts = ForestFacts.of(problem.forest, problem.target)
-
-    def seconds(self, schedule: Schedule, n_rows: int, n_threads: int = 1) -> float:
-        """Return the predicted seconds of a call; inf for what cannot be good."""
-        setting = Setting(self._facts, self._target, n_rows, n_threads)
-        if self._model is None or reasons(setting, [schedule])[0]:
-            return inf
-        return float(self._model.seconds(setting, [schedule])[0])
+    return CostEstimate(problem.forest, problem.target)
 
 
 class _Pool:
@@ -207,6 +200,10 @@ class _Pool:
         self._problem, self._name = problem, name
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
+        self._kinds: set[Kind] = problem.memory.setdefault("kinds", set())
+        if not self._kinds:
+            allowed = candidates(problem.forest, problem.target)
+            self._kinds.update(map(kind_of, (problem.default, *allowed)))
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
     def add(self, points: Iterable[dict[str, Any]], like: float) -> None:
@@ -214,15 +211,17 @@ class _Pool:
         inside = (point for point in points if point in self._problem.space)
         self.put((self._problem.candidate(p, self._name) for p in inside), like)
 
-    def put(self, candidates: Iterable[Candidate], like: float) -> None:
-        """Add candidates; of one that is left, lower ``like``."""
-        for one in candidates:
+    def put(self, found: Iterable[Candidate], like: float) -> None:
+        """Add what the forest allows; of one that is left, lower ``like``."""
+        for one in found:
             schedule = one.schedule
             if schedule in self.left:
                 self.left[schedule] = one, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
-                self.left[schedule] = one, like
+                kind = kind_of(schedule)
+                if kind[0] in (WALK, "other") or kind in self._kinds:
+                    self.left[schedule] = one, like
 
 
 def kinds(problem: Problem) -> list[dict[str, Any]]:

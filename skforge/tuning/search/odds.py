@@ -14,8 +14,8 @@ from math import exp, inf, isfinite, log
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.tuning.search.ranges import MARGIN
 from skforge.tuning.search.trial import Trial
 
@@ -30,12 +30,13 @@ BETWEEN, WITHIN = 1.65, 1.15
 
 #: Representations that are one kind: trees walked node by node.
 _WALKED = ("sparse", "array", "reorg", "packed")
+WALK = "walk"
 
 
 class Estimate(Protocol):
     """An estimate of time, such as ``skforge.compiler.cost.estimate.CostEstimate``."""
 
-    def seconds(self, schedule: Schedule, n_rows: int, n_threads: int = 1) -> float:
+    def seconds(self, schedule: Schedule, n_rows: int, n_threads: int = 1) -> Any:
         """Return the seconds of one call; inf for a schedule it knows nothing of."""
 
 
@@ -46,7 +47,7 @@ def kind_of(schedule: Schedule) -> Kind:
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:
         inside = ("rows_in_flight", "trees_in_flight", "vector_rows")
-        return ("walk", *(facts[PLACE[name]] != 0 for name in inside))
+        return (WALK, *(facts[PLACE[name]] != 0 for name in inside))
     return layout, facts[PLACE["vector_trees"]] != 0, facts[PLACE["codes"]] != 0
 
 
@@ -67,7 +68,7 @@ class Odds:
         """Return the estimated seconds of a call, not corrected."""
         key = schedule, n_rows
         if key not in self._seconds:
-            found = self._estimate.seconds(schedule, n_rows, self._threads)
+            found = float(self._estimate.seconds(schedule, n_rows, self._threads))
             self._seconds[key] = found if found > 0 else inf
         return self._seconds[key]
 

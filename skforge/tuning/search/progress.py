@@ -6,7 +6,7 @@ import sys
 from multiprocessing import current_process
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import Trial
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import TypeVar
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from skforge.compiler.defaults.cpu import BatchRange
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled
@@ -78,6 +78,10 @@ class Session:
         """Seconds since the start."""
         return self.clock() - self._start
 
+    def middle(self) -> float:
+        """Return the clock's time when half of what is left of the budget is used."""
+        return (self.clock() + self._end) / 2
+
     def worth(self, asked: Round) -> bool:
         """Return whether a round may begin, by the share of the budget that is used."""
         return asked.worth >= 1 or self.seconds < asked.worth * self._budget
@@ -130,11 +134,14 @@ class _Range:
         session, plan = self._session, self._plan
         proposals = session.strategy.rounds(session.problem.at(plan))
         asked = next(proposals, None)
-        nothing = asked is None or not asked.candidates or not session.worth(asked)
-        if nothing and session.lean:
+        if asked is not None and not (asked.candidates and session.worth(asked)):
+            asked = None
+        if asked is None and session.lean:
             self._table = {plan.batch: plan.default}
             session.untimed.append(plan.batch)
             return True
+        if asked is not None and asked.worth < 1:  # other ranges will need little
+            self._deadline = max(self._deadline, session.middle())
         # Leave time for the finalists.
         samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
         share = FINAL_SHARE * (self._deadline - session.clock())
@@ -143,17 +150,21 @@ class _Range:
         if bench is None:
             return False
         complete = True
-        while asked is not None and complete and session.worth(asked):
+        while asked is not None:
             begin = session.clock()
             trials = self._round(bench, asked, end)
             session.trying_seconds += session.clock() - begin
             late = sum(t.status == "no time" for t in trials)
             session.n_tried += len(trials) - late
             complete = not late and session.clock() < end
+            if not complete:
+                break
             try:
-                asked = proposals.send(trials) if complete else None
+                asked = proposals.send(trials)
             except StopIteration:
-                asked = None
+                break
+            if not session.worth(asked):
+                break
         proposals.close()
         return self._finish() and complete
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space

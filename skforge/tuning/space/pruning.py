@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.cpu import SMALL_BLOCK, TABLE_LIMIT
+from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.defaults.cpu import TABLE_LIMIT
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.features import Setting, View
-from skforge.tuning.cost.schedule_facts import facts_of
+from skforge.tuning.cost.rules import SMALL_BLOCK
 
 #: Maximum rows of a padded block, as a multiple of the batch's rows.
 PADDED = 4

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.defaults.cpu import ForestShape
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
 from skforge.compiler.schedule.families import unchecked

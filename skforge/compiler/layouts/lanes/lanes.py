@@ -424,16 +424,39 @@ def _code_table(forest: Forest) -> CodeTable:
 
 def lanes_cost(forest: Forest, target: Target) -> float:
     """Return the approximate instructions of a row; infinite if not supported."""
-    if refusal(forest) is not None or not target.permute_entries(8):
-        return float("inf")
-    table = _code_table(forest)
-    shape = lane_shape(target, table.n_columns)
-    compares = table.n_columns + int((table.counts > BLOCK).sum())
-    # A block of thresholds takes several registers, and more masks to join.
-    registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
-    search = compares * (5 + 5 * registers) + ENTRY * len(set_groups(forest))
-    trees = min(cheapest_levels(forest, shape)[0], masks_cost(forest, shape))
-    return search + trees + LEAF * forest.n_trees
+    cost = LanesCost.of(forest, target)
+    sets = ENTRY * len(set_groups(forest))
+    return cost.search + cost.tests + HOP * cost.hops + sets + LEAF * forest.n_trees
+
+
+@dataclass(frozen=True, slots=True)
+class LanesCost:
+    """What a row costs in lanes; all is infinite if they do not support the forest."""
+
+    search: float  # approximate instructions that find its codes
+    tests: float  # approximate instructions of the nodes that are in lanes
+    hops: float  # nodes that are walked after these
+    size: float  # bytes of all tests
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> LanesCost:
+        """Count; this lays out nothing."""
+        if refusal(forest) is not None or not target.permute_entries(8):
+            return cls(*[float("inf")] * 4)
+        table = _code_table(forest)
+        shape = lane_shape(target, table.n_columns)
+        compares = table.n_columns + int((table.counts > BLOCK).sum())
+        # A block of thresholds takes several registers, and more masks to join.
+        registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
+        search = compares * (5 + 5 * registers)
+        item = 2.0 * np.dtype(shape.dtype).itemsize * forest.n_trees
+        by_levels, levels = cheapest_levels(forest, shape)
+        by_masks = masks_cost(forest, shape)
+        if by_masks < by_levels:
+            slots = 4 * int(leaf_counts(forest).max(initial=1))
+            return cls(search, by_masks, 0.0, slots * item)
+        hops = float(np.maximum(forest.leaf_depths()[1] - levels, 0).sum())
+        return cls(search, by_levels - HOP * hops, hops, item * (1 << levels))
 
 
 class Lanes(RowRepresentation):

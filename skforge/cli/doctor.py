@@ -1,0 +1,136 @@
+"""The command ``doctor``: what skforge finds on this machine, and what it would do."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from skforge.compiler.target import Target
+
+#: What the profile's numbers measure; the units are nanoseconds.
+WORK = {
+    "mux": "one node of bit logic, a vector",
+    "compare": "a vector of numbers compared",
+    "permute": "a vector of bytes looked up in a register",
+    "gather": "a vector of numbers from several places",
+    "scalar": "a simple instruction",
+    "line_l1": "a cache line read in order, from L1",
+    "line_l2": "... from L2",
+    "line_l3": "... from L3 or memory",
+    "wait_l1": "a load that waits for the one before, from L1",
+    "wait_l2": "... from L2",
+    "wait_l3": "... from L3 or memory",
+}
+
+LIBRARIES = (
+    "numpy", "scikit-learn", "xgboost", "lightgbm", "onnx", "llvmlite", "joblib",
+    "pandas", "polars", "pyarrow", "cupy-cuda12x", "cupy-cuda13x",
+)  # fmt: skip
+
+
+def doctor(
+    measure: Annotated[
+        bool, typer.Option(help="Measure this machine now, beside its profile.")
+    ] = False,
+) -> None:
+    """Show this machine, its profile, the libraries, the cache and target="auto"."""
+    from skforge._version import __version__
+    from skforge.compiler.cost.profile import MachineProfile
+    from skforge.compiler.runtime import machine, microkernels
+    from skforge.compiler.target import Target
+
+    console, host = Console(), Target.host()
+    _facts(
+        console,
+        "Machine",
+        {
+            "target": str(host),
+            "caches": ", ".join(
+                f"L{level} {getattr(host, f'l{level}_bytes') >> 10:,} KiB"
+                for level in (1, 2, 3)
+            ),
+            "system": f"{platform.system()} {platform.release()}",
+            'target="auto"': _auto(),
+        },
+    )
+    found = machine.machine_profile(host)
+    table = Table(title=_title(host), title_justify="left", box=None)
+    table.add_column("work")
+    table.add_column("ns", justify="right")
+    now = microkernels.measure(host) if measure else {}
+    if measure:
+        table.add_column("measured now", justify="right")
+    for name, value in asdict(found).items():
+        also = [f"{now[name]:.2f}"] if measure else []
+        table.add_row(WORK[name], f"{value:.2f}", *also)
+    console.print(table)
+    console.print()
+    _facts(console, "Cache", _cache())
+    versions = {"Python": platform.python_version(), "skforge": __version__}
+    for name in LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    _facts(console, "Libraries", versions)
+    if not MachineProfile.is_stored(host) and machine.kept_in(host) is None:
+        console.print(
+            "The CPU is unknown and there is no cache to keep its profile in: the "
+            "defaults are those of a common CPU."
+        )
+
+
+def _title(host: Target) -> str:
+    """Say where the profile of this machine comes from."""
+    from skforge.compiler.cost.profile import MachineProfile
+    from skforge.compiler.runtime import machine
+
+    if MachineProfile.is_stored(host):
+        return "Profile of the CPU, stored with skforge (ns)"
+    file = machine.kept_in(host)
+    if file is None:
+        return "Profile of a common CPU (ns)"
+    return f"Profile of this machine, measured, in {file} (ns)"
+
+
+def _cache() -> dict[str, str]:
+    from skforge.compiler.runtime import object_cache
+
+    folder = object_cache.directory()
+    if folder is None:
+        return {"folder": "none: SKFORGE_CACHE is off"}
+    kept = object_cache.opened("objects", create=False)
+    if kept is None:
+        note = "no kernels yet" if not folder.exists() else "not used: others own it"
+        return {"folder": str(folder), "kernels": note}
+    with os.scandir(kept) as entries:
+        sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
+    held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
+    return {"folder": str(folder), "kernels": held}
+
+
+def _facts(console: Console, title: str, facts: dict[str, str]) -> None:
+    table = Table(title=title, title_justify="left", box=None, show_header=False)
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console.print(table)
+    console.print()
+
+
+def _auto() -> str:
+    from skforge.compiler.runtime.targets import gpu_here
+    from skforge.exceptions import TargetError
+
+    try:
+        gpu = gpu_here()
+    except TargetError as error:
+        return f"the CPU ({error})"
+    return "the CPU" if gpu is None else f"the CPU, and {gpu} for large batches"

@@ -1,0 +1,186 @@
+"""Counts of a forest that its costs depend on, made in one pass over its arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.category_rows import set_groups
+from skforge.compiler.binning.search import Registers
+from skforge.compiler.binning.transpose import tile_starts
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.bins import column_count
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.predicate_table import (
+    DIRECT_LIMIT,
+    SETS,
+    SETS_A_BYTE,
+)
+from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
+from skforge.compiler.layouts.lanes.lanes import LanesCost
+from skforge.compiler.layouts.tiles.tile_layout import TOP_LEVELS
+from skforge.compiler.target import Target
+
+#: Bytes of a node that is walked, besides its threshold; of a node in tiles.
+WALKED_NODE, TILED_NODE = 4, 6.5
+
+
+@dataclass(frozen=True, slots=True)
+class ForestCounts:
+    """Sizes of a forest, as the code of a target processes it."""
+
+    trees: int
+    nodes: int  # inner nodes
+    outputs: int
+    columns: int  # features that are tested
+    column_tiles: int  # vectors of a row that hold one of them
+    row_bytes: int
+    value_lanes: int  # values of a row in a register
+    leaf_bytes: int  # bytes of a leaf's values
+
+    # predicates of bit logic
+    lines: int  # thresholds that are searched
+    search_levels: int  # of all columns together
+    direct: int  # thresholds that are compared one by one
+    set_tables: int  # tables of eight sets, by 64 entries
+    single_sets: int  # sets that are tested one by one
+
+    # trees of bit logic
+    folded: int  # nodes of folded trees, with padding
+    listed: float  # operations of the other trees
+    look_ups: int  # registers of bytes in which the leaves of 64 rows are looked up
+
+    # lanes
+    lanes: LanesCost
+    set_groups: int  # features whose categories are looked up
+
+    # walks and tiles
+    code_columns: int
+    code_searches: int  # levels of the searches of all columns of codes
+    walk_depth: float  # mean depth of a row's walk of a tree
+    tree_depth: float  # mean of the deepest leaf of each tree
+    max_depth: int
+    min_depth: int
+    three: float  # tiles of three levels that a row visits in a tree
+    four: float  # tiles of four levels
+    walked_bytes: float
+    tiled_bytes: float
+    set_share: float  # share of nodes that test categories
+
+    @classmethod
+    def of(cls, forest: Forest, target: Target) -> ForestCounts:
+        """Count."""
+        registers = Registers.of(target, forest.threshold.dtype)
+        inner = forest.n_nodes - forest.n_leaves
+        used = np.unique(forest.feature)
+        low, high = forest.leaf_depths()
+        depth, weight = leaf_weights(forest)
+        total = max(float(weight.sum()), 1e-300)
+        three, four = mean_tiles(depth, weight)
+        ordered = forest.comparison < Comparison.IN
+        of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
+        folded, listed, look_ups = _bit_trees(forest, target)
+        item = forest.threshold.dtype.itemsize
+        return cls(
+            trees=forest.n_trees,
+            nodes=inner,
+            outputs=forest.n_outputs,
+            columns=len(used),
+            column_tiles=len(tile_starts(used, forest.n_features, registers.lanes)),
+            row_bytes=forest.n_features * forest.input_dtype.itemsize,
+            value_lanes=registers.lanes,
+            leaf_bytes=forest.leaf_value.dtype.itemsize * forest.leaf_value.shape[1],
+            **_thresholds(of_column, registers),
+            **_sets(forest),
+            folded=folded,
+            listed=listed,
+            look_ups=look_ups,
+            lanes=LanesCost.of(forest, target),
+            set_groups=len(set_groups(forest)),
+            code_columns=column_count(forest, merge_missing=True),
+            code_searches=int(np.ceil(np.log2(of_column + 1)).sum()),
+            walk_depth=float((depth * weight).sum()) / total,
+            tree_depth=float(high.mean()) if len(high) else 0.0,
+            max_depth=int(high.max(initial=0)),
+            min_depth=int(low.min()) if len(low) else 0,
+            three=three,
+            four=four,
+            walked_bytes=float(inner * (item + WALKED_NODE)),
+            tiled_bytes=TILED_NODE * inner,
+            set_share=float((~ordered).mean()) if len(ordered) else 0.0,
+        )
+
+
+def _thresholds(of_column: NDArray[np.int64], registers: Registers) -> dict[str, int]:
+    """Count the thresholds of bit logic that are searched, and those compared."""
+    most = (1 << registers.levels) - 1
+    if not most:
+        return {"lines": 0, "search_levels": 0, "direct": int(of_column.sum())}
+    whole, rest = np.divmod(of_column, most)
+    searched = rest > DIRECT_LIMIT
+    levels = np.maximum(4, np.ceil(np.log2(rest + 1)))[searched].sum()
+    return {
+        "lines": int((whole * most).sum() + rest[searched].sum()),
+        "search_levels": int(whole.sum()) * registers.levels + int(levels),
+        "direct": int(rest[~searched].sum()),
+    }
+
+
+def _sets(forest: Forest) -> dict[str, int]:
+    """Count the sets of bit logic that have tables, and those that have none."""
+    of_sets = np.flatnonzero(forest.comparison >= Comparison.IN)
+    words = np.diff(forest.category_offset)[of_sets]
+    tables = single = 0
+    most = max(SETS.values()) // 32
+    for feature in np.unique(forest.feature[of_sets]):
+        own = words[forest.feature[of_sets] == feature]
+        if own.max() > most:
+            single += len(own)
+        else:
+            tables += -(-len(own) // SETS_A_BYTE) * -(-int(own.max()) // 2)
+    return {"set_tables": tables, "single_sets": single}
+
+
+def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int]:
+    """Return the folded nodes, list operations and look-ups of leaves by bits."""
+    fold = folds(forest)
+    leaves = np.diff(np.concatenate([[0], np.cumsum(forest.leaf >= 0)])[
+        forest.tree_offset
+    ])  # fmt: skip
+    bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
+    if fold.any():
+        bits[fold] = depth_classes(forest.tree_depths()[fold].astype(np.int64))
+    entries = 2.0**bits
+    item = forest.leaf_value.dtype.itemsize
+    look_ups = float(np.ceil(entries / 128).sum()) * item * forest.leaf_value.shape[1]
+    listed = LIST_OPERATIONS * float(leaves[~fold].sum())
+    return int(entries[fold].sum()), listed, int(look_ups)
+
+
+#: Operations of a leaf of a tree that is not folded (unbalanced trees of 31 to 255
+#: leaves: 1.1 to 1.4).
+LIST_OPERATIONS = 1.3
+
+
+def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Return the depth of each leaf, and how many training rows ended there.
+
+    If the counts are not known, all leaves weigh the same.
+    """
+    leaves = forest.leaf >= 0
+    depths = forest.node_depths()[leaves]
+    if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
+        return depths, forest.cover[leaves]
+    return depths, np.ones(len(depths))
+
+
+def mean_tiles(
+    depths: NDArray[np.int32], weight: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return how many tiles of three and of four levels a row visits in a tree."""
+    below = np.maximum(depths - TOP_LEVELS, 0)
+    total = max(float(weight.sum()), 1e-300)
+    three, four = (float((np.ceil(below / k) * weight).sum()) / total for k in (3, 4))
+    return three, four

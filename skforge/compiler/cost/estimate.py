@@ -1,0 +1,81 @@
+"""Estimates the time of a schedule without running it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skforge.compiler.cost.coefficients import COEFFICIENTS
+from skforge.compiler.cost.counts import ForestCounts
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.terms import TERMS, Terms
+from skforge.compiler.cost.work import Counts, Kind, Work, plan_of
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+
+class CostEstimate:
+    """Estimates calls of one forest on one CPU.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest; it is counted once.
+    target : Target
+        The CPU.
+    profile : MachineProfile, default=None
+        The CPU's speed; None uses the profile stored for it.
+    """
+
+    def __init__(
+        self, forest: Forest, target: Target, profile: MachineProfile | None = None
+    ) -> None:
+        self.counts = ForestCounts.of(forest, target)
+        self.target = target
+        self.profile = MachineProfile.of(target) if profile is None else profile
+
+    def seconds(
+        self, schedule: Schedule, n_rows: ArrayLike, n_threads: int = 1
+    ) -> Counts:
+        """Return the estimated seconds of calls; infinite for what is not estimated.
+
+        Parameters
+        ----------
+        schedule : Schedule
+            A schedule that the forest allows; this is not checked.
+        n_rows : int or array-like of shape (n_sizes,)
+            Rows of a call.
+        n_threads : int, default=1
+            Threads that share the blocks of rows, if the schedule is parallel.
+
+        Returns
+        -------
+        ndarray of shape (n_sizes,) or ()
+            Seconds of each call.
+        """
+        plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
+        if plan is None:
+            return np.full_like(n, np.inf)
+        own = COEFFICIENTS[plan.kind]
+        total = np.zeros_like(n)
+        for name, value in self.terms(schedule, n).items():
+            if name in own:
+                total += own[name] * value
+        if plan.parallel and n_threads > 1:
+            tasks = np.ceil(n / (plan.block or 1))
+            total *= np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
+        return total * 1e-9
+
+    def terms(self, schedule: Schedule, n_rows: ArrayLike) -> Terms:
+        """Return the terms of the estimate in ns, before their coefficients."""
+        plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
+        assert plan is not None
+        n = np.maximum(n, 1.0)
+        return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
+
+    @staticmethod
+    def kind(schedule: Schedule) -> Kind | None:
+        """Return the kind of schedule that the estimate takes it for."""
+        plan = plan_of(schedule)
+        return None if plan is None else plan.kind

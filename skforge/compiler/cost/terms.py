@@ -1,0 +1,186 @@
+"""The terms of an estimate: counts of code and data, times the machine's speed.
+
+Each function returns nanoseconds by term, before its coefficient, for a kind of
+schedule. A count is one of ``ForestCounts`` for the rows of a call; a coefficient says
+how many of the machine's units of work one count takes (``coefficients.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from skforge.compiler.binning.transpose import WIDE, WIDE_PART
+from skforge.compiler.cost.work import LINE, PAGE, Counts, Kind, Work
+
+#: Nanoseconds of each size of call, or of each call.
+Terms: TypeAlias = "dict[str, float | Counts]"
+
+#: Rows of which the input stage keeps columns at a time, and leaves are looked up.
+MOST_PART, GROUP = 1024, 64
+
+
+def bitsliced(w: Work) -> Terms:
+    """Predicates of a block of rows at once, then trees as bit logic."""
+    f, m, target = w.forest, w.machine, w.target
+    block = w.plan.block or MOST_PART
+    rows = w.rows(f.value_lanes)
+    vectors = rows / f.value_lanes
+    groups = w.rows(GROUP) / GROUP
+    planes = w.blocks * max(1.0, block / target.vector_bits)
+    lines = f.lines + f.direct + f.single_sets + 8 * f.set_tables
+    table = lines * block / 8
+    wide = f.row_bytes > 4 * WIDE
+    part = min(block, WIDE_PART if wide else MOST_PART)
+    pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
+    constants = 2 * f.folded + 8 * f.listed + LINE * f.look_ups
+    far = w.line(table) - m.line_l1
+    looks_up = target.has("avx512vbmi")
+    return {
+        "block": w.blocks * m.scalar,
+        "job": w.blocks * f.columns * m.scalar,
+        "tree": w.blocks * f.trees * m.scalar,
+        "constant": w.blocks * constants / LINE * w.line(constants + table),
+        "row": row_lines(w) * m.line_l2,
+        "column": rows * f.column_tiles * m.permute,
+        "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
+        "scratch": rows
+        * f.column_tiles
+        * (w.line(1.5 * part * 4 * f.value_lanes) - m.line_l1),
+        "compare": f.direct * vectors * m.compare,
+        "level": f.search_levels * vectors * (m.compare + m.permute),
+        "line": f.lines * planes * m.mux,
+        "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
+        "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
+        "word": (f.folded + f.listed) * (block == 64) * w.blocks * m.scalar,
+        "folded": f.folded * planes * m.mux,
+        "listed": f.listed * planes * m.mux,
+        "far_line": (f.folded + f.listed) * planes * far,
+        "group": f.trees * groups * m.permute,
+        "look_up": looks_up * f.look_ups * groups * m.permute,
+        "load": (not looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
+    }
+
+
+def lanes(w: Work) -> Terms:
+    """One row through all trees, one tree in each lane."""
+    f, m = w.forest, w.machine
+    below = 12.0 * f.nodes + (f.nodes + f.trees) * f.leaf_bytes
+    return {
+        "call": m.scalar,
+        "row": w.n * m.scalar,
+        "value": row_lines(w) * m.line_l2,
+        "search": w.n * f.lanes.search * m.compare,
+        "test": w.n * f.lanes.tests * m.permute,
+        "hop": w.n * f.lanes.hops * m.scalar,
+        "hop_wait": w.n * f.lanes.hops * w.wait(below),
+        "set": w.n * f.set_groups * m.wait_l2,
+        "tree": w.n * f.trees * m.scalar,
+        "leaf": w.n * f.trees * f.leaf_bytes / 4 * m.scalar,
+        "leaf_wait": w.n * f.trees * w.wait(below),
+        "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
+    }
+
+
+def tile_row(w: Work) -> Terms:
+    """One row through all trees of tiles together."""
+    f, m = w.forest, w.machine
+    tiles = f.four if w.plan.levels >= 4 else f.three
+    narrow = not w.target.has_mask_registers
+    groups = -(-f.trees // 16)
+    return {
+        "row": w.n * m.scalar,
+        "value": row_lines(w) * m.line_l2,
+        "search": w.n * f.code_columns * m.compare,
+        "tree": w.n * groups * m.permute,
+        "narrow_tree": narrow * w.n * groups * m.permute,
+        "top": w.n * f.trees * w.line(f.tiled_bytes),
+        "tile": w.n * tiles * f.trees * m.permute,
+        "narrow_tile": narrow * w.n * tiles * f.trees * m.permute,
+        "wait": w.n * tiles * f.trees * w.line(f.tiled_bytes),
+    }
+
+
+def tiles(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles, by codes or values."""
+    f, m = w.forest, w.machine
+    narrow = not w.target.has_mask_registers
+    met = f.four if w.plan.levels >= 4 else f.three
+    rows = w.rows(16)
+    fetched = np.minimum(w.blocks * f.tiled_bytes / LINE, w.n * f.trees * (1 + met))
+    return {
+        "block": w.blocks * f.trees * m.scalar,
+        "value": row_lines(w) * m.line_l2,
+        "column": rows * f.columns * m.scalar,
+        "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
+        "tree": f.trees * rows * m.permute,
+        "narrow_tree": narrow * f.trees * rows * m.permute,
+        "tile": met * f.trees * rows * m.permute,
+        "narrow_tile": narrow * met * f.trees * rows * m.permute,
+        "gather": met * f.trees * rows * w.line(f.tiled_bytes / f.trees),
+        "fetch": fetched * w.line(f.tiled_bytes),
+        "leaf": f.trees * rows * f.leaf_bytes / 4 * m.scalar,
+    }
+
+
+def rows(w: Work) -> Terms:
+    """Blocks of rows through one tree after another, several rows in flight."""
+    f, m = w.forest, w.machine
+    of_tree = f.walked_bytes / f.trees
+    fetched = np.minimum(w.blocks * f.walked_bytes / LINE, w.n * f.trees * f.walk_depth)
+    return {
+        "block": w.blocks * f.trees * m.scalar,
+        **_walk(w, of_tree, np.minimum(w.block, w.n)),
+        "fetch": fetched * w.line(f.walked_bytes),
+    }
+
+
+def trees(w: Work) -> Terms:
+    """One row after another, through several trees in flight."""
+    fetched = w.n * w.plan.fetched * w.forest.row_bytes / LINE
+    return {
+        "call": w.machine.scalar,
+        "row": w.n * w.machine.scalar,
+        **_walk(w, w.forest.walked_bytes, w.forest.trees),
+        "fetch": fetched * w.machine.line_l2,
+    }
+
+
+def _walk(w: Work, size: float, most: float | Counts) -> Terms:
+    """Return the terms of walks through ``size`` bytes, ``most`` of them at a time."""
+    f, m = w.forest, w.machine
+    padded = w.plan.unchecked if w.plan.padded else 0
+    free = min(w.plan.unchecked, f.max_depth)
+    in_flight = np.maximum(1, np.minimum(w.plan.in_flight, most))
+    # Walks that end early wait for the others in flight.
+    deepest = np.where(in_flight > 1, f.tree_depth, f.walk_depth)
+    checked = np.maximum(0.0, np.maximum(deepest, padded) - free)
+    each = w.n * f.trees
+    return {
+        "value": row_lines(w) * m.line_l2,
+        "walk": each * m.scalar,
+        "hop": each * free * m.scalar,
+        "checked_hop": each * checked * m.scalar,
+        "wait": each * (free + checked) * w.wait(size) / np.minimum(in_flight, 8),
+        "hop_alone": each * (free + checked) * m.wait_l1 / in_flight,
+        "set": each * f.walk_depth * f.set_share * m.scalar,
+        "leaf": each * f.leaf_bytes / 4 * m.scalar,
+    }
+
+
+def row_lines(w: Work) -> Counts:
+    """Return the cache lines of rows that are read."""
+    return w.n * max(1.0, min(w.forest.row_bytes / LINE, w.forest.columns))
+
+
+TERMS: dict[Kind, Callable[[Work], Terms]] = {
+    "bitsliced": bitsliced,
+    "lanes": lanes,
+    "tiles": tiles,
+    "values": tiles,
+    "tile-row": tile_row,
+    "rows": rows,
+    "trees": trees,
+}

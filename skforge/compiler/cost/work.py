@@ -1,0 +1,123 @@
+"""What the terms of an estimate read: a schedule's sizes, a forest's, a machine's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.cost.counts import ForestCounts
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+#: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
+#: "trees" are walks with rows or trees in flight.
+Kind: TypeAlias = Literal[
+    "bitsliced", "lanes", "tiles", "values", "tile-row", "rows", "trees"
+]
+
+Counts: TypeAlias = NDArray[np.float64]
+
+#: Bytes of a cache line, and of a page of memory.
+LINE, PAGE = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The sizes of a schedule that its time depends on."""
+
+    kind: Kind
+    block: int  # rows of a block; 0: the whole batch
+    levels: int  # levels of a tile
+    in_flight: int  # walks in flight
+    unchecked: int  # hops without leaf checks
+    padded: bool  # whether trees are padded to these
+    fetched: bool  # whether rows are prefetched
+    parallel: bool  # whether threads share rows
+
+
+@lru_cache(maxsize=4096)
+def plan_of(schedule: Schedule) -> Plan | None:
+    """Return the sizes of a CPU schedule; None for one that is not estimated."""
+    fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
+    if fact["block_rows"] or fact["block_trees"]:  # for GPUs
+        return None
+    layout = LAYOUTS[int(fact["layout"])]
+    kind: Kind
+    if layout == "bitsliced":
+        kind = "bitsliced"
+    elif layout == "lanes":
+        kind = "lanes"
+    elif layout == "tiles":
+        by_row = fact["vector_trees"] > 0
+        kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
+    elif layout == "other":
+        return None
+    else:
+        kind = "rows" if fact["rows_inside"] else "trees"
+    return Plan(
+        kind,
+        int(fact["row_block"]),
+        round(math.log2(fact["node_tile"] + 1)),
+        int(max(fact["rows_in_flight"], fact["trees_in_flight"])),
+        int(max(fact["unroll_walk"], fact["peel_walk"])),
+        fact["unroll_walk"] > 0,
+        fact["cache_rows"] > 0,
+        fact["parallel_rows"] > 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Calls of several sizes: a plan, the forest, the machine and numbers of rows."""
+
+    plan: Plan
+    forest: ForestCounts
+    machine: MachineProfile
+    target: Target
+    n: Counts
+
+    @property
+    def block(self) -> Counts:
+        """Rows of a block."""
+        return self.n if not self.plan.block else np.full_like(self.n, self.plan.block)
+
+    @property
+    def blocks(self) -> Counts:
+        """Blocks of rows, the last one partial."""
+        return np.ceil(self.n / self.block)
+
+    def rows(self, multiple: int) -> Counts:
+        """Return the rows, those of the last block rounded up to a multiple."""
+        whole, rest = np.divmod(self.n, self.block)
+        last = np.minimum(self.block, np.ceil(rest / multiple) * multiple)
+        return np.asarray(whole * self.block + last)
+
+    def line(self, size: float | Counts) -> float | Counts:
+        """Return the ns to read a cache line of data of ``size`` bytes in order."""
+        m = self.machine
+        return self._level(size, m.line_l1, m.line_l2, m.line_l3)
+
+    def wait(self, size: float | Counts) -> float | Counts:
+        """Return the ns of a load from data of ``size`` bytes."""
+        m = self.machine
+        return self._level(size, m.wait_l1, m.wait_l2, m.wait_l3)
+
+    def _level(
+        self, size: float | Counts, l1: float, l2: float, l3: float
+    ) -> float | Counts:
+        """Interpolate between two levels: from half of a cache on, a part misses."""
+        near, far = self.target.l1_bytes / 2, self.target.l2_bytes / 2
+        return l1 + (l2 - l1) * _share(size, near) + (l3 - l2) * _share(size, far)
+
+
+def _share(size: float | Counts, half: float) -> float | Counts:
+    """Return how much of the data misses a cache: all of it from four halves on."""
+    found: float | Counts = np.clip(np.log2(np.maximum(size, 1.0) / half) / 2, 0.0, 1.0)
+    return found
