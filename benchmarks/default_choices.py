@@ -1,17 +1,19 @@
 """How far the default schedules are from the best of their rivals, by batch size.
 
-    python benchmarks/default_choices.py times.jsonl [NAME ...]
+    python benchmarks/default_choices.py times.jsonl --unseen --output results
+    python benchmarks/default_choices.py times.jsonl NAME ...
 
-Every kind of schedule that a default may be is timed beside the others, in rounds, as
-processor time of one thread; the medians are appended to the file, in the form that
-``train_cost_model.py fit`` reads, and the table says what today's default loses. What
-is in the file already is not timed again: the rules of ``defaults/cpu.py`` can be
-changed and judged in a minute.
+Every kind of schedule that a default may be, and variants of each, are timed beside the
+others, in rounds, as processor time of one thread; the medians are appended to the
+file. What is in the file already is not timed again: rules and coefficients can be
+changed and judged in a minute. ``fit_costs.py`` fits the estimate to such files;
+``--unseen`` takes the forests that nothing was fitted to.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -20,16 +22,20 @@ from typing import Annotated, Any
 import typer
 from cost_model_data import targets
 from cost_model_family import MAKERS, get
+from machine import in_words, machine
 from threadpoolctl import threadpool_limits
+from unseen import MAKERS as UNSEEN
 
-from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.work import plan_of
+from skforge.compiler.defaults.cpu import candidates, default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
-    lanes_schedule,
-    tiled_row_schedule,
+    row_blocks,
     tiled_schedule,
+    unchecked,
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -38,68 +44,123 @@ from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.measure.rows import SampleRows
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
-ROUNDS, SLOT, HOPELESS = 9, 4e-4, 4.0
 
-#: What a default loses that is shown.
-SHOWN = 1.08
+#: Batch sizes of the tables.
+SHOWN_SIZES = (1, 8, 64, 512, 4096)
+
+#: Rounds of samples, seconds of a sample, and the factor above the best at which a
+#: schedule is timed no more.
+ROUNDS, SLOT, HOPELESS = 7, 4e-4, 4.0
+
+#: What a default loses that is listed.
+SHOWN = 1.25
+
+Times = dict[tuple[str, str, int], dict[str, float]]
 
 
 def main(
-    file: Path, names: Annotated[list[str] | None, typer.Argument()] = None
+    file: Path,
+    names: Annotated[list[str] | None, typer.Argument()] = None,
+    unseen: Annotated[
+        bool, typer.Option(help="Forests nothing was fitted to.")
+    ] = False,
+    only: Annotated[str, typer.Option(help="One target: host or v3.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Write defaults.md here.")] = None,
 ) -> None:
     """Time what is missing, and print what today's defaults lose."""
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    found = read(file)
+    machines = {k: t for k, t in targets().items() if not only or k == only}
+    chosen = names or list(UNSEEN if unseen else MAKERS)
+    for name in chosen:
+        sample = get(name)
+        for label, target in machines.items():
+            missing = [n for n in SIZES if (name, label, n) not in found]
+            for size, times in timed(sample, target, missing):
+                found[name, label, size] = times
+                write(file, (name, label, size), times)
+    losses = {
+        (name, label, size): loss(
+            get(name).forest, target, size, found[name, label, size]
+        )
+        for name in chosen
+        for label, target in machines.items()
+        for size in SIZES
+        if (name, label, size) in found
+    }
+    text = report(losses, machines)
+    print(text)
+    if output is not None:
+        facts = machine()
+        rows = [[*key, value] for key, (value, _) in losses.items()]
+        document = json.dumps({"machine": facts, "loss": rows}, indent=0)
+        (output / "defaults.json").write_text(document, encoding="utf-8")
+        (output / "defaults.md").write_text(f"{text}\n{in_words(facts)}\n")
+
+
+def read(file: Path) -> Times:
+    """Return the times in a file."""
+    found: Times = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         record = json.loads(line)
         key = record["model"], record["target"], record["rows"]
         found.setdefault(key, {})[record["schedule"]] = record["seconds"]
-    losses: dict[tuple[str, int], list[float]] = {}
-    for name in names or MAKERS:
-        sample = get(name)
-        for label, target in targets().items():
-            missing = [n for n in SIZES if (name, label, n) not in found]
-            for size, times in timed(sample, target, missing):
-                found[name, label, size] = times
-                write(file, (name, label, size), times, sample.forest, target)
-            for size in SIZES:
-                times = found[name, label, size]
-                own = default(sample.forest, target, size).to_json()
-                if own in times:
-                    best = min(times, key=lambda s, t=times: t[s])  # type: ignore[misc]
-                    loss = times[own] / times[best]
-                    losses.setdefault((label, size), []).append(loss)
-                    if loss > SHOWN:
-                        print(f"{name}, {label}, {size}: {loss:.2f}\n  {own}\n  {best}")
-    for (label, size), some in sorted(losses.items()):
-        print(
-            f"{label}, {size} rows: {geometric_mean(some):.3f} geomean of {len(some)}, "
-            f"{max(some):.2f} worst"
-        )
+    return found
 
 
 def rivals(forest: Forest, target: Target) -> list[Schedule]:
-    """Return the schedules that a default may be."""
+    """Return the schedules that a default may be, and variants of them."""
     walks = walking_schedules(forest, target)
-    return list(
-        dict.fromkeys(
-            [
-                *default_schedules(forest, target).values(),
-                lanes_schedule(),
-                *(tiled_row_schedule(nodes) for nodes in (7, 15)),
-                *(tiled_schedule(512, nodes) for nodes in (7, 15)),
-                tiled_schedule(256, 7, codes=False),
-                walks[1, 1],
-                walks[16, 127],
-                *(bitsliced_schedule(rows) for rows in (64, 128, 256, 512, 1024)),
-            ]
-        )
-    )
+    made = dict.fromkeys([*walks.values(), *candidates(forest, target)])
+    kinds = {CostEstimate.kind(schedule) for schedule in made}
+    if "bitsliced" in kinds:
+        made |= dict.fromkeys(bitsliced_schedule(rows) for rows in (256, 512, 1024))
+    if "tiles" in kinds:
+        made |= dict.fromkeys(tiled_schedule(rows, 7) for rows in (256, 1024))
+        made[tiled_schedule(256, 15)] = None
+    if "values" in kinds:
+        made |= dict.fromkeys(tiled_schedule(n, 7, codes=False) for n in (128, 512))
+    few = plan_of(walks[16, 127])
+    assert few is not None
+    for walks_together in (8, 24):
+        blocked = row_blocks(64).interleave("b1", walks_together)
+        padded = few.unchecked if few.padded else 0
+        made[unchecked(blocked, "b1", padded, few.unchecked)] = None
+    return list(made)
 
 
 def default(forest: Forest, target: Target, size: int) -> Schedule:
     """Return today's default of a batch size."""
     table = default_schedules(forest, target)
     return next(s for (a, b), s in table.items() if a <= size <= (b or size))
+
+
+def loss(
+    forest: Forest, target: Target, size: int, times: dict[str, float]
+) -> tuple[float, str]:
+    """Return the default's time as a multiple of the best, and both in words."""
+    own = default(forest, target, size)
+    taken = times.get(own.to_json()) or times.get(_one_thread(own).to_json())
+    best = min(times, key=times.__getitem__)
+    if taken is None:  # hopeless
+        taken = HOPELESS * times[best]
+    return taken / times[
+        best
+    ], f"{in_short(own)}, best {in_short(Schedule.from_json(best))}"
+
+
+def _one_thread(schedule: Schedule) -> Schedule:
+    """Return lanes without the loop that threads share; one thread takes as long."""
+    kept = [d for d in schedule.directives if type(d).__name__ != "Parallel"]
+    return Schedule(tuple(kept)) if "lanes" in repr(schedule) else schedule
+
+
+def in_short(schedule: Schedule) -> str:
+    """Return the kind of a schedule and its sizes."""
+    plan = plan_of(schedule)
+    assert plan is not None
+    block = f" by {plan.block}" if plan.block else ""
+    nodes = f", tiles of {2**plan.levels - 1}" if plan.levels > 1 else ""
+    return f"{plan.kind}{block}{nodes}"
 
 
 def timed(
@@ -132,13 +193,9 @@ def timed(
         yield size, {s: median(values) for s, values in taken.items()}
 
 
-def write(
-    file: Path, key: tuple[str, str, int], times: dict[str, float], forest: Forest,
-    target: Target,
-) -> None:  # fmt: skip
-    """Append times as ``cost_model_data`` writes them."""
+def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
+    """Append times, a line for each schedule."""
     name, label, size = key
-    own = default(forest, target, size).to_json()
     with file.open("a", encoding="utf-8") as out:
         for schedule, seconds in times.items():
             record = {
@@ -147,10 +204,54 @@ def write(
                 "rows": size,
                 "schedule": schedule,
                 "seconds": seconds,
-                "ratio": seconds / times.get(own, seconds),
-                "default": int(schedule == own),
             }
             out.write(json.dumps(record) + "\n")
+
+
+def report(
+    losses: dict[tuple[str, str, int], tuple[float, str]], machines: dict[str, Target]
+) -> str:
+    """Return the tables."""
+    names = {name for name, _, _ in losses}
+    lines = [
+        "# Default schedules beside the best",
+        "",
+        f"Time of the default schedule as a multiple of the best of its rivals, one "
+        f"thread, {len(names)} forests.",
+        "",
+        "| target | " + " | ".join(f"{n:,} rows" for n in SHOWN_SIZES) + " | all |",
+        "| --- |" + " --- |" * (len(SHOWN_SIZES) + 1),
+    ]
+    for label, target in machines.items():
+        by_size = defaultdict(list)
+        for (_, one, size), (value, _) in losses.items():
+            if one == label and size in SHOWN_SIZES:
+                by_size[size].append(value)
+        every = [v for values in by_size.values() for v in values]
+        if not every:
+            continue
+        cells = [_cell(by_size[size]) for size in SHOWN_SIZES] + [_cell(every)]
+        lines.append(f"| {target.cpu} | " + " | ".join(cells) + " |")
+    lines += ["", "Cells have the geometric mean and the worst.", ""]
+    bad = [
+        f"| {name} | {label} | {size:,} | {value:.2f} | {said} |"
+        for (name, label, size), (value, said) in sorted(losses.items())
+        if value > SHOWN and size in SHOWN_SIZES
+    ]
+    if bad:
+        lines += [
+            f"Above {SHOWN}:",
+            "",
+            "| forest | target | rows | times the best | default, best |",
+            "| --- | --- | --- | --- | --- |",
+            *bad,
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _cell(values: list[float]) -> str:
+    return f"{geometric_mean(values):.2f} / {max(values):.2f}" if values else ""
 
 
 if __name__ == "__main__":

@@ -21,6 +21,11 @@ os.environ.setdefault("SKFORGE_CACHE_DIR", _OBJECTS.name)
 # Searches take seconds: only tests of searches, which give a budget, make any.
 os.environ.setdefault("SKFORGE_TUNING_SECONDS", "0")
 
+# Threads of OpenMP that wait for work sleep: with a process of tests on every core, as
+# by pytest -n auto, those that spin keep the others from working (10 fits of XGBoost in
+# each of two such processes on a busy machine of 2 cores: 51 s spinning, .5 s asleep).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 settings.register_profile(
     "skforge",
     deadline=None,  # the first example of a test pays for a compilation

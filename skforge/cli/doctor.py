@@ -43,7 +43,6 @@ def doctor(
 ) -> None:
     """Show this machine, its profile, the libraries, the cache and target="auto"."""
     from skforge._version import __version__
-    from skforge.compiler.cost.profile import MachineProfile
     from skforge.compiler.runtime import machine, microkernels
     from skforge.compiler.target import Target
 
@@ -59,10 +58,11 @@ def doctor(
             ),
             "system": f"{platform.system()} {platform.release()}",
             'target="auto"': _auto(),
+            "profile": _title(host),
         },
     )
     found = machine.machine_profile(host)
-    table = Table(title=_title(host), title_justify="left", box=None)
+    table = Table(title="Profile", title_justify="left", box=None)
     table.add_column("work")
     table.add_column("ns", justify="right")
     now = microkernels.measure(host) if measure else {}
@@ -81,11 +81,6 @@ def doctor(
         except metadata.PackageNotFoundError:
             continue
     _facts(console, "Libraries", versions)
-    if not MachineProfile.is_stored(host) and machine.kept_in(host) is None:
-        console.print(
-            "The CPU is unknown and there is no cache to keep its profile in: the "
-            "defaults are those of a common CPU."
-        )
 
 
 def _title(host: Target) -> str:
@@ -94,11 +89,11 @@ def _title(host: Target) -> str:
     from skforge.compiler.runtime import machine
 
     if MachineProfile.is_stored(host):
-        return "Profile of the CPU, stored with skforge (ns)"
+        return "stored with skforge, measured on this kind of CPU"
     file = machine.kept_in(host)
     if file is None:
-        return "Profile of a common CPU (ns)"
-    return f"Profile of this machine, measured, in {file} (ns)"
+        return "of a common CPU: this one is unknown, and there is no cache"
+    return f"measured on this machine, in {file}"
 
 
 def _cache() -> dict[str, str]:

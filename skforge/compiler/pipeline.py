@@ -155,9 +155,11 @@ def build_hir(
     normal, comparison = cache.get(
         ("normal",), lambda: normalize_predicates.run(forest)
     )
+    # Complete tiles are made of single nodes, by the representation.
+    size = 1 if nest.tile_kind == "complete" else nest.tile_nodes
     tiles = cache.get(
-        ("tiles", nest.tile_nodes, nest.tile_kind),
-        lambda: tile_nodes.run(normal, nest.tile_nodes, nest.tile_kind),
+        ("tiles", size, nest.tile_kind if size > 1 else None),
+        lambda: tile_nodes.run(normal, size, nest.tile_kind),
     )
     if nest.reorder_trees:
         tiles = reorder_trees.run(tiles)

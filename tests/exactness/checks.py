@@ -11,6 +11,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.lowering.kernel import Kernel
 from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.directives import Kind
@@ -88,6 +89,20 @@ def rounding_bound(made: Forest, rows: np.ndarray) -> np.ndarray:
     return bound
 
 
+@lru_cache(maxsize=4)
+def lowered(
+    made: Forest,
+    schedule: Schedule,
+    reduction: Reduction,
+    element: Element,
+    target: Target,
+) -> Kernel:
+    """Return a kernel in LIR; calls of a test share it, tests do not (conftest)."""
+    kind: Kind = "gpu" if target.is_gpu else "cpu"
+    hir = pipeline.build_hir(made, schedule, reduction, kind=kind, element=element)
+    return pipeline.lower(hir, target, element=element).kernel
+
+
 def interpreted(
     made: Forest,
     schedule: Schedule,
@@ -104,9 +119,7 @@ def interpreted(
     ``extra_stride`` elements lie between one row and the next; they are NaN.
     """
     target = target or Target.host()
-    kind: Kind = "gpu" if target.is_gpu else "cpu"
-    hir = pipeline.build_hir(made, schedule, reduction, kind=kind, element=element)
-    kernel = pipeline.lower(hir, target, element=element).kernel
+    kernel = lowered(made, schedule, reduction, element, target)
     n, width = rows.shape
     padded = np.full((n, width + extra_stride), np.nan, rows.dtype)
     padded[:, :width] = rows

@@ -24,6 +24,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
 
 
 def blocks(size: int) -> Schedule:
@@ -82,9 +83,12 @@ def test_schedules(schedule: str) -> None:
         check_exact(name, SCHEDULES[schedule], batches=EDGES)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(
-    "name", ["extremes", "double categories", "zero missing", "vector 10", "double"]
+    ("name", "level"),
+    in_turns(
+        ["extremes", "double categories", "zero missing", "vector 10", "double"],
+        ["v2", "v3", "v4"],
+    ),
 )
 def test_x86_64_levels(level: str, name: str) -> None:
     if level not in levels():
@@ -176,7 +180,9 @@ quick = settings(
 )
 
 
-def check_random(data: st.DataObject, target: str | Target) -> None:
+def check_random(data: st.DataObject) -> None:
+    """Compare a random forest on this machine, or as an older one runs it."""
+    target = data.draw(st.sampled_from(["cpu", *levels().values()]))
     missing = data.draw(st.sampled_from(list(Missing)))
     made = data.draw(random_forest(max_trees=9, max_depth=4, missing=(missing,)))
     if not made.n_predicates:
@@ -198,19 +204,11 @@ def check_random(data: st.DataObject, target: str | Target) -> None:
 @quick
 @given(st.data())
 def test_random_forests(data: st.DataObject) -> None:
-    check_random(data, "cpu")
-
-
-@quick
-@given(st.data())
-def test_random_forests_on_older_machines(data: st.DataObject) -> None:
-    level = data.draw(st.sampled_from(sorted(levels())))
-    check_random(data, levels()[level])
+    check_random(data)
 
 
 @pytest.mark.slow
 @settings(quick, max_examples=1500)
 @given(st.data())
 def test_random_forests_often(data: st.DataObject) -> None:
-    level = data.draw(st.sampled_from(["", *sorted(levels())]))
-    check_random(data, levels()[level] if level else "cpu")
+    check_random(data)

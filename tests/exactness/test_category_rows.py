@@ -30,6 +30,7 @@ from tests.exactness.checks import (
     raw_of,
 )
 from tests.exactness.forests import drawn
+from tests.turns import in_turns
 
 ODD = (
     *(-0.0, 0.5, -0.5, -0.99, -1.0, -7.0, 2.5, 31.0, 31.5, 32.0, 127.0, 128.0),
@@ -108,8 +109,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
-@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize(
+    ("name", "level"), in_turns(FORESTS, ["v2", "v3", "v4", "host"], often=2)
+)
 def test_every_value_of_every_kind_of_set(name: str, level: str, way: str) -> None:
     if level not in {**levels(), "host": None}:
         pytest.skip(f"this machine does not run x86-64-{level}")

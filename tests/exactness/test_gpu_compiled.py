@@ -34,7 +34,7 @@ REDUCTIONS: tuple[Reduction, ...] = ("exact", "exact", "fast", "reproducible")
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
-    max_examples=40,
+    max_examples=16,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

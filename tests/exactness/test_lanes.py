@@ -28,6 +28,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import ALL_MISSING, MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
 
 LANES = Schedule().quantize("batch").vectorize("tree").represent("lanes")
 IN_BLOCKS = (
@@ -69,10 +70,15 @@ def test_rows_in_parallel() -> None:
     check_exact("multiclass", IN_BLOCKS, n_jobs=3)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(
-    "name",
-    ["extremes", "double categories", "zero missing", "vector 10", "double", "deep"],
+    ("name", "level"),
+    in_turns(
+        [
+            *("extremes", "double categories", "zero missing"),
+            *("vector 10", "double", "deep"),
+        ],
+        ["v2", "v3", "v4"],
+    ),
 )
 def test_x86_64_levels(level: str, name: str, way: str) -> None:
     if level not in levels():
@@ -102,8 +108,9 @@ def test_nothing_is_read_or_written_out_of_bounds(
 WIDTHS = (10, 30, 60, 120, 250)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("width", "level"), in_turns(WIDTHS, ["v2", "v3", "v4", "host"], often=2)
+)
 def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
     if level not in {**levels(), "host": None}:
         pytest.skip(f"this machine does not run x86-64-{level}")
@@ -151,7 +158,7 @@ def test_fast_sums_are_within_their_bound() -> None:
 
 
 quick = settings(
-    max_examples=40,
+    max_examples=12,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

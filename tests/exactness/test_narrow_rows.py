@@ -19,6 +19,7 @@ from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced
 from tests.oracles.lir_interpreter import interpret_lir
+from tests.turns import in_turns
 
 FLOATS = st.floats(width=64, allow_nan=True)
 
@@ -59,8 +60,9 @@ def rows_near(made: Forest, n: int, seed: int) -> np.ndarray:
     return np.choose(picked, choices)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-@pytest.mark.parametrize("missing", list(Missing))
+@pytest.mark.parametrize(
+    ("missing", "level"), in_turns(Missing, ["v2", "v3", "v4"], often=2)
+)
 @pytest.mark.parametrize("extremes", [False, True])
 def test_ties(missing: Missing, level: str, extremes: bool) -> None:
     if level not in levels():

@@ -23,7 +23,7 @@ from tests.strategies_schedule import legal_schedules, row_block_schedules
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
-    max_examples=40,
+    max_examples=20,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

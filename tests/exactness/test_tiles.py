@@ -38,6 +38,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
 
 
 def tiles(size: int = 15, rows: int = 64) -> Schedule:
@@ -130,8 +131,7 @@ def trained(kind: str) -> tuple[Forest, np.ndarray, np.ndarray]:
 KINDS = ("numbers", "extra", "classes", "vectors", "outputs")
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():
         pytest.skip(f"this machine does not run x86-64-{level}")
@@ -219,8 +219,10 @@ def test_bytes_of_a_node() -> None:
     assert kernel_data(made, tiles())["leaf_index"].dtype == np.uint8
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
-@pytest.mark.parametrize("kind", ["numbers", "classes", "vectors"])
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),
+)
 def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     made, rows, raw = trained(kind)
@@ -334,7 +336,9 @@ quick = settings(
 )
 
 
-def check_random(data: st.DataObject, target: str | Target) -> None:
+def check_random(data: st.DataObject) -> None:
+    """Compare a random forest on this machine, or as an older one runs it."""
+    target = data.draw(st.sampled_from(["cpu", *levels().values()]))
     missing = data.draw(st.lists(st.sampled_from(list(Missing)), min_size=1))
     depth = data.draw(st.sampled_from([3, 7, 9]))
     made = data.draw(
@@ -358,19 +362,11 @@ def check_random(data: st.DataObject, target: str | Target) -> None:
 @quick
 @given(st.data())
 def test_random_forests(data: st.DataObject) -> None:
-    check_random(data, "cpu")
-
-
-@quick
-@given(st.data())
-def test_random_forests_on_older_machines(data: st.DataObject) -> None:
-    level = data.draw(st.sampled_from(sorted(levels())))
-    check_random(data, levels()[level])
+    check_random(data)
 
 
 @pytest.mark.slow
 @settings(quick, max_examples=1500)
 @given(st.data())
 def test_random_forests_often(data: st.DataObject) -> None:
-    level = data.draw(st.sampled_from(["", *sorted(levels())]))
-    check_random(data, levels()[level] if level else "cpu")
+    check_random(data)

@@ -46,6 +46,7 @@ from tests.exactness.checks import (
 from tests.exactness.forests import MAKERS, forest
 from tests.exactness.test_tiles import KINDS, quick, trained
 from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
 
 
 def values(size: int = 7, rows: int = 64) -> Schedule:
@@ -82,8 +83,7 @@ def test_schedules(schedule: str) -> None:
         check_exact(name, SCHEDULES[schedule], batches=EDGES)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():
         pytest.skip(f"this machine does not run x86-64-{level}")
@@ -176,8 +176,10 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
         assert_same_bits(raw_of(module, rows), raw, schedule)
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
-@pytest.mark.parametrize("kind", ["numbers", "classes", "vectors"])
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),
+)
 def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     made, rows, _ = trained(kind)

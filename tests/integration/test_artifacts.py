@@ -65,6 +65,7 @@ from skforge.tuning import (
     Tuner,
     TuningRecords,
 )
+from tests.plain import plain
 
 ROOT = Path(__file__).parents[2]
 X, Y = make_classification(300, 6, n_informative=4, n_classes=3, random_state=0)
@@ -245,7 +246,7 @@ def test_frames_are_checked_by_name(tmp_path):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = RandomForestClassifier(3, random_state=0).fit(frame, NAMES[Y])
-    compiled = CompiledForest(model).fit(frame)
+    compiled = plain(model).fit(frame)
     loaded = saved(compiled, tmp_path)
     assert equal(loaded.predict(frame), compiled.predict(frame))
     assert equal(loaded.feature_names_in_, compiled.feature_names_in_)
@@ -266,7 +267,7 @@ def test_names_of_xgboost_and_warnings_of_lightgbm(tmp_path):
         xgb.XGBClassifier(n_estimators=2).fit(frame, Y),
         lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, Y),
     ):
-        compiled = CompiledForest(model).fit(frame)
+        compiled = plain(model).fit(frame)
         loaded = saved(compiled, tmp_path)
         for rows in (frame, X):
             with warnings.catch_warnings(record=True) as expected:
@@ -277,7 +278,7 @@ def test_names_of_xgboost_and_warnings_of_lightgbm(tmp_path):
                 assert equal(loaded.predict_proba(rows), values)
             assert [str(w.message) for w in found] == [str(w.message) for w in expected]
     wrong = frame[list("badcfe")]
-    loaded = saved(CompiledForest(model).fit(frame), tmp_path)  # by position
+    loaded = saved(plain(model).fit(frame), tmp_path)  # by position
     assert equal(loaded.predict_proba(wrong), compiled.predict_proba(wrong))
 
 
@@ -286,7 +287,7 @@ def test_what_needs_the_source_says_so(tmp_path):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=list("abcdef"))
     model = xgb.XGBClassifier(n_estimators=2).fit(frame, Y)
-    loaded = saved(CompiledForest(model).fit(frame), tmp_path)
+    loaded = saved(plain(model).fit(frame), tmp_path)
     tail = "which this CompiledForest was saved without; use the original model."
     with pytest.raises(SourceNeededError) as error:
         loaded.predict(X, iteration_range=(0, 1))
@@ -328,7 +329,7 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
     dates = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], "M8[D]").astype(object)
     model = random_forest(Y)
     model.classes_ = dates
-    compiled = CompiledForest(model).fit(X)
+    compiled = plain(model).fit(X)
     with pytest.raises(UnsupportedModelError) as error:
         skforge.save(compiled, tmp_path / "model.skforge")
     assert str(error.value) == (
@@ -337,7 +338,7 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
     )
     coded = np.c_[X, Y]
     model = HistGradientBoostingClassifier(max_iter=2, categorical_features=[6])
-    compiled = CompiledForest(model).fit(coded, Y)
+    compiled = plain(model).fit(coded, Y)
     with pytest.raises(UnsupportedModelError) as error:
         compiled.drop_estimator()
     assert str(error.value) == (
@@ -611,7 +612,7 @@ def test_an_artifact_names_the_mistake_in_rows(name, tmp_path):
     xgboost = pytest.importorskip("xgboost")
     rows, text = MISTAKES[name]
     model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 4), np.arange(9))
-    live = CompiledForest(model, tuning="off").fit(np.eye(9, 4))
+    live = plain(model).fit(np.eye(9, 4))
     model.save_model(tmp_path / "model.json")
     of_file = CompiledForest(tmp_path / "model.json", tuning="off").fit(np.eye(9, 4))
     for found in (live.drop_estimator(), of_file, of_file.drop_estimator()):
@@ -625,7 +626,7 @@ def test_text_and_dates_in_a_frame_are_named_by_column():
     xgboost = pytest.importorskip("xgboost")
     pandas = pytest.importorskip("pandas")
     model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 2), np.arange(9))
-    stored = CompiledForest(model, tuning="off").fit(np.eye(9, 2)).drop_estimator()
+    stored = plain(model).fit(np.eye(9, 2)).drop_estimator()
     module = compile_forest(load_forest(model))
     mend = (
         "encode texts, dates and categories as numbers the way the model was trained."

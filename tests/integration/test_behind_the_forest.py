@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -76,7 +77,7 @@ def some(models):
 
 
 def compiled(wrapper, rows=X):
-    return CompiledForest(wrapper, tuning="off", batch_sizes=[300]).fit(rows)
+    return plain(wrapper).fit(rows)
 
 
 def near(fast, n=300):
@@ -346,11 +347,16 @@ MIXED = ("forest", "gb", "hist", "xgboost", "lightgbm")
 
 
 @pytest.mark.parametrize(
-    "weights", [None, [2, 1, 0.5, 3, 1]], ids=["equal", "weighted"]
+    ("voting", "y", "weights"),
+    [
+        pytest.param("soft", TWO, None, id="soft-two-equal"),
+        pytest.param("soft", THREE_NAMES, [2, 1, 0.5, 3, 1], id="soft-three-weighted"),
+        pytest.param("hard", TWO, [2, 1, 0.5, 3, 1], id="hard-two-weighted"),
+        pytest.param("hard", THREE_NAMES, None, id="hard-three-equal"),
+    ],
 )
-@pytest.mark.parametrize("y", [TWO, THREE_NAMES], ids=["two", "three"])
-@pytest.mark.parametrize("voting", ["soft", "hard"])
 def test_votes(voting, y, weights, monkeypatch):
+    """All pairs of what may be chosen; nothing reads all three."""
     members = [(name, CLASSIFIERS[name]) for name in MIXED]
     wrapper = ensemble.VotingClassifier(members, voting=voting, weights=weights)
     wrapper.fit(X, y)

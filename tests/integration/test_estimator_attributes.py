@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, InvalidModelError, load_forest
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -106,7 +107,7 @@ def test_what_a_file_lacks_is_named(tmp_path):
     wrapper = xgb.XGBRegressor(n_estimators=3, max_depth=3, n_jobs=1).fit(X, Y)
     wrapper.save_model(tmp_path / "model.json")
     for path in (tmp_path / "model.json", str(tmp_path / "model.json")):
-        compiled = CompiledForest(path, tuning="off").fit(X)
+        compiled = plain(path).fit(X)
         for name in ("classes_", "title", "stem"):
             with pytest.raises(AttributeError) as error:
                 getattr(compiled, name)
@@ -205,7 +206,7 @@ CASES = [(kind, change) for kind, (_, ways) in sources().items() for change in w
 )
 def test_a_changed_model_is_noticed(kind, change, tmp_path):
     model = fresh(kind)
-    compiled = CompiledForest(model, tuning="off").fit(X)
+    compiled = plain(model).fit(X)
     loaded = pickle.loads(pickle.dumps(compiled))
     expected = compiled.predict(X), compiled.predict_raw(X)
     inner = loaded.estimator_
@@ -247,7 +248,7 @@ def test_a_changed_model_is_noticed(kind, change, tmp_path):
 def test_rounds_of_lightgbm_are_counted(way):
     data = lgb.Dataset(X, Y)
     booster = lgb.train({"verbose": -1}, data, 3, keep_training_booster=True)
-    compiled = CompiledForest(booster, tuning="off").fit(X)
+    compiled = plain(booster).fit(X)
     getattr(booster, way)()
     with pytest.raises(InvalidModelError) as error:
         pickle.dumps(compiled)
@@ -256,7 +257,7 @@ def test_rounds_of_lightgbm_are_counted(way):
 
 def test_what_the_model_alone_answers_is_not_mixed():
     model = fresh("xgb")
-    compiled = CompiledForest(model, tuning="off").fit(X)
+    compiled = plain(model).fit(X)
     compiled.predict(X, iteration_range=(0, 2))
     refit(model)
     for ask in (
@@ -272,7 +273,7 @@ def test_what_the_model_alone_answers_is_not_mixed():
 @pytest.mark.parametrize("kind", sources())
 def test_use_is_no_change(kind, tmp_path):
     model = fresh(kind)
-    compiled = CompiledForest(model, tuning="off").fit(X)
+    compiled = plain(model).fit(X)
     for _ in range(2):
         model.predict(xgb.DMatrix(X) if kind == "xgb-booster" else X)
         for name in NAMES:

@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.prediction.predictor import Predictor
+from tests.plain import plain
 from tests.sklearn_rows import tie_rows
 
 pandas = pytest.importorskip("pandas")
@@ -82,7 +83,7 @@ def fitted(name):
     if name.endswith("three"):
         y = rng.integers(0, 3, N) * 2
     model = clone(MODELS[name]).fit(X, y)
-    return model, CompiledForest(model).fit(X), X
+    return model, plain(model).fit(X), X
 
 
 def outcome(call, X):

@@ -179,7 +179,7 @@ def source(name: str) -> Any:
 
 @cache
 def wrapped(name: str) -> CompiledForest:
-    return CompiledForest(source(name)).fit(X)
+    return CompiledForest(source(name), batch_sizes=[1]).fit(X)
 
 
 def entries(model: CompiledForest) -> set[str]:

@@ -29,9 +29,9 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest
 from skforge.exceptions import InvalidInputError
 from skforge.sources.mappings import ColumnRule, Columns, Mappings
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 
@@ -101,7 +101,7 @@ def pair(request: Any) -> tuple[Any, Any]:
 
 
 def compiled(model: Any, rows: Any = X) -> Any:
-    return CompiledForest(model, tuning="off").fit(rows)
+    return plain(model).fit(rows)
 
 
 def frame_of(rows: Any, columns: Any = NAMES) -> Any:

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 import skforge
 from skforge import CompiledForest
 from skforge.compiler.forest.reference import reference_raw
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -95,13 +96,13 @@ def model_of(encoder, last, *, fill=False, threshold=0.3):
     return make_pipeline(columns, clone(FORESTS[last]))
 
 
-def fitted(model, frame=FRAME, y=Y):
+def fitted(model, frame=FRAME, y=Y, compiled=plain):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(frame, y)
         if hasattr(model[-1], "n_jobs"):
             model[-1].n_jobs = 1
-        return model, CompiledForest(model, tuning="off").fit(frame)
+        return model, compiled(model).fit(frame)
 
 
 def outcome(model, method, rows):
@@ -166,7 +167,7 @@ def strange(frame):
                 new[column] = new[column].astype(object if column != "pclass" else int)
             new.loc[new.index[0], column] = value
             yield new
-            yield new[::-1]
+        yield new[::-1]
 
 
 def some(names, often):
@@ -209,7 +210,7 @@ def test_forms_of_frames(encoder, trained):
 
 @pytest.mark.parametrize("last", ["forest", "xgboost"])
 def test_three_classes(last):
-    model, fast = fitted(model_of("target", last), y=Y3)
+    model, fast = fitted(model_of("target", last), y=Y3, compiled=CompiledForest)
     assert fast.forest_.n_outputs == 3
     assert is_ours(fast, FRAME)
     for rows in (FRAME, *strange(FRAME)):

@@ -14,7 +14,8 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
-from skforge import CompiledForest, UnsupportedModelError, load_forest
+from skforge import UnsupportedModelError, load_forest
+from tests.plain import plain
 from tests.random_pipelines import difference
 
 pd = pytest.importorskip("pandas")
@@ -37,7 +38,7 @@ def fitted(step, X):
 
 
 def assert_alike(model, *rows):
-    fast = CompiledForest(model, tuning="off").fit(rows[0])
+    fast = plain(model).fit(rows[0])
     for one in rows:
         for method in ("predict", "predict_proba"):
             assert not difference(getattr(fast, method), getattr(model, method), one)

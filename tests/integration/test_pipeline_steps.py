@@ -28,6 +28,7 @@ import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.distributed import pack
 from skforge.distributed.ray import Predictor
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 sp = pytest.importorskip("scipy.sparse")
@@ -87,7 +88,7 @@ class Counting(TransformerMixin, BaseEstimator):
 
 
 def compiled(model, rows, **how):
-    return CompiledForest(model, tuning="off", **how).fit(rows)
+    return plain(model, **how).fit(rows)
 
 
 def same(found, expected):

@@ -21,6 +21,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline, make_union
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 lgb = pytest.importorskip("lightgbm")
@@ -178,7 +179,7 @@ def assert_same(fast, model, rows):
 
 
 def compiled(model, rows=X):
-    return CompiledForest(model, tuning="off").fit(rows)
+    return plain(model).fit(rows)
 
 
 def is_ours(fast, rows):
@@ -321,7 +322,7 @@ def test_random_pipelines(seed):
         except ValueError:  # a step that refuses missing values
             rows = X
             model.fit(rows, Y)
-        fast = compiled(model, rows)
+        fast = CompiledForest(model, tuning="off").fit(rows)
     near = rows_around(fast.forest_)
     for one in (rows, near, numbers(100, seed)):
         assert_same(fast, model, one)

@@ -23,6 +23,7 @@ from skforge.cli.report import (
     speed,
 )
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,25 @@ def test_runs_as_a_module():
     )
 
 
-@pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export"])
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_doctor_shows_machine_profile_cache_and_libraries(
+    run, monkeypatch, tmp_path, cache
+):
+    monkeypatch.setenv("SKFORGE_CACHE", cache)
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = run("doctor", "--measure")
+    assert (code, err) == (0, "")
+    assert str(Target.host()) in out
+    assert f"numpy         {np.__version__}" in out
+    assert 'target="auto"' in out and "measured now" in out
+    if cache == "off":
+        assert "SKFORGE_CACHE is off" in out
+    else:
+        assert str(tmp_path / "kept") in out
+
+
+@pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export", "doctor"])
 def test_help(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0

@@ -19,6 +19,7 @@ from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.gpu_binary import compile_text
 from tests.gpu_kernels import CUDA, HIP, needs
+from tests.turns import in_turns
 
 ARCHES = (*CUDA, "sm_120", *HIP)
 #: The least and the most shared memory, and both vendors.
@@ -41,15 +42,17 @@ def check_ranges(table) -> None:
     assert lasts[-1] is None
 
 
-@pytest.mark.parametrize("name", [n for n in MAKERS if n != "wide records"])
-def test_every_forest_has_schedules_that_bind(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    in_turns([n for n in MAKERS if n != "wide records"], EXTREMES, often=2),
+)
+def test_every_forest_has_schedules_that_bind(name: str, arch: str) -> None:
     made = forest(name)
-    for arch in EXTREMES:
-        for reduction in REDUCTIONS:
-            table = default_gpu_schedules(made, target_of(arch), reduction)
-            check_ranges(table)
-            for schedule in set(table.values()):
-                assert lowered(made, schedule, target_of(arch), reduction).function
+    for reduction in REDUCTIONS:
+        table = default_gpu_schedules(made, target_of(arch), reduction)
+        check_ranges(table)
+        for schedule in set(table.values()):
+            assert lowered(made, schedule, target_of(arch), reduction).function
 
 
 def test_rows_of_a_million_columns_stay_in_memory() -> None:
@@ -106,8 +109,13 @@ def test_defaults_of_larger_forests_are_exact(kind: str) -> None:
         assert_same_bits(got, wanted, (kind, schedule))
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120", "gfx90a", "gfx1030"])
-@pytest.mark.parametrize("kind", ["float32", "categories", "float64"])
+@pytest.mark.parametrize(
+    ("arch", "kind"),
+    in_turns(
+        ["sm_75", "sm_90", "sm_120", "gfx90a", "gfx1030"],
+        ["float32", "categories", "float64"],
+    ),
+)
 def test_defaults_compile_without_spills(kind: str, arch: str) -> None:
     needs("hip" if arch.startswith("gfx") else "cuda")
     made = {

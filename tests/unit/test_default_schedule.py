@@ -30,6 +30,7 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
+from tests.turns import in_turns
 
 V3, V4 = Target.x86_64("v3"), Target.x86_64("v4")
 
@@ -39,8 +40,9 @@ def test_ranges_cover_every_batch_size_once() -> None:
     assert BATCH_RANGES == ((1, 1), (2, 15), (16, 127), (128, 2048), (2049, None))
 
 
-@pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("name", "level"), in_turns(MAKERS, ["v2", "v3", "v4", "aarch64"], often=2)
+)
 def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     table = default_schedules(forest(name), target)

@@ -35,6 +35,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from skforge.prediction.answers import METHODS
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 
@@ -103,7 +104,7 @@ KINDS = [
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_what_is_described_is_what_comes(kind):
     model, X = trained(kind)
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     for method in METHODS:
         if not hasattr(fast, method):
             continue
@@ -145,7 +146,7 @@ CONTRIBUTED = {
 @pytest.mark.parametrize("kind", CONTRIBUTED)
 def test_columns_of_contributions_are_named_after_features(kind):
     model, X = trained(kind)
-    work = job(CompiledForest(model).fit(X), "predict_contribs", 1, "auto")
+    work = job(plain(model).fit(X), "predict_contribs", 1, "auto")
     expected = tuple(f"contribution_{name}" for name in CONTRIBUTED[kind])
     assert work.answer.names == expected
 
@@ -157,7 +158,7 @@ def test_features_that_a_step_makes_have_no_names_of_columns():
     frame = table().fillna(0.0)
     forest = RandomForestRegressor(3, max_depth=3)
     model = make_pipeline(PCA(4), forest).fit(frame, frame["tax"])
-    work = job(CompiledForest(model).fit(frame), "predict_contribs", 1, "auto")
+    work = job(plain(model).fit(frame), "predict_contribs", 1, "auto")
     names = ("0", "1", "2", "3", "bias")
     assert work.answer.names == tuple(f"contribution_{name}" for name in names)
 
@@ -166,14 +167,14 @@ def test_names_of_contributions_that_would_be_there_twice_are_numbers():
     xgboost = pytest.importorskip("xgboost")
     frame = table().set_axis(["a", "bias", "b", "c"], axis=1)
     model = xgboost.XGBRegressor(n_estimators=1).fit(frame, frame["c"])
-    work = job(CompiledForest(model).fit(frame), "predict_contribs", 1, "auto")
+    work = job(plain(model).fit(frame), "predict_contribs", 1, "auto")
     assert work.answer.names == tuple(f"contribution_{i}" for i in range(5))
 
 
 def test_contributions_that_are_not_defined_are_refused_before_anything_runs():
     model, X = trained("two values")
     bare = replace(load_forest(model), cover=np.zeros(0))
-    fast = CompiledForest(bare).fit(X)
+    fast = plain(bare).fit(X)
     with pytest.raises(UnsupportedModelError) as error:
         job(fast, "predict_contribs", 1, "auto")
     with pytest.raises(UnsupportedModelError) as direct:
@@ -254,7 +255,7 @@ def test_categories_missing_values_and_text(kind):
     else:
         lightgbm = pytest.importorskip("lightgbm")
         model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1)
-    fast = CompiledForest(model.fit(frame, y)).fit(frame)
+    fast = plain(model.fit(frame, y)).fit(frame)
     work = job(fast, "predict_proba", 1, "auto")
     # of the others the names of categories are in the forest
     assert work.artifact.pickled == (kind == "histogram")
@@ -294,7 +295,7 @@ def coded(kind):
 @pytest.mark.parametrize("kind", ["xgboost", "lightgbm"])
 def test_names_of_categories_are_not_guessed(kind, keep):
     model, X, frame = coded(kind)
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     work = job(fast, "predict_proba", 1, keep)
     same_bits(work.of_frame(pd.DataFrame(X)), model.predict_proba(X))
     # each part has a list of names of its own, whose positions are other ones
@@ -323,8 +324,7 @@ def test_pickles_are_sent_only_where_nothing_else_can_be():
             made.set_params(enable_categorical=True)
         models[f"named {kind}"] = made.fit(frame, y), frame
     forms = {
-        kind: pack(CompiledForest(model, tuning="off").fit(X)).pickled
-        for kind, (model, X) in models.items()
+        kind: pack(plain(model).fit(X)).pickled for kind, (model, X) in models.items()
     }
     assert len(forms) == len(KINDS) + 5
     assert [kind for kind, pickled in forms.items() if pickled] == ["histogram"]
@@ -335,7 +335,7 @@ def test_a_model_that_cannot_leave_its_source_behind():
     model = HistGradientBoostingClassifier(
         max_iter=2, categorical_features="from_dtype"
     )
-    fast = CompiledForest(model.fit(frame, y)).fit(frame)
+    fast = plain(model.fit(frame, y)).fit(frame)
     with pytest.raises(UnsupportedModelError) as error:
         pack(fast, keep_estimator=False)
     assert "encodes its categories" in str(error.value)
@@ -352,7 +352,7 @@ def test_another_process_needs_neither_the_source_nor_the_estimator(
         model = xgboost.XGBClassifier(n_estimators=4, enable_categorical=True).fit(X, y)
     else:
         model, X = trained("xgboost")
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     work = job(fast, "predict_proba", 1, "auto")
     (tmp_path / "job").write_bytes(pickle.dumps((work, X)))
     code = (
@@ -454,7 +454,7 @@ def test_a_fork_while_a_model_loads_does_not_hang():
 
 def test_methods_that_are_not_there():
     model, X = trained("two values")
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     with pytest.raises(InvalidInputError) as error:
         job(fast, "predict_proba", 1, "auto")
     assert str(error.value) == (
@@ -551,7 +551,7 @@ def test_a_batch_of_ray_keeps_its_form(form):
 
 def test_one_tensor_holds_all_features():
     model, X = trained("text labels")
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     batch = {"data": X, "id": np.arange(len(X))}
     found = Predictor(fast, "predict_raw", columns=["data"], keep=False)(batch)
     assert list(found) == [f"raw_{label}" for label in ("a", "bb", "c")]
@@ -575,12 +575,12 @@ def test_one_tensor_holds_all_features():
 )
 def test_types_of_spark(kind, method, name):
     model, X = trained(kind)
-    assert spark_type(job(CompiledForest(model).fit(X), method, 1, "auto")) == name
+    assert spark_type(job(plain(model).fit(X), method, 1, "auto")) == name
 
 
 def test_an_empty_batch_of_arrays_has_an_empty_answer():
     model, X = trained("boosting")
-    work = job(CompiledForest(model).fit(X), "predict_proba", 1, "auto")
+    work = job(plain(model).fit(X), "predict_proba", 1, "auto")
     frame = pd.DataFrame({"f0": list(X)})
     same_bits(_answer(work, frame), model.predict_proba(X))
     empty = _answer(work, frame[:0])

@@ -474,6 +474,20 @@ def test_equal_category_sets_share_a_predicate():
     assert_array_equal(table["threshold"][index], np.array([0, 0, 0, 1, 0], np.float32))
 
 
+@pytest.mark.parametrize("features", [[0, 1], [0, 70_000, 2**31 - 1], [-1, 0, 65_535]])
+def test_predicates_are_sorted_however_large_their_features_are(features):
+    random = np.random.default_rng(0)
+    feature = random.choice(features, 200)
+    threshold = random.choice(np.array([-1, 0.5, np.inf], np.float32), 200)
+    left = random.random(200) < 0.5
+    table, index = deduplicate_predicates(feature, 1, threshold, 0, left)
+    rows = [*zip(feature.tolist(), left.tolist(), threshold.tolist(), strict=True)]
+    columns = (table[name] for name in ("feature", "missing_left", "threshold"))
+    wanted = sorted(set(rows))
+    assert [*zip(*(c.tolist() for c in columns), strict=True)] == wanted
+    assert [wanted[i] for i in index] == rows
+
+
 @given(
     st.lists(
         st.tuples(

@@ -11,6 +11,7 @@ import pytest
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -45,12 +46,12 @@ class Case:
         if not wrapped:
             model = model.get_booster()
         self.booster = xgb.Booster()
-        self.forms = {"memory": CompiledForest(model, tuning="off").fit(self.frame)}
+        self.forms = {"memory": plain(model).fit(self.frame)}
         for suffix in ("json", "ubj"):
             path = folder / f"m.{suffix}"
             model.save_model(path)
             self.booster.load_model(path)
-            fast = CompiledForest(path, tuning="off").fit(self.frame)
+            fast = plain(path).fit(self.frame)
             self.forms[suffix] = fast
             self.forms[f"{suffix} core"] = compile_forest(load_forest(path))
         for name in ("memory", "ubj"):
@@ -212,7 +213,7 @@ def test_category_dtype_is_refused_where_a_file_has_no_names(tmp_path):
     frame = make_frame(case.names, 1)
     codes = frame.assign(c=frame["c"].cat.codes)
     expected = case.expected(frame)
-    for model in (compile_forest(forest), CompiledForest(path).fit(codes)):
+    for model in (compile_forest(forest), plain(path).fit(codes)):
         assert (model.predict_raw(codes) == expected).all()
         tables = [frame, pa.Table.from_pandas(frame), pl.from_pandas(frame)]
         for rows in tables:
@@ -286,10 +287,8 @@ def fine(tmp_path_factory):
     booster = lgb.Booster(model_file=path)
     exact = np.column_stack([values, np.zeros(17)])
     assert (booster.predict(exact) != booster.predict(exact.astype("f4"))).any()
-    fast = CompiledForest(path, tuning="off").fit(exact)
-    skforge.save(
-        CompiledForest(booster, tuning="off").fit(exact), path.parent / "a.skforge"
-    )
+    fast = plain(path).fit(exact)
+    skforge.save(plain(booster).fit(exact), path.parent / "a.skforge")
     forms = [fast, compile_forest(load_forest(path))]
     return booster, [*forms, skforge.load(path.parent / "a.skforge")], exact
 

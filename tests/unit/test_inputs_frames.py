@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import skforge
-from skforge import CompiledForest
 from skforge.compiler.forest.frames import FrameColumns
 from skforge.exceptions import SourceNeededError
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -90,7 +90,7 @@ METHODS = ("predict", "predict_proba", "apply")
 @pytest.fixture(scope="module", params=sorted(MODELS))
 def pair(request):
     model = MODELS[request.param]()
-    return model, CompiledForest(model, tuning="off").fit(make_frame())
+    return model, plain(model).fit(make_frame())
 
 
 def answer(model, method, frame):
@@ -181,7 +181,7 @@ def test_columns_that_the_source_alone_knows(pair):
 @pytest.mark.parametrize("name", ["xgboost", "xgboost-classifier", "lightgbm"])
 def test_a_saved_model_takes_frames(name, tmp_path):
     model = MODELS[name]()
-    fast = CompiledForest(model, tuning="off").fit(make_frame())
+    fast = plain(model).fit(make_frame())
     skforge.save(fast, tmp_path / "model.skforge")
     kept = skforge.load(tmp_path / "model.skforge")
     frame = make_frame(7, colors=COLORS[::-1])

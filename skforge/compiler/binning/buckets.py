@@ -62,7 +62,7 @@ class CodePlaces:
     table: CodeTable  # its columns hold tests of either rule for missing values
     width: int  # codes of one copy: a multiple of the lanes of a register
     copies: int
-    place_of: NDArray[np.int64]
+    place_of: NDArray[np.int32]
     rank_of: NDArray[np.int32]
 
     @classmethod
@@ -71,7 +71,7 @@ class CodePlaces:
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
         left = _goes_left(forest)
-        column = table.column_of.astype(np.int64)
+        column = table.column_of
         ordered = table.kind[column] == ColumnKind.ORDER
         some_left = np.zeros(table.n_columns, np.bool_)
         some_right = np.zeros(table.n_columns, np.bool_)
@@ -79,7 +79,8 @@ class CodePlaces:
         some_right[column[ordered & ~left]] = True
         copies = 1 + bool((some_left & some_right).any())
         second = ordered & ~left if copies == 2 else np.zeros_like(left)
-        return cls(table, width, copies, column + width * second, table.rank_of)
+        place = column + np.int32(width) * second
+        return cls(table, width, copies, place, table.rank_of)
 
 
 def _goes_left(forest: Forest) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.depths import node_depths
 from skforge.compiler.forest.outputs import (
     CLASSIFICATION,
     SCORES,
@@ -50,8 +51,16 @@ class Missing(IntEnum):
     ZERO = 2  # NaN and |x| <= ZERO_THRESHOLD are (LightGBM's zero_as_missing)
 
 
+class _Known:
+    """A place for what is computed of a forest only once; it is no field."""
+
+    __slots__ = ("_depth",)
+
+    _depth: IntArray
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ForestArrays:
+class ForestArrays(_Known):
     """The fields of a forest; ``Forest`` documents each."""
 
     # trees
@@ -102,6 +111,17 @@ class ForestArrays:
         if isinstance(given, PostTransform):  # from an earlier version's pickle
             outputs = outputs_named(given, self.task, self.source, len(base))
             object.__setattr__(self, "outputs", outputs)
+
+    def node_depths(self) -> IntArray:
+        """Return the depth of every node; roots have depth 0.
+
+        The array is read-only.
+        """
+        if not hasattr(self, "_depth"):
+            depth = node_depths(self.left, self.right, self.tree_offset[:-1])
+            depth.flags.writeable = False
+            object.__setattr__(self, "_depth", depth)
+        return self._depth
 
     @property
     def n_trees(self) -> int:

@@ -120,9 +120,12 @@ def _groups(
     forest: Forest, ordered: NDArray[np.bool_], merge_missing: bool
 ) -> tuple[NDArray[np.int64], IntArray]:
     """Return each predicate's column before splitting, and predicates by column."""
-    one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))
-    key = _keys(forest, ~(ordered & merge_missing)) << 32 | one
-    _, group = np.unique(key, return_inverse=True)
+    key = _keys(forest, ~(ordered & merge_missing))
+    if ordered.all():
+        group = (np.cumsum(np.bincount(key) > 0) - 1)[key]
+    else:
+        one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))
+        _, group = np.unique(key << 32 | one, return_inverse=True)
     few = group.max(initial=0) <= np.iinfo(np.uint16).max
     small = group.astype(np.uint16) if few else group  # sorted in two passes
     return group, np.argsort(small, kind="stable").astype(np.int32)
@@ -135,11 +138,17 @@ def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
     return key
 
 
-def column_count(forest: Forest, merge_missing: bool = False) -> int:
-    """Return the number of columns of uint16 codes, without planning them."""
+def column_count(
+    forest: Forest,
+    merge_missing: bool = False,
+    dtype: type[np.unsignedinteger[Any]] = np.uint16,
+    chosen: Any = True,
+) -> int:
+    """Return the number of columns of codes, without planning them."""
     ordered = forest.comparison <= Comparison.LE
-    counts = _counts(forest, ordered, merge_missing)
-    return int((-(-counts // 0xFFFF)).sum()) + int((~ordered).sum())
+    counts = _counts(forest, ordered & chosen, merge_missing)
+    most = int(np.iinfo(dtype).max)
+    return int((-(-counts // most)).sum()) + int((~ordered & chosen).sum())
 
 
 def _counts(

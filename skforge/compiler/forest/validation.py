@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
@@ -21,46 +20,6 @@ _OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns")
 
 #: By ``aggregate``: the leaf value that means no value for an output.
 ABSENT = {"min": np.inf, "max": -np.inf}
-
-_LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
-
-
-def node_depths(
-    left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """Return each node's distance from its root, -1 for unreachable nodes.
-
-    Every node must have at most one parent, and roots none; the sweep then ends even if
-    the arrays hold a cycle.
-    """
-    depth = np.full(len(left), -1, dtype=np.int32)
-    level = 0
-    front = roots
-    while front.size and level < _LEVELS_BY_SWEEP:
-        depth[front] = level
-        front = np.concatenate((left[front], right[front]))
-        front = front[front >= 0]
-        level += 1
-    return depth if not front.size else _depths_by_doubling(left, right, roots)
-
-
-def _depths_by_doubling(
-    left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """Compute depths in log2(depth) passes that double each node's jump."""
-    n = len(left)
-    above = np.arange(n + 1, dtype=np.int64)  # n is the parent of every root
-    above[roots] = n
-    for child in (left, right):
-        inner = np.flatnonzero(child >= 0)
-        above[child[inner]] = inner
-    depth = (above != np.arange(n + 1)).astype(np.int64)
-    for _ in range(int(n).bit_length() + 1):
-        depth += depth[above]
-        above = above[above]
-        if (above == n).all():
-            break
-    return np.where(above[:n] == n, depth[:n] - 1, -1).astype(np.int32)
 
 
 def validate(forest: ForestArrays) -> None:
@@ -264,14 +223,19 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
         outside = (child - start).view(np.uint32) >= size.view(np.uint32)
         if (at := first_true(outside)) >= 0:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
-    parents = np.bincount(left[inner], minlength=len(left))
-    parents += np.bincount(right[inner], minlength=len(left))
-    parents[roots] += 1  # roots have no parent, so now every node must count one
-    if (at := first_true(parents != 1)) >= 0:
+    # Roots have no parent, so every node must be one root or one child.
+    reached = np.zeros(len(left), np.bool_)
+    for nodes in (left[inner], right[inner], roots):
+        reached[nodes] = True
+    if not reached.all() or 2 * len(inner) + len(roots) != len(left):
+        parents = np.bincount(left[inner], minlength=len(left))
+        parents += np.bincount(right[inner], minlength=len(left))
+        parents[roots] += 1
+        at = first_true(parents != 1)
         tree = _tree_of(forest, at)
         if at == offset[tree]:
             damaged(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
         damaged(f"node {at} in tree {tree} has {what}")
-    if (at := first_true(node_depths(left, right, roots) < 0)) >= 0:
+    if (at := first_true(forest.node_depths() < 0)) >= 0:
         damaged(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

@@ -20,9 +20,9 @@ def offsets(sizes: Any) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
-def starts(offset: NDArray[np.int64]) -> NDArray[np.int64]:
+def starts(offset: NDArray[np.int64], dtype: Any = np.int64) -> NDArray[Any]:
     """Return, for each node, the number of its tree's first node."""
-    return np.repeat(offset[:-1], np.diff(offset))
+    return np.repeat(offset[:-1].astype(dtype), np.diff(offset))
 
 
 def forest_arrays(
@@ -44,13 +44,14 @@ def forest_arrays(
     predicate = np.full(len(inner), -1, np.int32)
     predicate[inner] = index
     if source_node is None:
-        source_node = np.arange(len(inner)) - starts(offset)
+        source_node = np.arange(len(inner), dtype=np.int32)
+        source_node -= starts(offset, np.int32)
     return {
         "tree_offset": offset,
         "predicate": predicate,
         "left": np.where(inner, left, -1),
         "right": np.where(inner, right, -1),
-        "leaf": np.where(inner, -1, np.cumsum(~inner) - 1),
+        "leaf": np.where(inner, -1, np.cumsum(~inner, dtype=np.int32) - 1),
         "source_node": source_node,
         "cover": np.zeros(0) if cover is None else cover,
         "leaf_value": leaf_value,

@@ -93,6 +93,28 @@ def class_task(n_classes: int) -> Task:
     return "binary" if n_classes == 2 else "multiclass"
 
 
+def _joined(
+    trees: list[Any], names: list[str], offset: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Return fields of the nodes of all trees, integers in 32 bits.
+
+    An integer that does not fit becomes the nearest, which is none of a forest either.
+    """
+    made: dict[str, NDArray[Any]] = {}
+    for name in names:
+        dtype = getattr(trees[0], name).dtype
+        made[name] = np.empty(offset[-1], np.int32 if dtype.kind == "i" else dtype)
+    limits = np.iinfo(np.int32)
+    # All of a tree at once: its nodes are records, read from memory once.
+    for tree, start, end in zip(trees, offset, offset[1:], strict=False):
+        for name, whole in made.items():
+            values, own = getattr(tree, name), whole[start:end]
+            if values.dtype.kind == "i":
+                values = np.clip(values, limits.min, limits.max)
+            own[:] = values
+    return made
+
+
 def forest_of(
     model: Any,
     trees: list[Any],
@@ -108,16 +130,15 @@ def forest_of(
     columns of X that it was trained on, in its order. Without ``missing``, missing
     values go right, wherever the trees would send them.
     """
-
-    def join(name: str) -> Any:
-        return np.concatenate([getattr(tree, name) for tree in trees])
-
+    names = ["children_left", "children_right", "feature", "threshold"]
+    names += ["weighted_n_node_samples", *["missing_go_to_left"][: int(missing)]]
     offset = offsets([tree.node_count for tree in trees])
-    left, right = join("children_left"), join("children_right")
+    nodes = _joined(trees, names, offset)
+    left, right = nodes.pop("children_left"), nodes.pop("children_right")
     inner = left >= 0
     for name, child in (("children_left", left), ("children_right", right)):
         check_children(name, child, inner, offset, "fit it again")
-    feature = join("feature")
+    feature = nodes.pop("feature")
     if columns is not None:  # leaves have feature -2, which is not a column
         feature = np.concatenate(
             [
@@ -128,20 +149,23 @@ def forest_of(
     tests = deduplicate_predicates(
         feature[inner],
         int(Comparison.LE),
-        round_thresholds(join("threshold")[inner], Comparison.LE, np.dtype(np.float32)),
+        round_thresholds(
+            nodes.pop("threshold")[inner], Comparison.LE, np.dtype(np.float32)
+        ),
         int(Missing.NAN),
-        join("missing_go_to_left")[inner] != 0 if missing else False,
+        nodes.pop("missing_go_to_left")[inner] != 0 if missing else False,
     )
     leaf_value = np.concatenate(
         [
-            value[tree.children_left < 0]
-            for tree, value in zip(trees, values, strict=True)
+            value[~inner[start:end]]
+            for value, start, end in zip(values, offset, offset[1:], strict=False)
         ]
     )
-    start, cover = starts(offset), join("weighted_n_node_samples")
-    children = left + start, right + start
+    start, cover = starts(offset, np.int32), nodes.pop("weighted_n_node_samples")
+    left += start
+    right += start
     return Forest(
-        **forest_arrays(offset, inner, *children, tests, leaf_value, cover=cover),
+        **forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover),
         n_features=int(model.n_features_in_),
         source="sklearn",
         feature_names=feature_names(model),

@@ -8,257 +8,370 @@ while there are enough places; this is free, since neither cares about the other
 planes. The remaining planes share places, at one operation a plane. With one plane more
 than the leaves need, a tree takes 1.1 to 1.4 operations a node; numbering the leaves in
 order takes 2.8.
+
+Trees are encoded many at a time: all are cut (``cut_trees.py``); then planes are merged
+from the smallest parts up, and codes are found from the trees down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Depth to which subtrees are considered: each step of a path costs an operation.
-SEARCH_DEPTH = 10
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced.cut_trees import (
+    Parts,
+    Step,
+    cut_trees,
+    in_preorder,
+)
+from skforge.compiler.layouts.bitsliced.muxes import Muxes
+
+IntArray = NDArray[np.int64]
+
+#: Leaves of parts: tree, row of ``Forest.leaf_value``, mask and value: their codes have
+#: ``code & mask == value``.
+Cubes = tuple[IntArray, IntArray, IntArray, IntArray]
+
+#: Times of a step of the recursion: a path's tests or a part's planes, which are fewer.
+TICKS = 16
+
+#: Nodes of trees encoded at once: temporaries take some hundred bytes for each.
+CHUNK_NODES = 1 << 17
 
 
-@dataclass(slots=True)
-class Tree:
-    """A node of a tree being encoded. It is not modified; a leaf has no ``line``.
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedTrees:
+    """Trees as operations ``target = select ? a : b`` on lines.
 
-    The class is not frozen because creating frozen instances takes three times as long,
-    and many are created.
+    The planes of a tree's code, highest bit first, are lines of tests, of constants, or
+    temporaries; each tree numbers its own.
     """
 
-    line: int  # the test's line; rows with a set bit go right
-    left: Tree | None
-    right: Tree | None
-    leaf: int  # number of the leaf, -1 for inner nodes
-    leaves: int
-    height: int
+    bits: IntArray  # (n_trees,) planes of each tree
+    planes: NDArray[np.int32]  # lines of all planes, tree by tree
+    op_offset: IntArray  # (n_trees + 1,) into ops
+    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
+    level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
+    leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
+
+    @property
+    def first_plane(self) -> IntArray:
+        """Each tree's first plane in ``planes``."""
+        first: IntArray = np.cumsum(self.bits) - self.bits
+        return first
+
+    def by_tree(self) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
+        """Return the operations and the planes of each tree."""
+        ops = np.split(self.ops, self.op_offset[1:-1])
+        return ops[: len(self.bits)], np.split(self.planes, self.first_plane)[1:]
 
 
-def leaf(number: int) -> Tree:
-    """Return a leaf."""
-    return Tree(-1, None, None, number, 1, 0)
+def encode_trees(
+    forest: Forest,
+    trees: NDArray[Any],
+    line_of: NDArray[np.int32],
+    first: int,
+    most_bits: int,
+) -> EncodedTrees:
+    """Encode trees of at most ``2 ** most_bits`` leaves, with a spare bit if one fits.
 
-
-def node(line: int, left: Tree, right: Tree) -> Tree:
-    """Return an inner node."""
-    height = 1 + max(left.height, right.height)
-    return Tree(line, left, right, -1, left.leaves + right.leaves, height)
-
-
-@dataclass(slots=True)
-class Encoding:
-    """Operations ``target = select ? a : b`` on lines, and the planes of the codes."""
-
-    zero: int  # lines of constants and the first of temporaries
-    one: int
-    first: int
-    ops: list[tuple[int, int, int, int]] = field(default_factory=list)
-    _known: dict[tuple[int, int, int], int] = field(default_factory=dict)
-
-    def mux(self, select: int, a: int, b: int) -> int:
-        """Return the line that is ``a`` where ``select`` is set, else ``b``."""
-        if a == b:
-            return a
-        if a == self.one and b == self.zero:
-            return select
-        if select == self.zero:
-            return b
-        if select == self.one:
-            return a
-        key = (select, a, b)
-        found = self._known.get(key)
-        if found is None:
-            found = self.first + len(self.ops)
-            self.ops.append((found, select, a, b))
-            self._known[key] = found
-        return found
-
-
-Cube = tuple[int, int, int]  # leaf, mask, value: codes with code & mask == value
-
-
-def encode(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cube]]:
-    """Encode a tree of at most ``2 ** planes`` leaves in at most ``planes`` planes.
-
-    Returns the line of each bit of a code, highest first, and the codes of each leaf;
-    every code that a row can have belongs to one leaf. The operations are added to
-    ``into``.
+    ``line_of`` has the line of each predicate. Temporaries are lines from ``first`` on;
+    the two lines before hold zeros and ones.
     """
-    if tree.leaf >= 0:
-        return [], [(tree.leaf, 0, 0)]
-    if tree.leaves - 1 <= planes:
-        return _own_planes(tree)
-    best = _best_subtree(tree, planes)
-    if best is None:
-        return _in_order(tree, planes, into)
-    path, part = best
-    select, inside = _condition(tree, path, into)
-    one = encode(part, planes - 1, into)
-    two = encode(_without(tree, path, 0), planes - 1, into)
-    width = 1 + min(planes - 1, len(one[0]) + len(two[0]))
-    lines = [select] + [into.zero] * (width - 1)
-    # The subtree's planes fill the places from the end, the rest's from the start.
-    places_one = [width - 1 - i for i in range(len(one[0]))]
-    places_two = [1 + i for i in range(len(two[0]))]
-    for place, line in zip(places_one, one[0], strict=True):
-        lines[place] = line
-    for place, line in zip(places_two, two[0], strict=True):
-        if place in places_one:
-            inner, outer = (lines[place], line) if inside else (line, lines[place])
-            line = into.mux(select, inner, outer)
-        lines[place] = line
-    cubes = [_moved(cube, places_one, width, inside) for cube in one[1]]
-    cubes += [_moved(cube, places_two, width, not inside) for cube in two[1]]
-    return lines, cubes
-
-
-def _own_planes(tree: Tree) -> tuple[list[int], list[Cube]]:
-    """Encode a small tree without operations: one plane for each test."""
-    lines: list[int] = []
-    found: list[tuple[int, list[tuple[int, int]]]] = []  # leaf, (place, bit) on its way
-    pending: list[tuple[Tree, list[tuple[int, int]]]] = [(tree, [])]
-    while pending:
-        at, way = pending.pop()
-        if at.leaf >= 0:
-            found.append((at.leaf, way))
-            continue
-        assert at.left is not None and at.right is not None
-        place = len(lines)
-        lines.append(at.line)
-        pending.append((at.left, [*way, (place, 0)]))
-        pending.append((at.right, [*way, (place, 1)]))
-    top = len(lines) - 1
-    return lines, [
-        (
-            number,
-            sum(1 << (top - place) for place, _ in way),
-            sum(bit << (top - place) for place, bit in way),
-        )
-        for number, way in found
+    sizes = np.diff(forest.tree_offset)[trees]
+    chunk = np.cumsum(sizes) // CHUNK_NODES
+    starts = np.flatnonzero(np.diff(chunk, prepend=-1, append=-1))
+    made = [
+        _Chunk(forest, trees[a:b], line_of, first, most_bits).encoded()
+        for a, b in pairwise(starts)
     ]
+    counts = [np.zeros(1, np.int64), *(np.diff(m.op_offset) for m in made)]
+    none = np.zeros(0, np.int32)
+    return EncodedTrees(
+        bits=np.concatenate([none.astype(np.int64), *(m.bits for m in made)]),
+        planes=np.concatenate([none, *(m.planes for m in made)]),
+        op_offset=np.cumsum(np.concatenate(counts)),
+        ops=np.concatenate([none.reshape(0, 4), *(m.ops for m in made)]),
+        level=np.concatenate([none.astype(np.int16), *(m.level for m in made)]),
+        leaf_of=np.concatenate([none, *(m.leaf_of for m in made)]),
+    )
 
 
-def _moved(cube: Cube, places: Sequence[int], width: int, is_set: bool) -> Cube:
-    """Move the bits of a part's cube to the places of its planes in the whole."""
-    number, mask, value = cube
-    new_mask = 1 << (width - 1)
-    new_value = new_mask if is_set else 0
-    for i, place in enumerate(places):
-        bit = 1 << (len(places) - 1 - i)
-        if mask & bit:
-            new_mask |= 1 << (width - 1 - place)
-            if value & bit:
-                new_value |= 1 << (width - 1 - place)
-    return number, new_mask, new_value
+class _Chunk:
+    """Some trees being encoded; arrays of parts have an element for each."""
 
+    def __init__(
+        self,
+        forest: Forest,
+        trees: NDArray[Any],
+        line_of: NDArray[np.int32],
+        first: int,
+        most_bits: int,
+    ) -> None:
+        self.forest, self.line_of = forest, line_of
+        whole = in_preorder(forest, trees)
+        leaves = whole.leaves[whole.first].astype(np.int64)
+        spare = _bit_length(leaves - 1) + 1
+        bits = np.minimum(most_bits, spare)
+        self.n_trees = len(trees)
+        self.cuts = cut_trees(whole, bits, np.arange(len(trees)))
+        self.muxes = Muxes(first - 2, first - 1, first, len(whole.node))
+        n = len(self.cuts.tree)
+        #: Planes of each part, and their lines, highest bit of the code first.
+        self.width = np.zeros(n, np.int64)
+        self.lines = np.zeros((n, int(bits.max(initial=0))), np.int64)
+        #: Bits of a tree's code that hold the planes of a part, and those that all of
+        #: the part's codes share.
+        self.place = np.zeros(self.lines.shape, np.int64)
+        self.mask = np.zeros(n, np.int64)
+        self.value = np.zeros(n, np.int64)
+        #: Steps in which each part adds operations, and the first of them.
+        self.span = np.ones(n, np.int64)
+        self.time = np.zeros(n, np.int64)
 
-@lru_cache(maxsize=1 << 16)
-def _estimate(leaves: int, height: int, planes: int) -> float:
-    """Estimate the operations that encode a tree; fitted to boosted trees."""
-    if leaves <= 1:
-        return 0.0
-    full = leaves / (1 << planes)
-    guess: float = leaves * (0.35 + 1.9 * full**1.3)
-    if height <= planes:
-        guess = min(guess, max(0.0, leaves - 1.0 - planes))
-    return guess
-
-
-def _best_subtree(tree: Tree, planes: int) -> tuple[tuple[int, ...], Tree] | None:
-    """Return the subtree that is estimated to be cheapest to cut out."""
-    most, room = 1 << (planes - 1), planes - 1
-    total = tree.leaves
-    least = max(1, total - most)
-    best: tuple[float, tuple[int, ...], Tree] | None = None
-    pending: list[tuple[Tree, tuple[int, ...]]] = [(tree, ())]
-    # The hottest loop of compiling a forest: attributes are read once.
-    while pending:
-        at, path = pending.pop()
-        a, steps = at.leaves, len(path)
-        if steps and a <= most:
-            b = total - a
-            height = tree.height
-            if steps == 1:
-                assert tree.left is not None and tree.right is not None
-                height = (tree.left if path[0] else tree.right).height
-            shared = (a - 1 if a <= room else room) + (b - 1 if b <= room else room)
-            score = steps - 1.0 + (shared - room if shared > room else 0)
-            if best is None or score < best[0]:
-                score += _estimate(a, at.height, room) + _estimate(b, height, room)
-                if best is None or score < best[0]:
-                    best = (score, path, at)
-        if at.leaf < 0 and steps < SEARCH_DEPTH:
-            left, right = at.left, at.right
-            assert left is not None and right is not None
-            # The subtree must be large enough that the rest is not too large.
-            if left.leaves >= least:
-                pending.append((left, (*path, 0)))
-            if right.leaves >= least:
-                pending.append((right, (*path, 1)))
-    return None if best is None else best[1:]
-
-
-def _without(tree: Tree, path: tuple[int, ...], at: int) -> Tree:
-    """Return the tree with the subtree at the end of a path cut out."""
-    assert tree.left is not None and tree.right is not None
-    near, far = (tree.right, tree.left) if path[at] else (tree.left, tree.right)
-    if at + 1 == len(path):
-        return far
-    cut = _without(near, path, at + 1)
-    return node(tree.line, far, cut) if path[at] else node(tree.line, cut, far)
-
-
-def _condition(tree: Tree, path: tuple[int, ...], into: Encoding) -> tuple[int, bool]:
-    """Return a line, and whether it is set or clear for rows on the path."""
-    if len(path) == 1:
-        return tree.line, bool(path[0])
-    total = into.one
-    at = tree
-    lines: list[tuple[int, int]] = []
-    for step in path:
-        lines.append((at.line, step))
-        following = at.right if step else at.left
-        assert following is not None
-        at = following
-    for line, step in reversed(lines):
-        total = (
-            into.mux(line, total, into.zero)
-            if step
-            else into.mux(line, into.zero, total)
+    def encoded(self) -> EncodedTrees:
+        """Encode the trees."""
+        steps = self.cuts.steps
+        small, stuck = Parts.joined(self.cuts.small), Parts.joined(self.cuts.stuck)
+        rank = _rank(small, small.leaves > 1)
+        self._set_times(stuck)
+        self._own_planes(small, rank)
+        self._number_in_order(stuck)
+        conditions = self._conditions()
+        for step, condition in zip(reversed(steps), reversed(conditions), strict=True):
+            self._merge(step, *condition)
+        bits, most = self.width[: self.n_trees], self.lines.shape[1]
+        self.place[: self.n_trees] = bits[:, None] - 1 - np.arange(most)
+        for step, (_, inside) in zip(steps, conditions, strict=True):
+            self._descend(step, inside)
+        leaf_of = self._leaf_of(
+            bits, [self._small_cubes(small, rank), self._ordered_cubes(stuck)]
         )
-    return total, True
+        used = np.arange(most) < bits[:, None]
+        return self._numbered(bits, self.lines[: self.n_trees][used], leaf_of)
+
+    def _numbered(
+        self, bits: IntArray, planes: IntArray, leaf_of: NDArray[np.int32]
+    ) -> EncodedTrees:
+        """Sort operations by their trees, each of which numbers its own."""
+        muxes = self.muxes
+        tree, order = muxes.trees, muxes.order
+        offset = np.searchsorted(tree[order], np.arange(self.n_trees + 1))
+        line = np.empty(len(tree), np.int64)
+        line[order] = muxes.first + np.arange(len(tree)) - offset[tree[order]]
+
+        def own(lines: IntArray) -> NDArray[np.int32]:
+            moved = lines.astype(np.int32)
+            at = np.flatnonzero(lines >= muxes.first)
+            moved[at] = line[lines[at] - muxes.first]
+            return moved
+
+        columns = [line.astype(np.int32), *map(own, muxes.operands)]
+        ops = np.stack([column[order] for column in columns], axis=1)
+        return EncodedTrees(
+            bits, own(planes), offset, ops, muxes.levels[order], leaf_of
+        )
+
+    def _set_times(self, stuck: Parts) -> None:
+        """Order operations as a recursion adds them, so that few temporaries live.
+
+        The condition of a cut comes first, then the subtree, the rest, and the planes
+        of both. Where operations are not sorted by level, temporaries are reused.
+        """
+        span, time, steps = self.span, self.time, self.cuts.steps
+        span[stuck.number] = stuck.sizes
+        for step in reversed(steps):
+            span[step.whole] = 2 + span[step.one] + span[step.one + 1]
+        for step in steps:
+            time[step.one] = time[step.whole] + 1
+            time[step.one + 1] = time[step.one] + span[step.one]
+        self.span, self.time = span * TICKS, time * TICKS
+
+    def _line(self, node: IntArray) -> IntArray:
+        """Return the lines of the tests of inner nodes."""
+        return self.line_of[self.forest.predicate[node]].astype(np.int64)
+
+    # ------------------------------------------------------------ from parts up
+
+    def _own_planes(self, small: Parts, rank: IntArray) -> None:
+        """Give each test of the smallest parts a plane."""
+        self.width[small.number] = small.leaves[small.first] - 1
+        inner = small.leaves > 1
+        part = np.repeat(small.number, small.sizes)[inner]
+        self.lines[part, rank[inner]] = self._line(small.node[inner])
+
+    def _number_in_order(self, stuck: Parts) -> None:
+        """Give parts that cannot be cut planes that number their leaves in order."""
+        muxes = self.muxes
+        width = _bit_length(stuck.leaves[stuck.first] - 1)
+        planes = np.arange(int(width.max(initial=0)))
+        # Plane k is bit k; those above a part's own are zero in all its numbers.
+        is_set = _from_left(stuck)[:, None] >> planes & 1
+        lines = np.where(is_set, muxes.one, muxes.zero)
+        tree = np.repeat(self.cuts.tree[stuck.number], stuck.sizes)
+        # Preorder backwards, from the right, is postorder from the left.
+        last = np.repeat(stuck.first + stuck.sizes - 1, stuck.sizes)
+        time = np.repeat(self.time[stuck.number], stuck.sizes)
+        time += TICKS * (last - np.arange(len(tree)))
+        order = np.argsort(stuck.height, kind="stable")
+        ends = np.cumsum(np.bincount(stuck.height))
+        for start, end in pairwise(ends):  # of each height above 0
+            at = order[start:end]
+            right, left = lines[at + 1], lines[at + 2 * stuck.leaves[at + 1]]
+            row, plane = np.nonzero(right != left)
+            lines[at] = right
+            lines[at[row], plane] = muxes.add(
+                time[at[row]] + len(planes) - plane,
+                tree[at[row]],
+                self._line(stuck.node[at])[row],
+                right[row, plane],
+                left[row, plane],
+            )
+        self.width[stuck.number] = width
+        for k in planes:
+            has = width > k
+            at = stuck.first[has]
+            self.lines[stuck.number[has], width[has] - 1 - k] = lines[at, k]
+
+    def _conditions(self) -> list[tuple[IntArray, NDArray[np.bool_]]]:
+        """Return, for each cut, a line and whether rows of the subtree set it."""
+        muxes, steps = self.muxes, self.cuts.steps
+        if not steps:
+            return []
+        part = np.concatenate([step.whole for step in steps])
+        time, tree = self.time[part], self.cuts.tree[part]
+        length = np.concatenate([step.length for step in steps])
+        path = np.concatenate([step.path for step in steps], axis=1)
+        right = np.concatenate([step.right for step in steps], axis=1)
+        total = np.full(len(tree), muxes.one)
+        single = length == 1
+        total[single] = self._line(path[0, single])
+        inside = ~single | right[0]
+        for k in range(int(length.max())):
+            on = np.flatnonzero((length > k) & ~single)
+            at = length[on] - 1 - k
+            here, is_right = total[on], right[at, on]
+            total[on] = muxes.add(
+                time[on] + k,
+                tree[on],
+                self._line(path[at, on]),
+                np.where(is_right, here, muxes.zero),
+                np.where(is_right, muxes.zero, here),
+            )
+        ends = np.cumsum([len(step.whole) for step in steps])[:-1]
+        return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
+
+    def _merge(self, step: Step, select: IntArray, inside: NDArray[np.bool_]) -> None:
+        """Merge the planes of the parts of each cut."""
+        one, two = step.one, step.one + 1
+        one_width, two_width = self.width[one][:, None], self.width[two][:, None]
+        width = 1 + np.minimum(step.planes - 1, one_width + two_width)
+        # The subtree's planes fill the places from the end, the rest's from the start.
+        place = np.arange(1, step.planes)
+        of_one = width - 1 - place
+        in_one = (of_one >= 0) & (of_one < one_width)
+        in_two = (place - 1 < two_width) & (of_one >= 0)
+        x = np.take_along_axis(self.lines[one], np.maximum(of_one, 0), axis=1)
+        y = self.lines[two][:, : step.planes - 1]
+        merged = np.where(in_one, x, y)
+        row, column = np.nonzero(in_one & in_two)
+        x, y, is_inside = x[row, column], y[row, column], inside[row]
+        time = self.time[step.whole] + self.span[step.whole] - TICKS
+        merged[row, column] = self.muxes.add(
+            time[row] + column,
+            self.cuts.tree[step.whole][row],
+            select[row],
+            np.where(is_inside, x, y),
+            np.where(is_inside, y, x),
+        )
+        self.width[step.whole] = width[:, 0]
+        self.lines[step.whole, 0] = select
+        self.lines[step.whole, 1 : step.planes] = merged
+
+    # ------------------------------------------------------------ from trees down
+
+    def _descend(self, step: Step, inside: NDArray[np.bool_]) -> None:
+        """Give the parts of each cut the places of their planes, and their bit."""
+        places = self.place[step.whole]
+        width = self.width[step.whole]
+        bit = 1 << places[:, 0]
+        for part, is_set in ((step.one, inside), (step.one + 1, ~inside)):
+            self.mask[part] = self.mask[step.whole] | bit
+            self.value[part] = self.value[step.whole] | np.where(is_set, bit, 0)
+        columns = np.arange(places.shape[1])
+        of_one = np.maximum(width[:, None] - 1 - columns, 0)
+        self.place[step.one] = np.take_along_axis(places, of_one, axis=1)
+        self.place[step.one + 1, :-1] = places[:, 1:]
+
+    def _small_cubes(self, small: Parts, rank: IntArray) -> Cubes:
+        """Return the cubes of parts that have a plane for each test."""
+        part = np.repeat(small.number, small.sizes)
+        mask, value = self.mask[part], self.value[part]
+        inner = small.leaves > 1
+        for k in range(self.lines.shape[1]):
+            at = np.flatnonzero(inner & (rank == k))
+            right, left = at + 1, at + 2 * small.leaves[at + 1]
+            bit = 1 << self.place[part[at], k]
+            mask[left] = mask[right] = mask[at] | bit
+            value[left], value[right] = value[at], value[at] | bit
+        return self._cubes(small, part, mask, value)
+
+    def _ordered_cubes(self, stuck: Parts) -> Cubes:
+        """Return the cubes of parts whose leaves are numbered in order."""
+        part = np.repeat(stuck.number, stuck.sizes)
+        mask, value = self.mask[part], self.value[part]
+        number, width = _from_left(stuck), self.width[part]
+        for k in range(int(width.max(initial=0))):
+            has = np.flatnonzero(width > k)
+            bit = 1 << self.place[part[has], width[has] - 1 - k]
+            mask[has] |= bit
+            value[has] |= bit * (number[has] >> k & 1)
+        return self._cubes(stuck, part, mask, value)
+
+    def _cubes(
+        self, parts: Parts, part: IntArray, mask: IntArray, value: IntArray
+    ) -> Cubes:
+        leaf = parts.leaves == 1
+        number = self.forest.leaf[parts.node[leaf]].astype(np.int64)
+        return self.cuts.tree[part[leaf]], number, mask[leaf], value[leaf]
+
+    def _leaf_of(self, bits: IntArray, cubes: list[Cubes]) -> NDArray[np.int32]:
+        """Return the leaf of each code of each tree, from the cubes of the leaves."""
+        tree, leaf, mask, value = (np.concatenate(c) for c in zip(*cubes, strict=True))
+        codes = 1 << bits
+        start = np.cumsum(codes) - codes
+        any_leaf = np.zeros(self.n_trees, np.int32)
+        any_leaf[tree] = leaf
+        made = np.repeat(any_leaf, codes)
+        at = start[tree] + value
+        free = (codes[tree] - 1) & ~mask
+        for k in range(int(bits.max(initial=0))):
+            more = np.flatnonzero(free >> k & 1)
+            at = np.concatenate([at, at[more] + (1 << k)])
+            leaf = np.concatenate([leaf, leaf[more]])
+            free = np.concatenate([free, free[more]])
+        made[at] = leaf
+        return made
 
 
-def _in_order(tree: Tree, planes: int, into: Encoding) -> tuple[list[int], list[Cube]]:
-    """Encode by numbering the leaves in order; constant planes cost nothing."""
-    cubes: list[Cube] = []
-    planes = (tree.leaves - 1).bit_length()
-    whole = (1 << planes) - 1
-
-    def number(at: Tree, first: int) -> list[int]:
-        if at.leaf >= 0:
-            cubes.append((at.leaf, whole, first))
-            return [
-                into.one if (first >> (planes - 1 - k)) & 1 else into.zero
-                for k in range(planes)
-            ]
-        assert at.left is not None and at.right is not None
-        left = number(at.left, first)
-        right = number(at.right, first + at.left.leaves)
-        return [into.mux(at.line, a, b) for a, b in zip(right, left, strict=True)]
-
-    return number(tree, 0), cubes
+def _bit_length(values: NDArray[Any]) -> IntArray:
+    """Return the number of bits of integers below 2**53."""
+    length: IntArray = np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    return length
 
 
-def code_table(cubes: Sequence[Cube], planes: int) -> NDArray[np.int32]:
-    """Return the leaf of each code of ``planes`` bits; unused codes get any leaf."""
-    table = np.full(1 << planes, cubes[0][0], np.int32)
-    codes = np.arange(1 << planes)
-    for number, mask, value in cubes:
-        table[(codes & mask) == value] = number
-    return table
+def _rank(parts: Parts, counted: NDArray[np.bool_]) -> IntArray:
+    """Return how many nodes of its part before each node are counted."""
+    before: IntArray = np.cumsum(counted) - counted
+    return before - np.repeat(before[parts.first], parts.sizes)
+
+
+def _from_left(parts: Parts) -> IntArray:
+    """Return the number of each leaf of its part, from the left."""
+    last = parts.leaves[parts.first].astype(np.int64) - 1
+    return np.repeat(last, parts.sizes) - _rank(parts, parts.leaves == 1)

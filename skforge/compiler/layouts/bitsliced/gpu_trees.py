@@ -18,7 +18,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.gpu_predicates import Geometry, TestPlan
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
-    ListedTree,
     Shape,
     code_trees,
 )
@@ -98,7 +97,12 @@ def lay_out_trees(
     n = forest.n_predicates
     number_of = np.arange(n, dtype=np.int32)
     coded = code_trees(forest, order, number_of, n + 2, MAX_BITS)
-    reused = {p: _reused(made, n + 2) for p, made in coded.lists.items()}
+    reused = {
+        p: _reused(ops, planes, n + 2)
+        for p, ops, planes in zip(
+            coded.listed.tolist(), *coded.lists.by_tree(), strict=True
+        )
+    }
     each = max((used for _, _, used in reused.values()), default=0)
 
     folded, codes = coded.folded, 1 << coded.bits
@@ -168,12 +172,14 @@ def _groups(
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def _reused(tree: ListedTree, first: int) -> tuple[NDArray[np.int64], list[int], int]:
+def _reused(
+    own_ops: IntArray, own_planes: IntArray, first: int
+) -> tuple[NDArray[np.int64], list[int], int]:
     """Assign temporaries to places, reusing those whose value is no longer read.
 
     Returns the operations, the planes, and the number of temporaries.
     """
-    ops, planes = tree.ops.tolist(), tree.lines.tolist()
+    ops, planes = own_ops.tolist(), own_planes.tolist()
     last: dict[int, int] = {}
     for at, (_, *read) in enumerate(ops):
         last.update((line, at) for line in read if line >= first)

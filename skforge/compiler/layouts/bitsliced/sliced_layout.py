@@ -19,18 +19,15 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.encode_trees import (
-    Encoding,
-    Tree,
-    code_table,
-    encode,
-    leaf,
-    node,
-)
+from skforge.compiler.layouts.bitsliced.cut_trees import ranges
+from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 _T = TypeVar("_T")
+
+#: Added to the bits of lists, so that shapes are numbers.
+_LISTS = 1 << 10
 
 #: Bits of a code: byte look-ups reach 256 entries.
 MAX_BITS = 8
@@ -152,23 +149,22 @@ def slice_trees(
     check_trees(forest)
     first = n_lines + 2
     coded = code_trees(forest, order, line_of, first, code_bits)
-    groups = _groups(coded.lists, first)
+    listed = coded.listed
+    op_count = np.zeros(len(order), np.int64)
+    ops, planes, op_count[listed] = _grouped(coded.lists, first)
     shapes, shape_of = coded.shapes()
     n_own = np.where(coded.folded, (1 << coded.bits) - 1, coded.bits)
     line_offset = np.cumsum(n_own) - n_own
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = coded.fill(forest, order, line_of, lines, line_offset)
-    for position, made in coded.lists.items():
-        lines[line_offset[position] :][: len(made.lines)] = made.lines
-    op_count = np.zeros(len(order), np.int64)
-    op_count[list(groups)] = [len(own) for own in groups.values()]
+    lines[ranges(line_offset[listed], coded.lists.bits)] = planes
     return SlicedTrees(
         shapes=shapes,
         shape_of=shape_of.astype(np.uint8),
         line_offset=line_offset.astype(np.int32),
         lines=lines,
         op_offset=np.concatenate([[0], np.cumsum(op_count)]).astype(np.int32),
-        ops=np.concatenate([*groups.values(), np.zeros((1, 4), np.int32)]),
+        ops=np.concatenate([ops, np.zeros((1, 4), np.int32)]),
         leaf_offset=coded.first_code.astype(np.int32),
         leaf_row=leaf_row,
         constants=(n_lines, n_lines + 1),
@@ -182,7 +178,12 @@ class CodedTrees:
 
     folded: NDArray[np.bool_]
     bits: NDArray[np.int64]  # bits of each tree's codes
-    lists: dict[int, ListedTree]  # trees that are not folded
+    lists: EncodedTrees  # trees that are not folded, in order of position
+
+    @property
+    def listed(self) -> NDArray[np.int64]:
+        """Positions of the trees that are not folded."""
+        return np.flatnonzero(~self.folded)
 
     @property
     def first_code(self) -> NDArray[np.int64]:
@@ -197,14 +198,15 @@ class CodedTrees:
 
         With ``list_bits`` all lists have codes of that many bits.
         """
-        of_tree: list[Shape] = [
-            ("fold", bits) if is_folded else ("list", list_bits or bits)
-            for is_folded, bits in zip(
-                self.folded.tolist(), self.bits.tolist(), strict=True
-            )
+        bits = np.where(self.folded, self.bits, list_bits or self.bits)
+        # Folds before lists, each by their bits.
+        found, of_tree = np.unique(
+            bits + np.where(self.folded, 0, _LISTS), return_inverse=True
+        )
+        shapes: list[Shape] = [
+            ("fold", n) if n < _LISTS else ("list", n - _LISTS) for n in found.tolist()
         ]
-        shapes = sorted(set(of_tree))
-        return tuple(shapes), np.array([shapes.index(s) for s in of_tree], np.int64)
+        return tuple(shapes), of_tree.astype(np.int64).ravel()
 
     def fill(
         self,
@@ -220,8 +222,8 @@ class CodedTrees:
         """
         first_code = self.first_code
         leaf_row = np.zeros(int((1 << self.bits).sum()), np.int32)
-        for p, made in self.lists.items():
-            leaf_row[first_code[p] :][: len(made.table)] = made.table
+        of_lists = ranges(first_code[self.listed], 1 << self.lists.bits)
+        leaf_row[of_lists] = self.lists.leaf_of
         # Each item is (position, heap place, forest node); a leaf above the bottom
         # continues to both children of a dummy.
         position = np.flatnonzero(self.folded)
@@ -258,90 +260,38 @@ def code_trees(
     folded = folds(forest)[order]
     bits = np.zeros(len(order), np.int64)
     bits[folded] = depth_classes(forest.tree_depths()[order[folded]].astype(np.int64))
-    lists = {}
-    for p in np.flatnonzero(~folded).tolist():
-        into = Encoding(first - 2, first - 1, first)
-        lists[p] = list_tree(forest, int(order[p]), line_of, into, code_bits)
-        bits[p] = len(lists[p].lines)
+    lists = encode_trees(forest, order[~folded], line_of, first, code_bits)
+    bits[~folded] = lists.bits
     return CodedTrees(folded, bits, lists)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListedTree:
-    """One tree as operations on lines: see ``encode_trees.py``."""
-
-    lines: NDArray[np.int32]
-    ops: NDArray[np.int32]
-    table: NDArray[np.int32]
-
-
-def _groups(lists: dict[int, ListedTree], first: int) -> dict[int, NDArray[np.int32]]:
+def _grouped(
+    lists: EncodedTrees, first: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees
     fill that time. Each tree of a group gets its own temporaries, from line ``first``
-    on; the lines of ``lists`` are renumbered in place.
+    on. Returns the operations, the planes and how many operations each tree runs.
     """
-    groups: dict[int, list[NDArray[np.int32]]] = {}
-    at, used = -1, 0
-    for position, made in lists.items():
-        ops = groups.get(at, [])
-        full = len(ops) >= GROUP_TREES or used + len(made.ops) > GROUP_OPS
-        if not ops or full:
-            at, used = position, 0
-            groups[at] = []
-        for array in (made.lines, made.ops):
-            array[array >= first] += used
-        groups[at].append(made.ops)
-        used += len(made.ops)
-    return {
-        position: _by_level(np.concatenate(ops)) for position, ops in groups.items()
-    }
-
-
-def _by_level(ops: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Sort operations by their depth in the dependence graph."""
-    level: dict[int, int] = {}
-    for target, select, a, b in ops.tolist():
-        level[target] = 1 + max(level.get(line, 0) for line in (select, a, b))
-    order = np.argsort(np.fromiter(level.values(), np.int64, len(ops)), kind="stable")
-    sorted_: NDArray[np.int32] = ops[order]
-    return sorted_
-
-
-def list_tree(
-    forest: Forest,
-    tree: int,
-    line_of: NDArray[np.int32],
-    into: Encoding,
-    code_bits: int,
-) -> ListedTree:
-    """Encode one tree as operations, with one spare bit if ``code_bits`` allows it."""
-    first, last = forest.tree_offset[tree], forest.tree_offset[tree + 1]
-    predicate = forest.predicate[first:last].tolist()
-    left = (forest.left[first:last] - first).tolist()
-    right = (forest.right[first:last] - first).tolist()
-    leaves = forest.leaf[first:last].tolist()
-    made: list[Tree | None] = [None] * (last - first)
-    pending = [0]
-    while pending:  # no recursion: trees may be deeper than Python's stack
-        at = pending[-1]
-        if leaves[at] >= 0:
-            made[at] = leaf(leaves[at])
-            pending.pop()
-            continue
-        one, two = made[left[at]], made[right[at]]
-        if one is None or two is None:
-            pending += [left[at], right[at]]
-            continue
-        made[at] = node(int(line_of[predicate[at]]), one, two)
-        pending.pop()
-    whole = made[0]
-    assert whole is not None
-    bits = min(code_bits, (whole.leaves - 1).bit_length() + 1)
-    lines, cubes = encode(whole, bits, into)
-    ops = np.array(into.ops, np.int32).reshape(-1, 4)
-    return ListedTree(np.array(lines, np.int32), ops, code_table(cubes, len(lines)))
+    counts = np.diff(lists.op_offset)
+    groups: list[int] = []  # the first tree of each tree's group
+    used: list[int] = []  # operations of the group before the tree
+    at = total = 0
+    for k, count in enumerate(counts.tolist()):
+        if k - at == GROUP_TREES or total + count > GROUP_OPS:
+            at, total = k, 0
+        groups.append(at)
+        used.append(total)
+        total += count
+    ops, planes = lists.ops.copy(), lists.planes.copy()
+    shift = np.array(used, np.int32)
+    ops += np.where(ops >= first, np.repeat(shift, counts)[:, None], 0)
+    planes += np.where(planes >= first, np.repeat(shift, lists.bits), 0)
+    group = np.repeat(np.array(groups, np.int64), counts)
+    by_level = np.lexsort((lists.level, group))
+    ran = np.bincount(group, minlength=len(counts)).astype(np.int64)
+    return ops[by_level], planes, ran
 
 
 def fold(

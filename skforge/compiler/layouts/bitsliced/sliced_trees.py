@@ -470,12 +470,14 @@ def _numbered(
     ``rows`` has the leaf of each code, one tree a row. A tree has at most ``entries``
     distinct leaves.
     """
+    order = np.argsort(rows, axis=1)
+    sorted_ = np.take_along_axis(rows, order, axis=1)
+    rank = np.zeros(rows.shape, np.uint8)
+    np.cumsum(sorted_[:, 1:] != sorted_[:, :-1], axis=1, out=rank[:, 1:])
     leaves = np.zeros((len(rows), entries), np.int32)
-    numbers = np.zeros(rows.shape, np.uint8)
-    for tree, own in enumerate(rows):
-        found, number = np.unique(own, return_inverse=True)
-        leaves[tree, : len(found)] = found
-        numbers[tree] = number.ravel()
+    np.put_along_axis(leaves, rank.astype(np.int64), sorted_, axis=1)
+    numbers = np.empty(rows.shape, np.uint8)
+    np.put_along_axis(numbers, order, rank, axis=1)
     return leaves, numbers
 
 

@@ -26,7 +26,7 @@ from skforge.compiler.binning.category_rows import (
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rows import Model, RowAt
 from skforge.compiler.binning.rules import Rules
-from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.bins import CodeTable, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -407,7 +407,8 @@ def refusal(forest: Forest) -> str | None:
     """Say why a forest's trees cannot be put in lanes, or return None."""
     if not forest.n_predicates:
         return 'a forest of single leaves; use represent("sparse").'
-    columns = _code_table(forest).n_columns
+    sets = in_groups(forest, set_groups(forest))
+    columns = column_count(forest, dtype=np.uint8, chosen=~sets)
     if columns > MOST_COLUMNS:
         return (
             f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "

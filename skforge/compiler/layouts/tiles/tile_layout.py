@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.ir.hir.nodes import TiledForest
 
-_Ints = NDArray[np.int64]
+_Ints = NDArray[np.signedinteger[Any]]
 
 #: A left and a right child.
-_SIDES = np.arange(2)
+_SIDES = np.arange(2, dtype=np.int32)
 
 #: Bits of an entry for the row within a block; the others number a tile or leaf. Trees
 #: of a million leaves or more use the smaller value.
@@ -153,15 +153,14 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
         Levels of a tile.
     """
     wide = needs_wide(nodes)
-    position = _positions(nodes.item_offset)
     is_root = tile_roots(nodes, levels, tests.top_levels)
-    number = np.cumsum(is_root) - 1  # of the tile whose first node it is
+    number = np.cumsum(is_root, dtype=np.int32) - 1  # of the tile it begins
     roots = np.flatnonzero(is_root)
-    owner = position[roots]
+    owner = np.searchsorted(nodes.item_offset, roots, side="right") - 1
     per_tree = np.bincount(owner, minlength=nodes.n_trees)
     first_tile = np.cumsum(per_tree) - per_tree
 
-    top = _Top(nodes, tests, number - first_tile[position])
+    top = _Top(nodes, tests, number, first_tile)
     body = _Body(nodes, tests, roots, levels, wide)
 
     # The leaves of a tree: a spare one, those of the top, then those of each tile.
@@ -204,7 +203,11 @@ class _Top:
     """The top levels of every tree."""
 
     def __init__(
-        self, nodes: TiledForest, tests: TileTests, tile_number: _Ints
+        self,
+        nodes: TiledForest,
+        tests: TileTests,
+        number: NDArray[np.int32],
+        first_tile: _Ints,
     ) -> None:
         n, levels = nodes.n_trees, tests.top_levels
         self._row_bits, self._levels = row_bits(nodes), levels
@@ -234,7 +237,8 @@ class _Top:
                 tree = np.repeat(tree, 2)
                 heap = (2 * heap[:, None] + _SIDES).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
-        self.item[tree, heap - (1 << levels)] = tile_number[item] << self._row_bits
+        tile = number[item] - first_tile[tree]
+        self.item[tree, heap - (1 << levels)] = tile << self._row_bits
 
     def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
         """Assign numbers to a level's leaves, and point all exits below to them."""
@@ -277,8 +281,8 @@ class _Body:
         self.child_exits = np.zeros(n, np.int64)
         self.first_child = np.zeros(n, np.int64)  # its item
         self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
-        tile, item = np.arange(n), roots
-        heap = np.ones(n, np.int64)
+        tile, item = np.arange(n, dtype=np.int32), roots.astype(np.int32)
+        heap = np.ones(n, np.int32)
         for level in range(1, levels + 1):
             predicate = nodes.predicate[item, 0]
             rank[tile, heap] = tests.rank[predicate]
@@ -288,7 +292,7 @@ class _Body:
                 column[:n, 0] += np.bincount(tile, right, n).astype(column.dtype)
             tile = np.repeat(tile, 2)
             heap = (2 * heap[:, None] + _SIDES).reshape(-1)
-            item = nodes.child[item].reshape(-1).astype(np.int64)
+            item = nodes.child[item].reshape(-1)
             inner = nodes.leaf[item] < 0
             ends = ~inner
             exit_ = (heap[ends] << (levels - level)) - slots
@@ -325,12 +329,6 @@ def _joined(parts: list[tuple[_Ints, _Ints, _Ints]]) -> tuple[_Ints, _Ints, _Int
 def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
     """Return each tile's marked exits, as bits."""
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
-
-
-def _positions(offset: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the tree of each item."""
-    sizes = np.diff(offset)
-    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
 
 _COUNTS = np.array([bin(i).count("1") for i in range(1 << 16)], np.int64)
