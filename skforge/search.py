@@ -127,7 +127,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "verbose": ["verbose", None],
     }
 
     def __init__(
@@ -145,7 +145,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         refit: bool = True,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
+        verbose: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.space = space

@@ -294,7 +294,7 @@ _PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
     "gpu_min_rows": (int, None),
     "n_jobs": (int, None),
     "random_state": (int, None),
-    "verbose": (int, bool),
+    "verbose": (int, bool, None),
 }
 
 

@@ -96,5 +96,5 @@ def _search(
         n_jobs=wrapper.n_jobs,
         budget=wrapper.tuning_budget,
         random_state=wrapper.random_state,
-        verbose=int(wrapper.verbose),
+        verbose=wrapper.verbose,
     )

@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 VERSION = 1
 
+#: Value of ``records`` that stands for the user's own store.
+AUTO = "auto"
+
 
 def forest_key(forest: Forest) -> str:
     """Return a hash of the forest's properties that the speed of schedules depends on.
@@ -375,9 +378,11 @@ def _locked(file: IO[bytes]) -> Iterator[None]:
 
 
 def as_records(value: Any) -> TuningRecords | None:
-    """Return the records at a path; return TuningRecords and None unchanged."""
+    """Return the records at a path, or None for None and "auto", the user's store."""
     if value is None or isinstance(value, TuningRecords):
         return value
+    if isinstance(value, (str, os.PathLike)) and value == AUTO:
+        return None
     if isinstance(value, (str, os.PathLike)):
         return TuningRecords(value)
     raise InvalidInputError(

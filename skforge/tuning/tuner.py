@@ -5,51 +5,39 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.targets import default_table
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.config import tuning_seconds
 from skforge.exceptions import (
     InvalidInputError,
-    ScheduleError,
     TuningError,
-    TuningWarning,
-    warn,
 )
-from skforge.tuning.measure.measure import Measurer, measurer_for
-from skforge.tuning.measure.rows import BATCH_BYTES, SampleRows
-from skforge.tuning.records import Record, RecordKey, TuningRecords, as_records
+from skforge.tuning.measure.measure import Measurer
+from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.records import (
+    AUTO,
+    TuningRecords,
+    as_records,
+)
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.learned import Learned
-from skforge.tuning.search.progress import Progress
-from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges
 from skforge.tuning.search.session import Session
 from skforge.tuning.search.strategies import (
     Exhaustive,
-    Problem,
     Random,
     Strategy,
     SuccessiveHalving,
 )
-from skforge.tuning.search.trial import RECORD
-from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
-
-#: Default budget of a search in seconds, on a CPU and on a GPU.
-DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+from skforge.tuning.space.space import ScheduleSpace, generator
+from skforge.tuning.store import alone
+from skforge.tuning.task import SearchTask
 
 #: Strategies by their names.
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -75,9 +63,17 @@ class Tuner:
     budget : float, default=None
         Seconds for all batch sizes together, including compilation. None uses the
         environment variable ``SKFORGE_TUNING_SECONDS`` if set, else 4, or 10 on a GPU.
-    records : TuningRecords or path, default=None
+        A search of the user's store without a budget times the default schedule only
+        where it also times another one.
+    records : TuningRecords, path, "auto" or None, default="auto"
         A file of results. A record for a forest of the same shape is reused without
-        measuring; new results are added.
+        measuring; new results are added. "auto" is the user's store beside the cache of
+        machine code, which the heuristic on the target's whole space reads and writes:
+        a result is reused for forests of a similar shape (same columns, dtypes and
+        kinds of tests; trees, nodes and depths within a factor of 1.25), such as those
+        of the other folds of a cross-validation, on the same machine, with the same
+        budget, by the same release. Processes of one machine then search one after
+        another. ``SKFORGE_CACHE=off`` or None: every search measures anew.
     measurer : Measurer, default=None
         Compiles and times candidates; None uses the target's measurer.
 
@@ -90,7 +86,7 @@ class Tuner:
     strategy: str | Strategy = "heuristic"
     space: ScheduleSpace | None = None
     budget: float | None = None
-    records: TuningRecords | str | os.PathLike[str] | None = None
+    records: TuningRecords | str | os.PathLike[str] | None = AUTO
     measurer: Measurer | None = None
 
     def tune(
@@ -104,7 +100,7 @@ class Tuner:
         n_jobs: int | None = None,
         budget: float | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: int | None = None,
     ) -> TuningResult:
         """Find the fastest schedule of each range of batch sizes.
 
@@ -128,8 +124,10 @@ class Tuner:
             Seconds; None uses the tuner's budget.
         random_state : int, RandomState instance or None, default=None
             Seed of the random numbers.
-        verbose : int, default=0
-            Whether to show progress; 2 adds a line for each candidate.
+        verbose : int or None, default=None
+            Progress: None shows a bar once the search has taken a second, in a terminal
+            or notebook only. 0 shows nothing, 1 a bar or the lines of a log, 2 also a
+            line for each candidate.
 
         Returns
         -------
@@ -157,7 +155,7 @@ class Tuner:
         if space is None:
             space = default_space(strategy, machine, threads)
         check_space(space)
-        search = _Search(
+        search = SearchTask(
             leaf_finder(forest),  # the traversal, even if scores are not sums
             machine,
             reduction,
@@ -169,224 +167,62 @@ class Tuner:
             as_records(self.records),
             begin,
         )
-        kept = search.from_records()
+        store = search.store() if self._uses_store() else None
+        kept = search.from_records() or search.from_store(store)
         if kept is not None:
             return kept
+        options = (rows, n_jobs, random_state, verbose)
+        if store is None:
+            return self._searched(search, *options, begin)
+        waiting = time.perf_counter()
+        with alone(search.seconds) as quiet:
+            if (kept := search.from_store(store)) is not None:
+                return kept  # found while this process waited
+            if not quiet:
+                return search.given_up()
+            waited = time.perf_counter() - waiting
+            result = self._searched(search, *options, begin + waited)
+            search.put(store, result)
+            return result
+
+    def _uses_store(self) -> bool:
+        """Return whether this is the default search, which the user's store is for."""
+        plain = self.space is None and self.measurer is None
+        return plain and self.strategy == "heuristic" and self.records == AUTO
+
+    def _searched(
+        self,
+        search: SearchTask,
+        rows: Any,
+        n_jobs: int | None,
+        random_state: Any,
+        verbose: int | None,
+        begin: float,
+    ) -> TuningResult:
+        """Measure; the budget runs from ``begin`` on."""
         measurer = self.measurer
         if measurer is None:
-            measurer = measurer_for(search.forest, machine, reduction, n_jobs)
+            measurer = search.measurer(n_jobs)
         problem = search.problem(generator(random_state))
-        if not getattr(strategy, "measures", True):
+        if not getattr(search.strategy, "measures", True):
             return search.predicted(problem, measurer)
         seed = int(problem.random.integers(1 << 31))
-        sample = SampleRows(search.forest, rows, seed, reduction)
+        sample = SampleRows(search.forest, rows, seed, search.reduction)
         # Setup time counts towards the budget, except with a custom clock.
         real = self.measurer is None
         start = measurer.clock() - (time.perf_counter() - begin) * real
-        session = Session(problem, strategy, measurer, sample, search.seconds, start)
+        session = Session(
+            problem,
+            search.strategy,
+            measurer,
+            sample,
+            search.seconds,
+            start,
+            lean=self._uses_store() and search.budget is None,
+        )
         result = search.measured(session, verbose)
         search.keep(result)
         return result
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The arguments of one search, resolved, and its steps."""
-
-    forest: Forest
-    target: Target
-    reduction: Reduction
-    ranges: Mapping[BatchRange, int] | None
-    n_threads: int
-    strategy: Strategy
-    space: ScheduleSpace
-    budget: float | None  # as given; see ``seconds``
-    records: TuningRecords | None
-    begin: float
-
-    @property
-    def seconds(self) -> float:
-        """The budget, or else the default one."""
-        if self.budget is not None:
-            return self.budget
-        few = DEFAULT_SECONDS_GPU if self.target.is_gpu else DEFAULT_SECONDS
-        return tuning_seconds(few) or few  # 0 disables only implicit tuning
-
-    def plans(self) -> list[RangePlan]:
-        """Return what is measured of each range; batches fit in memory."""
-        row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
-        most = max(1, BATCH_BYTES // max(1, row_bytes))
-        return plan_ranges(self.defaults, self.ranges, most)
-
-    @cached_property
-    def defaults(self) -> dict[BatchRange, Schedule]:
-        """The default schedule of each range."""
-        return default_table(self.forest, self.target, self.reduction)
-
-    def _key(self) -> RecordKey:
-        return RecordKey.of(
-            self.forest, self.target, self.reduction, self.n_threads, self.ranges
-        )
-
-    def _result(
-        self, table: Mapping[BatchRange, Schedule], **facts: Any
-    ) -> TuningResult:
-        """Return a result with the facts that all results share."""
-        size = self.space.size
-        count = f"more than {LISTED:,}" if size is None else f"{size:,}"
-        shared = {
-            "strategy": self.strategy.name,
-            "space": f"{self.space.name}, {count} schedules",
-            "trials": (),
-        }
-        return TuningResult(
-            merged(table),
-            target=str(self.target),
-            reduction=self.reduction,
-            n_threads=self.n_threads,
-            **{**shared, **facts},
-        )
-
-    # ------------------------------------------------------------------ steps
-
-    def from_records(self) -> TuningResult | None:
-        """Return the result of an earlier search; warn if none can be used."""
-        if self.records is None:
-            return None
-        reasons: list[str] = []
-
-        def usable(record: Record) -> bool:
-            reason = self._unusable(record)
-            if reason:
-                reasons.append(reason)
-            return not reason
-
-        kept = self.records.find(self._key(), usable)
-        if kept is not None:
-            note = f"from a record of {kept.strategy}, {kept.seconds:.2f} s"
-            return TuningResult(
-                kept.table,
-                (),
-                RECORD,
-                str(self.target),
-                self.reduction,
-                self.n_threads,
-                notes=(f"{note}: nothing was measured",),
-                complete=kept.complete,
-            )
-        if reasons:
-            warn(
-                f"{len(reasons)} record(s) in {self.records.path} cannot be used for "
-                f"this forest: {reasons[-1]}.",
-                TuningWarning,
-            )
-        return None
-
-    def _unusable(self, kept: Record) -> str:
-        """Return why a record cannot be used; empty if it can."""
-        wanted = [(1, None)] if self.ranges is None else self.ranges
-        if merged(dict.fromkeys(kept.table)) != merged(dict.fromkeys(wanted)):
-            return "its batch sizes are not those that were asked for"
-        for schedule in kept.table.values():
-            try:
-                representations.get(schedule.loop_nest(self.forest).representation)
-            except ScheduleError as error:
-                return error.why.rstrip(".")
-        return ""
-
-    def problem(self, random: np.random.Generator) -> Problem:
-        """Return what all ranges have in common."""
-        return Problem(
-            self.forest,
-            ForestShape.of(self.forest),
-            self.target,
-            self.reduction,
-            (1, None),
-            1,
-            self.n_threads,
-            self.space,
-            random,
-            self.defaults[min(self.defaults)],
-            tuple(dict.fromkeys(self.defaults.values())),
-        )
-
-    def predicted(self, problem: Problem, measurer: Measurer) -> TuningResult:
-        """Return the first legal proposal for each range, else the default."""
-        table = {}
-        for plan in self.plans():
-            table[plan.batch] = plan.default
-            proposed = next(self.strategy.rounds(problem.at(plan)), None)
-            for candidate in proposed.candidates if proposed is not None else ():
-                if candidate.schedule is None:
-                    continue
-                with suppress(ScheduleError):
-                    measurer.lower(candidate.schedule)
-                    table[plan.batch] = candidate.schedule
-                    break
-        return self._result(
-            table,
-            seconds=time.perf_counter() - self.begin,
-            notes=("schedules are as predicted: nothing was measured",),
-        )
-
-    def measured(self, session: Session, verbose: int) -> TuningResult:
-        """Run a session and return its result."""
-        plans, notes = self.plans(), []
-        with Progress(verbose, self.seconds) as progress:
-            try:
-                session.run(plans, progress.tell)
-            except KeyboardInterrupt:
-                notes.append("interrupted; what follows is the best so far")
-                warn(
-                    "The search for schedules was interrupted; the best so far are "
-                    "used.",
-                    TuningWarning,
-                )
-        complete = session.complete and not notes
-        if session.rows.note:
-            notes.append(session.rows.note)
-        size = self.space.size
-        return self._result(
-            session.table(plans),
-            trials=session.trials,
-            budget=float(self.seconds),
-            seconds=session.seconds,
-            n_points=None if size is None else size * len(plans),
-            n_tried=session.n_tried,
-            trying_seconds=session.trying_seconds,
-            notes=tuple(notes),
-            complete=complete,
-        )
-
-    def keep(self, result: TuningResult) -> None:
-        """Add a result to the records; warn if it, or the file, is of no use."""
-        timed = any(trial.usable for trial in result.trials)
-        if self.budget is not None and not timed:
-            warn(
-                f"A budget of {self.budget:g} s is too short to measure one schedule; "
-                "the default schedules are used.",
-                TuningWarning,
-            )
-        _check_anything_legal(result)
-        if self.records is None or not timed:
-            return
-        found = Record(
-            self._key(),
-            dict(result.table),
-            result.strategy,
-            result.complete,
-            result.seconds,
-            result.target,
-        )
-        try:
-            self.records.add(found)
-        except OSError as error:
-            path = self.records.path
-            warn(
-                f"the search is not recorded: {path} cannot be written "
-                f"({error.strerror or error}).",
-                TuningWarning,
-            )
 
 
 def strategy_of(value: str | Strategy) -> Strategy:
@@ -428,16 +264,6 @@ def check_space(space: object) -> None:
         )
 
 
-def _check_anything_legal(result: TuningResult) -> None:
-    """Raise TuningError if every proposed schedule is illegal."""
-    proposed = [t for t in result.trials if t.candidate.origin == result.strategy]
-    if proposed and result.complete and all(t.status == "illegal" for t in proposed):
-        raise TuningError(
-            f"no schedule of the {len(proposed)} that were tried is legal for this "
-            f"forest and target; the first: {proposed[0].reason}"
-        )
-
-
 def tune(
     forest: Forest,
     rows: Any = None,
@@ -452,7 +278,7 @@ def tune(
     n_jobs: int | None = None,
     budget: float | None = None,
     random_state: Any = None,
-    verbose: int = 0,
+    verbose: int | None = None,
 ) -> TuningResult:
     """Find the fastest schedules of a forest, without scikit-learn.
 
@@ -462,8 +288,10 @@ def tune(
         A forest from :func:`skforge.load_forest`.
     rows : array-like of shape (n_rows, n_features), default=None
         Sample rows.
-    strategy, space, records, measurer
+    strategy, space, measurer
         See :class:`Tuner`.
+    records : TuningRecords, path, "auto" or None, default=None
+        See :class:`Tuner`; None measures anew.
     target, reduction, ranges, n_jobs, budget, random_state, verbose
         See :meth:`Tuner.tune`.
 

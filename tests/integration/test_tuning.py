@@ -69,7 +69,8 @@ def test_a_schedule_given_by_hand_is_not_searched():
 
 @pytest.mark.filterwarnings("ignore::skforge.TuningWarning")
 @pytest.mark.parametrize("strategy", ["heuristic", "halving", "random", "exhaustive"])
-def test_strategies_by_name(strategy):
+def test_strategies_by_name(strategy, monkeypatch, tmp_path):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     compiled = CompiledForest(
         MODEL, tuning=strategy, tuning_budget=0.3, batch_sizes=[8]
     ).fit(X)
@@ -110,7 +111,8 @@ def test_a_grid_search_over_ways_to_search():
     assert search.fit(X, Y).score(X, Y) > 0.5
 
 
-def test_the_environment_says_how_long_a_search_takes(monkeypatch):
+def test_the_environment_says_how_long_a_search_takes(monkeypatch, tmp_path):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0")
     assert CompiledForest(MODEL).fit(X).tuning_result_ is None
     monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "0.6")

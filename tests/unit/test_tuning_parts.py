@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from multiprocessing import current_process
 
 import numpy as np
 import pytest
@@ -225,6 +226,35 @@ def test_a_terminal_has_a_bar(monkeypatch):
     with Progress(1, 5.0, stream) as progress:
         progress.tell(_trial(B, 1, 0.5), 3, 0.5, 1.0)
     assert "tuning" in stream.getvalue() and "\x1b[" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("verbose", "stream", "seconds", "process", "shown"),
+    [
+        (None, Terminal, 1.5, "MainProcess", True),
+        (None, Terminal, 0.9, "MainProcess", False),
+        (None, Terminal, 1.5, "LokyProcess-1", False),
+        (None, io.StringIO, 1.5, "MainProcess", False),
+        (0, Terminal, 1.5, "MainProcess", False),
+    ],
+)
+def test_a_long_search_shows_a_bar_to_who_looks(
+    verbose, stream, seconds, process, shown, monkeypatch
+):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(current_process(), "_name", process)
+    written = stream()
+    with Progress(verbose, 5.0, written) as progress:
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, 0.5)
+        assert written.getvalue() == ""
+        progress.tell(_trial(B, 1, 0.5), 3, 0.5, seconds)
+    assert ("tuning" in written.getvalue()) == shown
 
 
 # ------------------------------------------------------------------ plots

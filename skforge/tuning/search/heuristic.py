@@ -5,24 +5,42 @@ features determine rows per block and tree threads; rows are cached and trees ar
 interleaved traversals are unrolled; every layout is tried. A second round tries
 reductions in shared memory for the three best.
 
-On CPUs the first round holds the cost model's five best and one schedule of each kind
-of traversal. Parameters are nearly independent, so the next rounds change one parameter
-at a time of the two best kinds and then combine the changes that helped.
+On CPUs an estimate of time comes first, and only what could be faster by ``MARGIN``
+(3 %) than the best so far is compiled and timed. A candidate's lowest likely time, by
+the default's, is the ratio of the estimates divided by their likely error: ``WITHIN``
+for two schedules of one kind of traversal, ``BETWEEN`` for two kinds. Once schedules of
+both kinds have been timed, at any batch size, the ratio is corrected by the median
+ratio of measured to estimated time of each kind, and the error is ``WITHIN``. The
+candidate that could gain most is next, if the gain is worth its time: a possible gain
+of a tenth may use a tenth of the budget. A range of batch sizes ends when none is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 from typing import Any
 
+from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import Learned, proposals
+from skforge.tuning.search.odds import (
+    BETWEEN,
+    WALK,
+    WITHIN,
+    Estimate,
+    Kind,
+    Odds,
+    could_win,
+    kind_of,
+)
 from skforge.tuning.search.strategies import Problem, Round, Rounds
-from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.cpu import cpu_point
 from skforge.tuning.space.gpu import TABLE_5
 from skforge.tuning.space.space import ScheduleSpace
@@ -33,11 +51,7 @@ T_BATCH, T_FEATURES = 2048, 128
 #: Algorithm 1: number of schedules for which shared-memory reduction is tried.
 TOP = 3
 
-#: On CPUs, the number of kinds of traversal whose parameters are varied, and the
-#: largest slowdown against the best kind at which another kind is still varied.
-KINDS, NEAR = 2, 1.5
-
-#: On CPUs, number of schedules taken from the cost model for the first round.
+#: Number of schedules taken from the cost model in a space of the user's.
 PROPOSED = 5
 
 
@@ -45,16 +59,30 @@ PROPOSED = 5
 class Heuristic:
     """Searches with the heuristic for the target's kind, CPU or GPU.
 
+    On a CPU, an estimate decides what is worth timing. A candidate could win if its
+    estimated time by the default's, divided by the likely error of such a ratio, is
+    below 0.97 times the best so far. The error is a factor of 1.15 for schedules of one
+    kind of traversal (such as bit slices in blocks of 256 and of 512 rows), and 1.65
+    for two kinds, until both have been timed: then the estimates are corrected by the
+    medians of measured to estimated time of their kinds, at all batch sizes of the
+    search, and the error is 1.15 again. What cannot win is not compiled. A possible
+    gain of 10 % may use a tenth of the budget, one of half the time half of it.
+
     Of a custom space, it tries the points that it would try of the default space and
     the cost model's best.
 
     Parameters
     ----------
     model : CostModel, optional
-        The cost model that proposes CPU schedules; None uses the shipped model.
+        The cost model that proposes CPU schedules of a custom space; None uses the
+        shipped model.
+    estimate : object, optional
+        Its method ``seconds(schedule, n_rows, n_threads)`` estimates one call; inf for
+        a schedule that it does not support. None uses the estimate of static defaults.
     """
 
     model: CostModel | None = field(default=None, compare=False, repr=False)
+    estimate: Estimate | None = field(default=None, compare=False, repr=False)
     name: str = "heuristic"
 
     def rounds(self, problem: Problem) -> Rounds:
@@ -125,42 +153,75 @@ def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
 
 
 def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    space, name = problem.space, strategy.name
-    seen: set[Any] = {problem.default}
+    odds: Odds | None = problem.memory.get("odds")
+    if odds is None:
+        odds = Odds(strategy.estimate or _estimate(problem), problem.n_threads)
+        problem.memory["odds"] = odds
+    default, n_rows, best = problem.default, problem.n_rows, 1.0
+    pool = _Pool(problem, strategy.name)
+    for point in _points_in(problem.space, kinds(problem)):
+        pool.add([point, *neighbours(point, problem)], inf)
+    start = _default_point(problem)
+    if start is not None:
+        pool.add(neighbours(start, problem), best)
+    if problem.space not in (ScheduleSpace.cpu(), ScheduleSpace.cpu(threads=False)):
+        pool.put(_proposed(problem, strategy), WITHIN / BETWEEN)
+    while pool.left:
+        possible = {
+            schedule: odds.possible(schedule, default, n_rows, like)
+            for schedule, (_, like) in pool.left.items()
+        }
+        first = min(possible, key=lambda schedule: possible[schedule])
+        if not could_win(possible[first], best):
+            return
+        candidate, _ = pool.left.pop(first)
+        worth = 1 - possible[first] / best
+        trials = yield Round([candidate], worth=worth)
+        odds.learn(default, trials)
+        for trial in trials:
+            if trial.usable and trial.relative < best:
+                best = trial.relative
+                if candidate.params:
+                    pool.add(neighbours(dict(candidate.params), problem), best)
 
-    def fresh(points: Iterable[dict[str, Any]]) -> list[Candidate]:
-        made = []
-        for point in points:
-            if point not in space:
-                continue
-            candidate = problem.candidate(point, name)
-            if candidate.schedule is not None and candidate.schedule not in seen:
-                seen.add(candidate.schedule)
-                made.append(candidate)
-        return made
 
-    known = [Candidate(s, {}, name) for s in problem.known if s not in seen]
-    seen.update(problem.known)
-    proposed = [c for c in _proposed(problem, strategy) if c.schedule not in seen]
-    seen.update(c.schedule for c in proposed)
-    # Defaults of other sizes come first, because they are already compiled.
-    likely = fresh(_points_in(space, kinds(problem)))
-    first = yield Round([*known, *proposed, *likely])
-    trials = list(first)
-    best = _best_by_kind(trials, _default_point(problem))
-    for point, relative in best[:KINDS]:
-        if relative > NEAR * best[0][1]:
-            break
-        tried = yield Round(fresh(neighbours(point, problem)))
-        trials += tried
-        helped = [
-            t.candidate.params
-            for t in tried
-            if t.usable and t.relative < 0.98 * relative
-        ]
-        if len(helped) > 1:
-            tried = yield Round(fresh([_together(point, helped)]))
-            trials += tried
+def _estimate(problem: Problem) -> Estimate:
+    return CostEstimate(problem.forest, problem.target)
+
+
+class _Pool:
+    """Schedules that are not tried yet, each once.
+
+    ``left`` has for each its candidate, and how long it takes by the default's time if
+    the estimate does not say: as long as the one whose neighbour it is.
+    """
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        self._problem, self._name = problem, name
+        self.left: dict[Schedule, tuple[Candidate, float]] = {}
+        self._seen = {problem.default}
+        self._kinds: set[Kind] = problem.memory.setdefault("kinds", set())
+        if not self._kinds:
+            allowed = candidates(problem.forest, problem.target)
+            self._kinds.update(map(kind_of, (problem.default, *allowed)))
+        self.put((Candidate(s, {}, name) for s in problem.known), inf)
+
+    def add(self, points: Iterable[dict[str, Any]], like: float) -> None:
+        """Add the points that lie in the space."""
+        inside = (point for point in points if point in self._problem.space)
+        self.put((self._problem.candidate(p, self._name) for p in inside), like)
+
+    def put(self, found: Iterable[Candidate], like: float) -> None:
+        """Add what the forest allows; of one that is left, lower ``like``."""
+        for one in found:
+            schedule = one.schedule
+            if schedule in self.left:
+                self.left[schedule] = one, min(like, self.left[schedule][1])
+            elif schedule is not None and schedule not in self._seen:
+                self._seen.add(schedule)
+                kind = kind_of(schedule)
+                if kind[0] in (WALK, "other") or kind in self._kinds:
+                    self.left[schedule] = one, like
 
 
 def kinds(problem: Problem) -> list[dict[str, Any]]:
@@ -220,14 +281,14 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
 
 def _default_point(problem: Problem) -> dict[str, Any] | None:
     """Return the point of the space that yields the default schedule, or None."""
-    wanted = _layout(problem.default)
+    wanted = layout_of(problem.default)
 
     def schedule(point: dict[str, Any]) -> Schedule | None:
         return problem.candidate(point, "").schedule
 
     for point in _points_in(problem.space, kinds(problem)):
         found = schedule(point)
-        if found is None or _layout(found) != wanted:
+        if found is None or layout_of(found) != wanted:
             continue
         for near in (point, *neighbours(point, problem)):
             if near.keys() == point.keys() and schedule(near) == problem.default:
@@ -235,41 +296,7 @@ def _default_point(problem: Problem) -> dict[str, Any] | None:
     return None
 
 
-def _layout(schedule: Schedule) -> str:
+def layout_of(schedule: Schedule) -> str:
     """Return the last representation that a schedule names, or an empty string."""
     named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
     return named[-1] if named else ""
-
-
-def _best_by_kind(
-    trials: Sequence[Trial], default: dict[str, Any] | None
-) -> list[tuple[dict[str, Any], float]]:
-    """Return the best point of each kind with its relative time, fastest first."""
-    found: dict[str, tuple[dict[str, Any], float]] = {}
-    if default is not None:
-        found[_kind(default)] = default, 1.0
-    for trial in trials:
-        point = dict(trial.candidate.params)
-        if trial.usable and point:
-            held = found.get(_kind(point))
-            if held is None or trial.relative < held[1]:
-                found[_kind(point)] = point, trial.relative
-    return sorted(found.values(), key=lambda pair: pair[1])
-
-
-def _kind(point: Mapping[str, Any]) -> str:
-    """Return the first parameter's value: of CPU spaces, the kind of traversal."""
-    return repr(next(iter(point.values()), None))
-
-
-def _together(point: dict[str, Any], helped: Sequence[Any]) -> dict[str, Any]:
-    """Return the point with every single change that helped applied."""
-    return {
-        **point,
-        **{
-            name: other[name]
-            for other in reversed(helped)
-            for name in point
-            if other[name] != point[name]
-        },
-    }

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import sys
+from multiprocessing import current_process
 from typing import Any
 
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import Trial
 
+#: Seconds after which a search shows a bar without being asked.
+PATIENCE = 1.0
+
 
 class Progress:
-    """Shows the progress of a search; ``verbose=0`` shows nothing.
+    """Shows the progress of a search.
 
-    Terminals and notebooks get one bar that is redrawn; other streams get one line for
-    each range of batch sizes. ``verbose=2`` adds a line for each candidate with its
-    time and schedule. Lines go to ``stream``, or to standard error.
+    ``verbose=None`` shows a bar once a search has run for ``PATIENCE`` seconds, if
+    standard error is a terminal or this is a notebook, and only in the main process:
+    never in pipes, logs and workers. 0 shows nothing. With 1, terminals and notebooks
+    get the bar at once, and other streams one line for each range of batch sizes. 2
+    adds a line for each candidate with its time and schedule. Lines go to ``stream``,
+    or to standard error.
     """
 
-    def __init__(self, verbose: int, seconds: float, stream: Any = None) -> None:
-        self._verbose, self._seconds, self._stream = verbose, seconds, stream
+    def __init__(self, verbose: int | None, seconds: float, stream: Any = None) -> None:
+        self._patient = verbose is None
+        self._verbose, self._seconds, self._stream = verbose or 0, seconds, stream
         self._bar: Any = None
         self._task: Any = None
         self._last: tuple[BatchRange, int, float, float] | None = None
 
     def __enter__(self) -> Progress:
-        """Start the bar, if any."""
-        if not self._verbose:
-            return self
+        """Start the bar, if it was asked for."""
+        if self._verbose:
+            self._start()
+        return self
+
+    def _start(self) -> None:
         from rich.console import Console
 
         console = Console(file=self._stream, stderr=self._stream is None)
@@ -45,12 +56,15 @@ class Progress:
             )
             self._bar.start()
             self._task = self._bar.add_task("", total=self._seconds, what="")
-        return self
 
     def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
         """Show the result of a candidate."""
         now = (trial.batch, n_trials, best, seconds)
         before, self._last = self._last, now
+        if self._patient and seconds > PATIENCE:
+            self._patient = False
+            if _is_watched(self._stream or sys.stderr):
+                self._start()
         if self._bar is not None:
             self._bar.update(self._task, completed=seconds, what=_line(*now))
         elif self._verbose and before is not None and before[0] != trial.batch:
@@ -71,6 +85,14 @@ class Progress:
             self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, file=self._stream or sys.stderr, flush=True)
+
+
+def _is_watched(stream: Any) -> bool:
+    """Return whether somebody looks at a stream: a terminal's, or a notebook's cell."""
+    if current_process().name != "MainProcess":
+        return False
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return bool(stream.isatty() or hasattr(shell, "kernel"))
 
 
 def trial_line(trial: Trial) -> str:

@@ -45,7 +45,8 @@ LATE = "the budget ended before it was timed"
 class Session:
     """A running search for the schedules of ``problem``, limited to ``budget`` seconds.
 
-    The budget starts at ``start`` on the measurer's clock.
+    The budget starts at ``start`` on the measurer's clock. If the search is ``lean``,
+    a default is not timed where the strategy has nothing to compare it with.
     """
 
     def __init__(
@@ -56,15 +57,19 @@ class Session:
         rows: SampleRows,
         budget: float,
         start: float,
+        lean: bool = False,
     ) -> None:
         self.problem, self.strategy, self.rows = problem, strategy, rows
-        self.clock = measurer.clock
+        self.lean, self.clock = lean, measurer.clock
         self.slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
         self.builder = Builder(problem.forest, measurer)
-        self._start, self._end = start, start + budget
+        self._budget, self._start, self._end = budget, start, start + budget
+        self.half = start + budget / 2
         self._ranges: dict[BatchRange, _Range] = {}
         self._tell: Tell = lambda *_: None
         self.complete = True
+        #: Ranges for which the strategy proposed nothing that was worth its time.
+        self.untimed: list[BatchRange] = []
         #: Number of candidates tried, with any status, and the seconds they took.
         self.n_tried, self.trying_seconds = 0, 0.0
 
@@ -72,6 +77,14 @@ class Session:
     def seconds(self) -> float:
         """Seconds since the start."""
         return self.clock() - self._start
+
+    def middle(self) -> float:
+        """Return the clock's time when half of what is left of the budget is used."""
+        return (self.clock() + self._end) / 2
+
+    def worth(self, asked: Round) -> bool:
+        """Return whether a round may begin, by the share of the budget that is used."""
+        return asked.worth >= 1 or self.seconds < asked.worth * self._budget
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -82,10 +95,6 @@ class Session:
         """Tune all ranges; each gets an equal share of the remaining time."""
         self._tell = tell
         try:
-            for default in dict.fromkeys(plan.default for plan in plans):
-                # Every default is needed, so no single range pays for compiling it.
-                half = (self._start + self._end) / 2
-                self.builder.build(Candidate(default, {}, DEFAULT), half)
             for number, plan in enumerate(plans):
                 now = self.clock()
                 share = (self._end - now) / (len(plans) - number)
@@ -123,6 +132,16 @@ class _Range:
     def search(self) -> bool:
         """Try the strategy's candidates, and choose; return whether all were tried."""
         session, plan = self._session, self._plan
+        proposals = session.strategy.rounds(session.problem.at(plan))
+        asked = next(proposals, None)
+        if asked is not None and not (asked.candidates and session.worth(asked)):
+            asked = None
+        if asked is None and session.lean:
+            self._table = {plan.batch: plan.default}
+            session.untimed.append(plan.batch)
+            return True
+        if asked is not None and asked.worth < 1:  # other ranges will need little
+            self._deadline = max(self._deadline, session.middle())
         # Leave time for the finalists.
         samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
         share = FINAL_SHARE * (self._deadline - session.clock())
@@ -130,20 +149,22 @@ class _Range:
         bench = self._begin()
         if bench is None:
             return False
-        proposals = session.strategy.rounds(session.problem.at(plan))
-        trials: Sequence[Trial] | None = None
         complete = True
-        while complete:
-            try:
-                asked = next(proposals) if trials is None else proposals.send(trials)
-            except StopIteration:
-                break
+        while asked is not None:
             begin = session.clock()
             trials = self._round(bench, asked, end)
             session.trying_seconds += session.clock() - begin
             late = sum(t.status == "no time" for t in trials)
             session.n_tried += len(trials) - late
             complete = not late and session.clock() < end
+            if not complete:
+                break
+            try:
+                asked = proposals.send(trials)
+            except StopIteration:
+                break
+            if not session.worth(asked):
+                break
         proposals.close()
         return self._finish() and complete
 
@@ -165,7 +186,9 @@ class _Range:
     def _begin(self) -> Bench | None:
         """Compile and time the default; return None if time is too short."""
         n_rows = self._plan.main
-        build = self._session.builder.build(self._default, self._deadline)
+        # Every default is needed, so no single range pays for compiling it.
+        deadline = max(self._deadline, self._session.half)
+        build = self._session.builder.build(self._default, deadline)
         if build.runner is None:
             if build.status in ("failed", "illegal", "too large"):
                 raise TuningError(

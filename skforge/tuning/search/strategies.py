@@ -99,10 +99,14 @@ class Round:
         was tried before gets more samples.
     samples : int
         Interleaved samples of each candidate.
+    worth : float
+        The search goes on with this round only if it has used less than this share of
+        its budget; otherwise the range of batch sizes is finished.
     """
 
     candidates: Sequence[Candidate]
     samples: int = SAMPLES
+    worth: float = 1.0
 
 
 Rounds: TypeAlias = Generator[Round, Sequence[Trial], None]

@@ -1,0 +1,171 @@
+"""The heuristic on CPUs: it times what could win, and stops when nothing could."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.schedule import families
+from skforge.compiler.target import Target
+from skforge.tuning import Heuristic, Tuner
+from skforge.tuning.measure.measure import KernelMeasurer
+from skforge.tuning.search import heuristic
+from skforge.tuning.search.odds import BETWEEN, WITHIN, kind_of
+from tests.exactness.forests import drawn
+from tests.tuning_tools import FakeMachine, Stated
+
+FOREST = drawn(100, 6)
+TARGET = Target.x86_64("v4")
+MANY = {(4096, None): 4096}
+BITS = default_schedules(FOREST, TARGET)[max(default_schedules(FOREST, TARGET))]
+TILES = families.tiled_schedule(512, 15)
+
+
+def by_kind(table, otherwise):
+    """Return what a call takes by the kind of its schedule."""
+    kinds = {kind_of(schedule): seconds for schedule, seconds in table.items()}
+    return lambda schedule, n_rows: kinds.get(kind_of(schedule), otherwise)
+
+
+def search(estimated, taken, ranges=MANY, **options):
+    machine = FakeMachine(FOREST, taken, compile_seconds=0.01)
+    tuner = Tuner(Heuristic(estimate=Stated(estimated)), measurer=machine)
+    options = {"target": TARGET, "random_state": 0, "budget": 4.0, **options}
+    return machine, tuner.tune(FOREST, ranges=ranges, **options)
+
+
+def kinds_built(machine):
+    return {kind_of(schedule) for schedule in machine.built}
+
+
+def test_the_default_of_many_rows_is_bits():
+    assert kind_of(BITS) == kind_of(families.bitsliced_schedule(512))
+
+
+def test_nothing_is_compiled_if_nothing_could_win():
+    def estimated(schedule, n_rows):
+        return 1e-5 if schedule == BITS else 1e-5 * BETWEEN
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a budget was given, and it sufficed
+        machine, result = search(estimated, by_kind({}, 1e-7))
+    assert machine.built == [BITS] and len(result.trials) == 1
+    assert result.table == {(4096, None): BITS} and result.complete
+
+
+def test_the_automatic_search_compiles_nothing_then(monkeypatch):
+    """Without a budget of the user's; kernels are compiled when they are needed."""
+
+    def estimated(schedule, n_rows):
+        return 1e-5 if schedule == BITS else 1e-5 * BETWEEN
+
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
+    monkeypatch.setattr(KernelMeasurer, "build", None)
+    result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    assert result.trials == () and result.complete
+    assert result.table == {(4096, None): BITS}
+    assert result.notes[0] == (
+        "for 4096 and more rows, no schedule promised a gain that is worth its time: "
+        "nothing was measured there"
+    )
+
+
+def test_a_kind_that_could_win_is_timed_and_its_error_learned():
+    """Tiles seem 1.3 times slower. They are 2 times slower: one look is enough."""
+    estimated = by_kind({BITS: 1e-5, TILES: 1.3e-5}, 1e-3)
+
+    def blocks(schedule, n_rows):  # blocks of bits seem clearly worse
+        block = 1e-5 if schedule == BITS else 2e-5
+        return block if kind_of(schedule) == kind_of(BITS) else estimated(schedule, 1)
+
+    machine, result = search(blocks, by_kind({BITS: 1e-5, TILES: 2e-5}, 1e-9))
+    assert kinds_built(machine) == {kind_of(BITS), kind_of(TILES)}
+    assert len(machine.built) == 2
+    assert result.table == {(4096, None): BITS} and result.complete
+
+
+def test_what_one_range_learned_holds_for_the_others():
+    ranges = {(1000, 1000): 1000, (2000, 2000): 2000, (4096, None): 4096}
+
+    def estimated(schedule, n_rows):
+        if kind_of(schedule) == kind_of(TILES):
+            return 1.3e-5 if schedule == TILES else 1.5e-5
+        return 1e-5 if schedule == BITS else 1.0
+
+    machine, result = search(estimated, by_kind({BITS: 1e-5}, 2e-5), ranges)
+    assert machine.built == [BITS, TILES]
+    tried = [t for t in result.trials if t.candidate.origin != "default"]
+    assert [t.n_rows for t in tried] == [1000]
+
+
+def test_a_kind_that_is_faster_than_it_seems_is_found_and_varied():
+    best = families.tiled_schedule(1024, 15)
+
+    def estimated(schedule, n_rows):
+        tiles = 1.2e-5 if schedule == TILES else 1.3e-5
+        ours = 1e-5 if schedule == BITS else 1.1e-5
+        known = {kind_of(TILES): tiles, kind_of(BITS): ours}
+        return known.get(kind_of(schedule), 1.0)
+
+    def taken(schedule, n_rows):
+        tiles = 2e-6 if schedule == best else 2.4e-6
+        return tiles if kind_of(schedule) == kind_of(TILES) else 1e-5
+
+    machine, result = search(estimated, taken, budget=40.0)
+    assert result.table == {(4096, None): best}
+    assert kinds_built(machine) == {kind_of(BITS), kind_of(TILES)}
+    others = [s for s in machine.built if kind_of(s) == kind_of(BITS)]
+    assert others == [BITS]  # other blocks of bits can no longer win
+
+
+def test_a_small_gain_is_worth_little_time():
+    """Blocks could gain 1 - 1 / 1.15: that share of the budget, which one took."""
+
+    def estimated(schedule, n_rows):
+        return 1e-5 if kind_of(schedule) == kind_of(BITS) else 1.0
+
+    worth = 1 - 1 / WITHIN
+    machine, _ = search(estimated, by_kind({}, 1e-5), budget=20.0)
+    assert len(machine.built) > 2
+    machine = FakeMachine(FOREST, by_kind({}, 1e-5), compile_seconds=worth * 2.0)
+    tuner = Tuner(Heuristic(estimate=Stated(estimated)), measurer=machine)
+    result = tuner.tune(FOREST, ranges=MANY, target=TARGET, budget=4.0)
+    assert len(machine.built) == 2
+    assert result.complete
+
+
+def test_neighbours_that_no_estimate_knows_are_tried_from_the_best_on():
+    walk = {"block": 64, "hops": "unroll", "in_flight": 16}
+
+    def estimated(schedule, n_rows):
+        text = repr(schedule)
+        if schedule == BITS:
+            return 1e-5
+        known = "interleave" in text and "represent" not in text
+        return 1.1e-5 if known and "quantize" not in text else float("inf")
+
+    def taken(schedule, n_rows):
+        text = repr(schedule)
+        if "interleave" not in text:
+            return 1e-5
+        return 5e-6 if "array" in text else 8e-6
+
+    machine, result = search(estimated, taken)
+    (found,) = result.table.values()
+    assert "array" in repr(found) and "interleave" in repr(found), walk
+    assert not any("lanes" in repr(s) for s in machine.built)
+
+
+@pytest.mark.parametrize("n_rows", [1, 64, 4096])
+def test_the_estimate_is_asked_for_every_kind(n_rows):
+    stated = Stated(lambda schedule, n_rows: 1e-5)
+    tuner = Tuner(
+        Heuristic(estimate=stated), measurer=FakeMachine(FOREST, by_kind({}, 1e-5))
+    )
+    tuner.tune(FOREST, ranges={(n_rows, None): n_rows}, target=TARGET, budget=0.1)
+    layouts = {kind_of(schedule)[0] for schedule in stated.asked}
+    assert {"walk", "lanes", "tiles"} <= layouts
+    assert "bitsliced" in layouts

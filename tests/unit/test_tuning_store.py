@@ -1,0 +1,169 @@
+"""The user's store: a search is made once for forests of one shape on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+from skforge import CompiledForest
+from skforge.compiler.runtime import object_cache
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.tuning import Tuner
+from skforge.tuning.measure.measure import KernelMeasurer
+from skforge.tuning.records import Record, RecordKey
+from skforge.tuning.search import heuristic
+from skforge.tuning.store import MOST_ENTRIES, UserStore, alone
+from tests.tuning_tools import Stated
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(600, 6)).astype(np.float32)
+Y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
+OPTIONS = {"tuning_budget": 1.0, "batch_sizes": [8], "target": "cpu"}
+
+
+def forest(rows=slice(None), n_trees=6):
+    made = RandomForestClassifier(n_trees, max_depth=4, random_state=0)
+    return made.fit(X[rows], Y[rows])
+
+
+@pytest.fixture
+def builds(monkeypatch, tmp_path):
+    """An own store, an estimate that cannot tell, and a count of what is built."""
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated())
+    made, build = [], KernelMeasurer.build
+
+    def counted(self, plan):
+        made.append(plan.schedule)
+        return build(self, plan)
+
+    monkeypatch.setattr(KernelMeasurer, "build", counted)
+    return made
+
+
+def fit(model, **options):
+    return CompiledForest(model, **{**OPTIONS, **options}).fit(X).tuning_result_
+
+
+def test_folds_of_a_cross_validation_share_a_search(builds):
+    first = fit(forest(slice(100, None)))
+    assert builds and first.trials
+    builds.clear()
+    model = forest(slice(0, 500))
+    fast = CompiledForest(model, **OPTIONS).fit(X)
+    result = fast.tuning_result_
+    assert builds == [] and result.trials == () and result.strategy == "record"
+    assert result.notes[0].startswith("reused from a search of ")
+    assert result.table.keys() == first.table.keys()
+    assert np.array_equal(fast.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": forest(n_trees=8)},
+        {"tuning_budget": 1.1},
+        {"batch_sizes": [9]},
+        {"reduction": "fast"},
+        {"n_jobs": 2},
+        {"tuning": Tuner(records=None)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_differs_is_searched_anew(change, builds):
+    fit(forest())
+    builds.clear()
+    fit(**{"model": forest(), **change})
+    assert builds
+
+
+def test_without_a_cache_there_is_no_store(builds, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    fit(forest())
+    builds.clear()
+    assert fit(forest()).trials and builds
+
+
+def entries(tmp_path):
+    folder = tmp_path / "cache" / "objects"
+    return [p for p in folder.iterdir() if b"strategy" in p.read_bytes()]
+
+
+@pytest.mark.parametrize("damage", ["text", "entries", "schedule", "empty"])
+def test_damage_is_not_used(damage, builds, tmp_path):
+    first = fit(forest())
+    (path,) = entries(tmp_path)
+    content = {
+        "text": b"{",
+        "entries": b'[[1], {"a": 2}, 3]',
+        "empty": b"[]",
+        "schedule": json.dumps(
+            [
+                [sizes, line.replace("heuristic", "x").replace("default", "x")]
+                for sizes, line in json.loads(object_cache.find(path.name))
+            ]
+        )
+        .replace('tile\\"', 'nothing\\"')
+        .replace('interleave\\"', 'nothing\\"')
+        .replace('unroll_walk\\"', 'nothing\\"')
+        .replace('represent\\"', 'nothing\\"')
+        .encode(),
+    }[damage]
+    object_cache.store(path.name, content)
+    builds.clear()
+    again = fit(forest())
+    assert builds and again.table.keys() == first.table.keys()
+
+
+def test_a_schedule_that_does_not_fit_is_not_used(builds, tmp_path):
+    """A layout that another forest of these sizes allows, and this one refuses."""
+    result = fit(forest())
+    (path,) = entries(tmp_path)
+    illegal = Schedule().unroll("batch")
+    kept = []
+    for sizes, line in json.loads(object_cache.find(path.name)):
+        record = Record.from_line(line)
+        table = dict.fromkeys(result.table, illegal)
+        made = Record(record.key, table, "heuristic", True, 1.0, "here")
+        kept.append((sizes, made.to_line()))
+    object_cache.store(path.name, json.dumps(kept).encode())
+    builds.clear()
+    assert illegal not in fit(forest()).table.values() and builds
+
+
+def test_a_process_waits_for_others_and_then_takes_the_defaults(builds):
+    with alone(0.0) as quiet:
+        assert quiet
+        result = fit(forest(), tuning_budget=0.1)
+    assert builds == [] and not result.complete
+    assert result.notes == (
+        "other processes on this machine were searching for 0.1 s: nothing was "
+        "measured",
+    )
+    with alone(0.0) as quiet:
+        assert quiet  # it was given back
+
+
+def _add(number):
+    key = RecordKey("shape", "machine", "exact", 1, (), "1")
+    record = Record(key, {(1, None): Schedule()}, "heuristic", True, number, "here")
+    UserStore(key, (number + 100,)).add(record)
+
+
+def test_many_writers_leave_an_intact_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        list(pool.map(_add, range(40)))
+    key = RecordKey("shape", "machine", "exact", 1, (), "1")
+    found = UserStore(key, (139,)).find(lambda record: True)
+    assert found is not None and found.seconds > 10
+    (path,) = entries(tmp_path)
+    assert len(json.loads(object_cache.find(path.name))) <= MOST_ENTRIES
+    assert os.stat(path).st_mode & 0o077 == 0
+    assert UserStore(key, (300,)).find(lambda record: True) is None
