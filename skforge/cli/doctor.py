@@ -81,7 +81,8 @@ def doctor(
         except metadata.PackageNotFoundError:
             continue
     _facts(console, "Libraries", versions)
-    if not MachineProfile.is_stored(host) and machine.kept_in(host) is None:
+    known = MachineProfile.is_stored(host) or MachineProfile.is_modelled(host)
+    if not known and machine.kept_in(host) is None:
         console.print(
             "The CPU is unknown and there is no cache to keep its profile in: the "
             "defaults are those of a common CPU."
@@ -96,6 +97,8 @@ def _title(host: Target) -> str:
     if MachineProfile.is_stored(host):
         return "Profile of the CPU, stored with skforge (ns)"
     file = machine.kept_in(host)
+    if file is None and MachineProfile.is_modelled(host):
+        return "Profile of the CPU, modelled and not measured (ns)"
     if file is None:
         return "Profile of a common CPU (ns)"
     return f"Profile of this machine, measured, in {file} (ns)"
