@@ -91,6 +91,8 @@ def _title(host: Target) -> str:
     if MachineProfile.is_stored(host):
         return "stored with skforge, measured on this kind of CPU"
     file = machine.kept_in(host)
+    if file is None and MachineProfile.is_modelled(host):
+        return "stored with skforge, modelled and not measured"
     if file is None:
         return "of a common CPU: this one is unknown, and there is no cache"
     return f"measured on this machine, in {file}"

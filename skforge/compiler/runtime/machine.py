@@ -24,8 +24,8 @@ def machine_profile(target: Target) -> MachineProfile:
 
     A CPU that the package knows is not measured, so that all its processes choose the
     same schedules. Another one, if it is this machine, is measured once (0.3 s) and its
-    profile kept in the cache; without a cache, or for another machine, the profile of
-    a common CPU stands in.
+    profile kept in the cache; without a cache, or for another machine, the modelled
+    profile of the CPU stands in, or that of a common one: measured beats modelled.
     """
     if MachineProfile.is_stored(target) or target != Target.host():
         return MachineProfile.of(target)

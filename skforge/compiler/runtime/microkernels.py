@@ -39,13 +39,6 @@ _TURNS, _SIZE = Value("turns", I64), Value("size", I64)
 _Carried = Callable[[Value, tuple[Value, ...]], list[Value]]
 
 
-def _function(name: str, target: Target, write: Callable[..., None]) -> lir.Function:
-    b = Builder()
-    write(b, target)
-    params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
-    return lir.Function(f"skforge_measure_{name}", params, b.finish())
-
-
 def _repeat(b: Builder, vec: Vec, turn: _Carried) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
     inits = [b.load(_DATA, b.const(k * vec.lanes), vec) for k in range(UNROLLED)]
@@ -158,8 +151,23 @@ _WRITE: dict[str, Callable[[Builder, Target], None]] = {
 }
 
 #: Kernels of work in registers and L1, and how often a turn does what they measure.
-_WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNROLLED,
+WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNROLLED,
          "scalar": 2 * UNROLLED}  # fmt: skip
+
+
+def functions(target: Target) -> dict[str, lir.Function]:
+    """Return the kernels that a target has instructions for, by name."""
+    params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
+    made = {}
+    for name, write in _WRITE.items():
+        if name == "permute" and not target.permute_entries(8):
+            continue
+        if name == "gather" and not target.has_gather:
+            continue
+        b = Builder()
+        write(b, target)
+        made[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
+    return made
 
 
 def measure(target: Target) -> dict[str, float]:
@@ -169,24 +177,28 @@ def measure(target: Target) -> dict[str, float]:
     one instruction; ``line_l1`` to ``line_l3`` of a cache line read in order, and
     ``wait_l1`` to ``wait_l3`` of a load that waits for the one before.
     """
-    names = [n for n in _WRITE if n != "permute" or target.permute_entries(8)]
-    names = [n for n in names if n != "gather" or target.has_gather]
-    functions = [_function(name, target, _WRITE[name]) for name in names]
-    module = compile_functions(functions, target)
+    kernels = functions(target)
+    module = compile_functions([*kernels.values()], target)
     random = np.random.default_rng(0)
     found = {
         name: _seconds(module, name, _near(random)) / count * 1e9
-        for name, count in _WORK.items()
-        if name in names
+        for name, count in WORK.items()
+        if name in kernels
     }
-    found.setdefault("permute", found["gather" if "gather" in found else "compare"])
-    found.setdefault("gather", target.lanes(64) * found["scalar"])
+    found = without_kernels(found, target)
     for level, size in _sizes(target).items():
         data = _cycle(size // LINE, random)
         lines = len(data) // (LINE // 8)
         found[f"line_{level}"] = _seconds(module, "stream", data) / lines * 1e9
         found[f"wait_{level}"] = _seconds(module, "chase", data) * 1e9
     return found
+
+
+def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
+    """Add the work that a target has no instruction for, as other work does it."""
+    gather = found.get("gather", target.lanes(64) * found["scalar"])
+    permute = found["gather" if "gather" in found else "compare"]
+    return {"permute": permute, "gather": gather, **found}
 
 
 def _sizes(target: Target) -> dict[str, int]:

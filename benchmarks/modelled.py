@@ -1,0 +1,402 @@
+"""Model the profiles of CPUs that are not at hand, from LLVM's tables of them.
+
+    python benchmarks/modelled.py --mca llvm-mca-19 --output benchmarks/results
+
+LLVM compiles the kernels that measure a machine for each CPU, and ``llvm-mca`` (LLVM 19
+or later; ``apt install llvm-19``) simulates their inner loops with LLVM's own scheduler
+tables. Caches beyond L1 are named constants. Nothing is measured, except what stands
+beside the model to judge it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from assembly import describe, mnemonics
+from cost_model_family import get
+
+from skforge.compiler.cost.profile import STORED, MachineProfile
+from skforge.compiler.cost.work import plan_of
+from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.pipeline import build_hir, lower
+from skforge.compiler.runtime.cpu.jit import emit_assembly
+from skforge.compiler.runtime.microkernels import (
+    WORK,
+    functions,
+    measure,
+    without_kernels,
+)
+from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
+from skforge.compiler.target import Target
+
+#: Turns that are simulated, enough that the first ones do not count.
+TURNS = 400
+
+#: Cycles of a gather for each number it loads on AMD, where it is many small
+#: operations: uops.info measures 8 for 8 numbers on Zen 3. LLVM's tables have 0.1.
+AMD_GATHER = 1.0
+
+#: Cache lines that a turn of the kernel ``stream`` reads.
+STREAMED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A CPU that LLVM has tables for, and facts that these do not hold.
+
+    Parameters
+    ----------
+    name : str
+        LLVM's name.
+    chip, ghz : str, float
+        A chip with this CPU, and its nominal clock with all cores at work.
+    features : str
+        LLVM features beyond those of x86-64-v3; empty on Arm.
+    widths : tuple of int
+        Bits of vectors.
+    loaded : int
+        Bytes that L1 delivers in a cycle.
+    lines, waits : tuple of float
+        Cycles to read a cache line in order from L2 and L3, and of a load's latency.
+    sizes : tuple of int
+        KiB of L1, L2 and L3.
+    source : str
+        Where these are from.
+    """
+
+    name: str
+    chip: str
+    ghz: float
+    features: str
+    widths: tuple[int, ...]
+    loaded: int
+    lines: tuple[float, float]
+    waits: tuple[float, float]
+    sizes: tuple[int, int, int]
+    source: str
+
+
+_V4 = ",".join(
+    f"+avx512{name}" for name in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2")
+)
+
+#: L3 differs between chips and with load: its cycles are rounded, and the least sure.
+CPUS = (
+    Cpu("emeraldrapids", "this kind of server", 2.9, _V4, (512, 256, 128), 128,
+        (1.33, 6.5), (16, 70), (48, 2048, 327680),
+        "Intel's optimization manual (L2: 48 bytes a cycle sustained); L3 as measured"),
+    Cpu("icelake-server", "Xeon 8380", 3.0, _V4, (512, 256), 128,
+        (1.33, 6.0), (14, 70), (48, 1280, 61440),
+        "Intel's optimization manual; L3 from public tests"),
+    Cpu("znver4", "EPYC 9654", 3.55, _V4, (512, 256), 64,
+        (2.0, 2.5), (14, 50), (32, 1024, 32768),
+        "AMD's optimization guide for family 19h, Zen 4"),
+    Cpu("znver3", "EPYC 7763", 3.2, "", (256,), 64,
+        (2.0, 2.5), (12, 46), (32, 512, 32768),
+        "AMD's optimization guide for family 19h, Zen 3"),
+    Cpu("neoverse-n1", "Graviton 2", 2.5, "", (128,), 32,
+        (2.0, 5.0), (11, 80), (64, 1024, 32768),
+        "Arm's N1 manuals; L3 from public tests"),
+    Cpu("neoverse-v2", "Graviton 4", 2.8, "", (128,), 48,
+        (2.0, 5.0), (10, 80), (64, 2048, 36864),
+        "Arm's V2 manuals; L3 from public tests"),
+)  # fmt: skip
+
+#: Forests whose default schedules are compared: small, usual, wide, deep, categories.
+FORESTS = (
+    "xgboost-100x6x28",
+    "xgboost-100x8x28",
+    "xgboost-1000x3x12",
+    "xgboost-100x7x600",
+    "lightgbm-100x31x28",
+    "lightgbm-sets-100x31x28",
+    "ExtraTreesRegressor-100x13x24",
+    "RandomForestClassifier-50xNonex30",
+)
+SIZES = (1, 8, 64, 512, 4096)
+
+#: The forest whose kernels' loops are modelled, and instructions of a loop to be shown.
+KERNELS_OF, LONG = "xgboost-100x8x28", 50
+
+Numbers: TypeAlias = "dict[str, float]"
+
+_LABEL = re.compile(r"^(\.L\w+):")
+_INSTRUCTION = re.compile(r"^\s+[a-z]")
+_JUMP = re.compile(r"^\s+(j|b\.|b\s|cbn?z|tbn?z)")
+
+
+def target_of(cpu: Cpu, bits: int) -> Target:
+    """Return a CPU as a target, with vectors of ``bits``."""
+    common = Target.aarch64() if bits == 128 and not _is_x86(cpu) else Target.x86_64()
+    features = ",".join(filter(None, (common.features, cpu.features)))
+    l1, l2, l3 = (size << 10 for size in cpu.sizes)
+    return Target(
+        "cpu", common.triple, cpu.name, features, bits,
+        l1_bytes=l1, l2_bytes=l2, l3_bytes=l3,
+    )  # fmt: skip
+
+
+def _is_x86(cpu: Cpu) -> bool:
+    return not cpu.name.startswith("neoverse")
+
+
+def inner_loops(assembly: str) -> list[list[str]]:
+    """Return the instructions of loops without branches: from a label to a jump to it.
+
+    >>> inner_loops(".LBB0_1:\\n\\tincq\\t%rax\\n\\tjl\\t.LBB0_1\\n\\tretq\\n")
+    [['incq\\t%rax', 'jl\\t.LBB0_1']]
+    """
+    found: list[list[str]] = []
+    label, body = None, list[str]()
+    for line in assembly.splitlines():
+        if start := _LABEL.match(line):
+            label, body = start[1], []
+        elif _INSTRUCTION.match(line):
+            body.append(line.strip())
+            if _JUMP.match(line):
+                if line.split()[-1] == label:
+                    found.append(body)
+                label = None
+    return found
+
+
+def loaded_bytes(instruction: str) -> int:
+    """Return how much an instruction that loads brings, by its widest register.
+
+    >>> loaded_bytes("vmovdqu64\\t64(%rcx), %zmm1"), loaded_bytes("ldp q0, q1, [x8]")
+    (64, 32)
+    """
+    if instruction.startswith("ldp"):
+        return 2 * loaded_bytes(instruction.replace("ldp", "ldr", 1))
+    for bytes_, register in ((64, r"%zmm"), (32, r"%ymm"), (16, r"%xmm|\bq\d|\.16b")):
+        if re.search(register, instruction):
+            return bytes_
+    return 8
+
+
+def cycles(mca: str, cpu: Cpu, triple: str, loop: list[str]) -> float:
+    """Return the modelled cycles of a turn: LLVM's, or the loads' if these take longer.
+
+    LLVM's tables of Zen let L1 deliver twice what it does.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".s") as file:
+        file.write("\n".join(loop) + "\n")
+        file.flush()
+        ran = subprocess.run(
+            [mca, f"-mtriple={triple}", f"-mcpu={cpu.name}", f"-iterations={TURNS}",
+             "--json", file.name],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if ran.returncode:
+        raise typer.BadParameter(f"{mca} fails for {cpu.name}: {ran.stderr.strip()}")
+    (region,) = json.loads(ran.stdout)["CodeRegions"]
+    facts = region["InstructionInfoView"]["InstructionList"]
+    loads = [line for line, fact in zip(loop, facts, strict=True) if fact["mayLoad"]]
+    gathers = [line for line in loads if "gather" in line]
+    bound = sum(map(loaded_bytes, loads)) / cpu.loaded
+    if cpu.name.startswith("znver"):
+        numbers = sum(loaded_bytes(line) / 8 for line in gathers)
+        bound = max(bound, AMD_GATHER * numbers)
+    return max(bound, float(region["SummaryView"]["TotalCycles"]) / TURNS)
+
+
+def modelled_cycles(mca: str, cpu: Cpu, bits: int) -> Numbers:
+    """Return the cycles of each kind of work, by the profile's names."""
+    target = target_of(cpu, bits)
+    turns = {}
+    for name, made in functions(target).items():
+        (loop,) = inner_loops(emit_assembly(made, target))
+        turns[name] = cycles(mca, cpu, target.triple, loop)
+    found = {name: turns[name] / count for name, count in WORK.items() if name in turns}
+    found = without_kernels(found, target)
+    found["line_l1"], found["wait_l1"] = turns["stream"] / STREAMED, turns["chase"]
+    found |= {"line_l2": max(cpu.lines[0], found["line_l1"]), "line_l3": cpu.lines[1]}
+    found |= {"wait_l2": cpu.waits[0], "wait_l3": cpu.waits[1]}
+    return {name: found[name] for name in MachineProfile.__dataclass_fields__}
+
+
+def profile_of(cpu: Cpu, found: Numbers) -> MachineProfile:
+    """Return cycles as the nanoseconds of a profile, as it is stored."""
+    return MachineProfile(**{k: round(v / cpu.ghz, 2) for k, v in found.items()})
+
+
+def choices(target: Target, profile: MachineProfile) -> Iterator[list[str]]:
+    """Yield a default schedule's kind and rows of a block, by forest and size."""
+    for name in FORESTS:
+        table = default_schedules(get(name).forest, target, "exact", profile)
+        row = []
+        for size in SIZES:
+            plan = plan_of(
+                next(
+                    schedule
+                    for (first, last), schedule in table.items()
+                    if first <= size and (last is None or size <= last)
+                )
+            )
+            assert plan is not None
+            row.append(f"{plan.kind} {plan.block}" if plan.block else plan.kind)
+        yield row
+
+
+def main(
+    output: Annotated[Path, typer.Option()] = Path("benchmarks/results"),
+    mca: Annotated[str, typer.Option(help="The program llvm-mca.")] = "llvm-mca",
+) -> None:
+    """Write modelled.md and modelled.json, and print the profiles to store."""
+    version = subprocess.run([mca, "--version"], capture_output=True, text=True)
+    (llvm,) = re.findall(r"LLVM version (\S+)", version.stdout)
+    found = {
+        (cpu.name, bits): modelled_cycles(mca, cpu, bits)
+        for cpu in CPUS
+        for bits in cpu.widths
+    }
+    of_name = {cpu.name: cpu for cpu in CPUS}
+    profiles = {key: profile_of(of_name[key[0]], one) for key, one in found.items()}
+    for (name, bits), profile in profiles.items():
+        numbers = ", ".join(str(value) for value in asdict(profile).values())
+        typer.echo(f'("{name}", {bits}): MachineProfile({numbers}),')
+    judged, chosen = checked(profiles), defaults()
+    parts = [
+        INTRODUCTION.format(llvm=llvm, cpus=table(_FACTS, _facts())),
+        "## The model beside measurements\n\n" + CHECK + "\n\n" + judged,
+        "## Cycles\n\n" + table(_WORK, _rows(found)),
+        "## Nanoseconds\n\n"
+        + table(_WORK, _rows({k: asdict(p) for k, p in profiles.items()})),
+        "## Default schedules\n\n" + DEFAULTS + "\n\n" + chosen,
+    ]
+    loops = table(("kernel", "CPU", "bits", "loop", "cycles"), real_kernels(mca))
+    parts.append("## Loops of two kernels\n\n" + LOOPS + "\n\n" + loops)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "modelled.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    document = {
+        "llvm": llvm,
+        "cpus": [asdict(cpu) for cpu in CPUS],
+        "cycles": {f"{name} {bits}": one for (name, bits), one in found.items()},
+        "ns": {f"{name} {bits}": asdict(one) for (name, bits), one in profiles.items()},
+    }
+    text = json.dumps(document, indent=1)
+    (output / "modelled.json").write_text(text + "\n", encoding="utf-8")
+
+
+INTRODUCTION = """\
+# Profiles of CPUs that are modelled
+
+**Nothing here is measured, except the columns that say so.** skforge's own small
+kernels, compiled for each CPU, pass through LLVM {llvm}'s simulator `llvm-mca`, which
+has LLVM's scheduler tables: ports, latencies, micro-operations. Two bounds stand where
+these tables are wrong: L1 delivers no more than its bytes a cycle, and a gather on AMD
+takes a cycle for each number. Not modelled: clocks that change with load, branches that
+are predicted wrong, the front end. Cycles of lines and loads from L2 and L3 are
+constants, rounded; those of L3 are the least sure, as chips of a CPU differ in them.
+There is no table of Zen 5 in this LLVM.
+
+{cpus}"""
+
+CHECK = """\
+Emerald Rapids, ns: the stored profile, measured before; `again`, the least of three
+measurements by this run, if it was on that CPU, with the instructions that the model
+has (AVX-512's also for narrow vectors); modelled; and modelled over `again`.
+LLVM's table keeps the additions of `line_l1` apart by three cycles; `line_l2` cannot be
+less than it. `wait_l3` holds whatever else the machine does to its last cache."""
+
+DEFAULTS = """\
+Kinds of schedules and rows of a block that the profiles of the package give for each
+number of rows. In bold: another one than Emerald Rapids takes with as wide vectors; a
+CPU without a line takes the same ones."""
+
+LOOPS = f"""\
+{KERNELS_OF}: loops without branches of {LONG} instructions or more, their most frequent
+instructions, and the modelled cycles of a turn with all data in L1. A turn of vectors
+of 128 bits does a part of what one of 512 does. Trees of the bit-sliced kernel pass
+through a loop with branches, which is not here."""
+
+_FACTS = ("CPU", "chip", "GHz", "L1 bytes a cycle", "cycles of a line, L2, L3",
+          "cycles of a load, L2, L3", "from")  # fmt: skip
+_WORK = ("CPU", "bits", *MachineProfile.__dataclass_fields__)
+
+
+def _facts() -> Iterator[list[str]]:
+    for cpu in CPUS:
+        lines, waits = (
+            ", ".join(f"{v:g}" for v in two) for two in (cpu.lines, cpu.waits)
+        )
+        yield [cpu.name, cpu.chip, f"{cpu.ghz:g}", str(cpu.loaded), lines, waits,
+               cpu.source]  # fmt: skip
+
+
+def _rows(found: dict[tuple[str, int], Numbers]) -> Iterator[list[str]]:
+    for (name, bits), one in found.items():
+        yield [name, str(bits), *(f"{value:.2f}" for value in one.values())]
+
+
+def checked(profiles: dict[tuple[str, int], MachineProfile]) -> str:
+    """Return the table of the model beside what was measured."""
+    rows = []
+    for bits in (512, 256, 128):
+        key = (CPUS[0].name, bits)
+        stored, model = asdict(STORED[key]), asdict(profiles[key])
+        here = Target.host().cpu == CPUS[0].name
+        runs = [measure(target_of(CPUS[0], bits)) for _ in range(3 * here)] or [stored]
+        again = {name: min(run[name] for run in runs) for name in stored}
+        for name, value in model.items():
+            ratio = f"{value / again[name]:.2f}"
+            cells = (stored[name], again[name], value)
+            rows.append([str(bits), name, *(f"{v:.2f}" for v in cells), ratio])
+    return table(("bits", "work", "stored", "again", "modelled", "ratio"), rows)
+
+
+def defaults() -> str:
+    """Return the table of default schedules, of CPUs like Emerald Rapids only its."""
+    made: dict[tuple[str, int], list[list[str]]] = {}
+    for cpu in CPUS:
+        for bits in cpu.widths:
+            target = target_of(cpu, bits)
+            made[cpu.name, bits] = list(choices(target, MachineProfile.of(target)))
+    rows = []
+    for at, forest in enumerate(FORESTS):
+        for key, by_forest in made.items():
+            usual = made[CPUS[0].name, key[1]][at]
+            marked = [
+                one if one == other else f"**{one}**"
+                for one, other in zip(by_forest[at], usual, strict=True)
+            ]
+            if key[0] == CPUS[0].name or marked != usual:
+                rows.append([forest, *map(str, key), *marked])
+    return table(("forest", "CPU", "bits", *map(str, SIZES)), rows)
+
+
+def real_kernels(mca: str) -> Iterator[list[str]]:
+    """Yield the loops of two kernels: instructions, and cycles of a turn."""
+    forest = get(KERNELS_OF).forest
+    for cpu in CPUS:
+        target = target_of(cpu, cpu.widths[0])
+        schedules = {
+            "bit-sliced": bitsliced_schedule(target.vector_bits),
+            "lanes": lanes_schedule(),
+        }
+        for name, schedule in schedules.items():
+            hir = build_hir(forest, schedule, "exact", kind="cpu")
+            text = emit_assembly(lower(hir, target).kernel.function, target)
+            for loop in inner_loops(text):
+                if len(loop) >= LONG:
+                    turn = cycles(mca, cpu, target.triple, loop)
+                    held = describe(mnemonics("\n".join(f"\t{one}" for one in loop)))
+                    yield [name, cpu.name, str(target.vector_bits), held, f"{turn:.0f}"]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    typer.run(main)

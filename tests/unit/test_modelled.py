@@ -1,0 +1,86 @@
+"""Modelled profiles of CPUs, and how their assembly is read."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from skforge.cli import doctor
+from skforge.compiler.cost.profile import GENERIC, MODELLED, STORED, MachineProfile
+from skforge.compiler.runtime import machine
+from skforge.compiler.runtime.cpu.jit import emit_assembly
+from skforge.compiler.runtime.microkernels import functions
+from skforge.compiler.target import Target
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from modelled import CPUS, inner_loops, loaded_bytes, target_of
+
+CASES = [(cpu, bits) for cpu in CPUS for bits in cpu.widths]
+
+
+@pytest.mark.parametrize("cpu,bits", CASES, ids=lambda one: getattr(one, "name", one))
+def test_every_kernel_has_one_loop_whatever_the_cpu(cpu, bits):
+    target = target_of(cpu, bits)
+    made = functions(target)
+    assert ("gather" in made) == target.has_gather
+    for name, function in made.items():
+        (loop,) = inner_loops(emit_assembly(function, target))
+        loads = {"compare": 8, "stream": 2, "chase": 1}.get(name, 0)
+        assert loads + 2 <= len(loop) < 80
+        gathers = name == "gather" and bits > 128  # two numbers are two loads
+        assert ("gather" in "".join(loop)) == gathers
+
+
+def test_loops_with_branches_are_left_out():
+    outer = """\
+f:
+.LBB0_1:
+\tincq\t%rax
+\ttestq\t%rsi, %rsi
+\tjle\t.LBB0_3
+.LBB0_2:
+\tvpaddq\t(%rcx,%r8,8), %ymm4, %ymm4
+\tjl\t.LBB0_2
+.LBB0_3:
+\tjmp\t.LBB0_1
+"""
+    assert [len(loop) for loop in inner_loops(outer)] == [2]
+    assert inner_loops("\tadrp\tx12, .LCPI0_0\n\tret\n") == []
+    assert loaded_bytes("vpgatherqq\t(%rcx,%zmm9,8), %zmm0 {%k2}") == 64
+    assert loaded_bytes("ldr\tx8, [x0, #24]") == 8
+
+
+def test_every_modelled_cpu_is_stored_and_unlike_the_common_one():
+    assert not set(MODELLED) & set(STORED)
+    expected = {(cpu.name, bits) for cpu, bits in CASES} - set(STORED)
+    assert set(MODELLED) == expected
+    for (_, bits), profile in MODELLED.items():
+        assert profile != GENERIC[bits]
+        found = asdict(profile)
+        assert all(0 < value < 100 for value in found.values())
+        for kind in ("line", "wait"):
+            levels = [found[f"{kind}_l{level}"] for level in (1, 2, 3)]
+            assert levels == sorted(levels)
+
+
+def test_a_modelled_cpu_is_measured_where_it_can_be(monkeypatch, tmp_path):
+    target = replace(Target.x86_64("v3"), cpu="znver3")
+    assert machine.machine_profile(target) == MODELLED["znver3", 256]
+    assert not MachineProfile.is_stored(target)
+    monkeypatch.setattr(Target, "host", classmethod(lambda cls: target))
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    machine.machine_profile.cache_clear()
+    assert machine.machine_profile(target) == MODELLED["znver3", 256]
+    assert "modelled and not measured" in doctor._title(target)
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    machine.machine_profile.cache_clear()
+    measured = asdict(GENERIC[256])
+    monkeypatch.setattr(machine, "measure", lambda _: measured)
+    assert machine.machine_profile(target) == GENERIC[256]
+    assert "measured, in" in doctor._title(target)
+    machine.machine_profile.cache_clear()
