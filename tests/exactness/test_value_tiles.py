@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -222,11 +222,15 @@ def test_a_tile_is_one_line_and_its_values_are_loaded_one_by_one() -> None:
     assert tiles.size < 26 * made.n_nodes  # twice a node of a walk
 
 
-def test_forests_of_many_columns_get_them_by_default() -> None:
-    made = of_features(400)
-    table = default_schedules(made, Target.x86_64("v3"))
-    assert table[max(table)] == tiled_schedule(256, 7, codes=False)
-    assert '"tiles"' not in repr(table[min(table)])
+def test_a_default_may_compare_values_where_there_are_too_many_codes() -> None:
+    target = Target.x86_64("v3")
+    many = repr(candidates(of_features(400), target))
+    few = repr(candidates(of_features(3), target))
+    by_codes, by_values = (
+        repr(tiled_schedule(n, 7, c)) for n, c in ((512, True), (256, False))
+    )
+    assert by_values in many and by_codes not in many
+    assert by_values in few and by_codes in few
 
 
 REFUSED = {

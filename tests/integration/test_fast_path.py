@@ -21,7 +21,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
-from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.shares import Shares
 from skforge.prediction.predictor import Predictor
 
 RANDOM = np.random.default_rng(0)
@@ -724,27 +724,25 @@ def test_a_state_given_to_a_fitted_model_replaces_its_methods():
 
 
 def test_another_number_of_threads_is_heeded(monkeypatch):
-    """An entry takes batches that are worth one thread; how many depends on n_jobs."""
+    """An entry is made for a number of threads; a kept method takes the new one."""
+    asked = []
+    most_threads = Shares.most_threads
+
+    def recorded(self, n_jobs):
+        asked.append(n_jobs)
+        return most_threads(self, n_jobs)
+
+    monkeypatch.setattr(Shares, "most_threads", recorded)
     model = ensemble.RandomForestClassifier(**SERIAL).fit(X, TWO)
     compiled = CompiledForest(model).fit(X)
     kept = compiled.predict
-    for _ in range(3):
-        kept(X[:1])
-        compiled.predict(X[:1])
-    asked = []
-    threads = CompiledModule._threads
-    monkeypatch.setattr(
-        CompiledModule,
-        "_threads",
-        lambda self, n, jobs: (asked.append((n, jobs)), threads(self, n, jobs))[1],
-    )
     many = np.tile(X, (3000, 1))
     before = compiled.predict(many)
-    assert (len(many), 2) not in asked
+    assert not asked
     compiled.set_params(n_jobs=2)
     np.testing.assert_array_equal(compiled.predict(many), before)
+    assert asked == [2]
     np.testing.assert_array_equal(kept(many), before)
-    assert asked.count((len(many), 2)) == 2
 
 
 def test_a_method_that_is_an_entry_says_whose_it_is():

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from skforge import compile_forest
+from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.lir.nodes import I64, U8, Buffer
 from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.cpu import workers
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from tests.exactness.forests import drawn
 from tests.llvm_kernels import buffers, kernel
 from tests.run_kernel import call
 
@@ -69,6 +73,38 @@ def test_ranges_are_disjoint_and_leave_some_for_late_threads(count, n_threads):
     threads = min(n_threads, count)
     most = count if threads == 1 else max(1, count // (2 * threads))
     assert max(end - begin for begin, end in ranges) <= most
+
+
+@pytest.fixture
+def without_semaphores(monkeypatch):
+    """Take the workers of systems without POSIX semaphores: Python threads."""
+    monkeypatch.setattr(workers, "SEMAPHORES", False)
+    made = workers.Workers()
+    monkeypatch.setattr(runtime, "_workers", made)
+    return made
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000])
+def test_python_threads_take_the_place_of_workers(squares, without_semaphores, n):
+    out = np.full(n + 1, -1)
+    address = without_semaphores.pointer(3)
+    assert without_semaphores._started.value == workers.MAX_WORKERS
+    for _ in range(2):
+        squares.function("squares")(
+            np.array([n, out.ctypes.data]).tobytes(), address, 3
+        )
+        assert np.array_equal(out, [*(np.arange(n) ** 2), -1])
+        out[:-1] = -1
+        without_semaphores.forget()
+
+
+def test_compiled_entries_share_rows_among_python_threads(without_semaphores):
+    made = drawn(50, 8, shape="full")
+    rows = draw_rows(made, 3000, 0)
+    module, alone = compile_forest(made, n_jobs=3), compile_forest(made)
+    for _ in range(3):
+        assert np.array_equal(module.predict_raw(rows), alone.predict_raw(rows))
+    assert any("skforge" in thread.name for thread in threading.enumerate())
 
 
 def test_the_caller_waits_for_workers_and_no_more_threads_join_than_asked():
@@ -149,7 +185,10 @@ def run_python(code, seconds=90, **environment):
     prelude = """
 import os, sys, threading, time
 import numpy as np
+from skforge import compile_forest
+from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.cpu import workers
 from tests.run_kernel import call
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target

@@ -67,7 +67,7 @@ def bitsliced(w: Work) -> Terms:
 def lanes(w: Work) -> Terms:
     """One row through all trees, one tree in each lane."""
     f, m = w.forest, w.machine
-    below = 12.0 * f.nodes + (f.nodes + f.trees) * f.leaf_bytes
+    below = w.met(12.0 * f.nodes + (f.nodes + f.trees) * f.leaf_bytes)
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
@@ -76,6 +76,7 @@ def lanes(w: Work) -> Terms:
         "test": w.n * f.lanes.tests * m.permute,
         "hop": w.n * f.lanes.hops * m.scalar,
         "hop_wait": w.n * f.lanes.hops * w.wait(below),
+        "exit": w.n * (f.lanes.hops > 0) * f.trees * w.surprise * m.wait_l2,
         "set": w.n * f.set_groups * m.wait_l2,
         "tree": w.n * f.trees * m.scalar,
         "leaf": w.n * f.trees * f.leaf_bytes / 4 * m.scalar,
@@ -89,17 +90,17 @@ def tile_row(w: Work) -> Terms:
     f, m = w.forest, w.machine
     tiles = f.four if w.plan.levels >= 4 else f.three
     narrow = not w.target.has_mask_registers
-    groups = -(-f.trees // 16)
+    groups, tiled = -(-f.trees // 16), w.met(f.tiled_bytes)
     return {
         "row": w.n * m.scalar,
         "value": row_lines(w) * m.line_l2,
         "search": w.n * f.code_columns * m.compare,
         "tree": w.n * groups * m.permute,
         "narrow_tree": narrow * w.n * groups * m.permute,
-        "top": w.n * f.trees * w.line(f.tiled_bytes),
+        "top": w.n * f.trees * w.line(tiled),
         "tile": w.n * tiles * f.trees * m.permute,
         "narrow_tile": narrow * w.n * tiles * f.trees * m.permute,
-        "wait": w.n * tiles * f.trees * w.line(f.tiled_bytes),
+        "wait": w.n * tiles * f.trees * w.line(tiled),
     }
 
 
@@ -133,7 +134,7 @@ def rows(w: Work) -> Terms:
     fetched = np.minimum(w.blocks * f.walked_bytes / LINE, w.n * f.trees * f.walk_depth)
     return {
         "block": w.blocks * f.trees * m.scalar,
-        **_walk(w, of_tree, np.minimum(w.block, w.n)),
+        **_walk(w, of_tree, w.n),
         "fetch": fetched * w.line(f.walked_bytes),
     }
 
@@ -144,28 +145,37 @@ def trees(w: Work) -> Terms:
     return {
         "call": w.machine.scalar,
         "row": w.n * w.machine.scalar,
-        **_walk(w, w.forest.walked_bytes, w.forest.trees),
+        **_walk(w, w.met(w.forest.walked_bytes), w.forest.trees),
         "fetch": fetched * w.machine.line_l2,
     }
 
 
-def _walk(w: Work, size: float, most: float | Counts) -> Terms:
+def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
     """Return the terms of walks through ``size`` bytes, ``most`` of them at a time."""
     f, m = w.forest, w.machine
     padded = w.plan.unchecked if w.plan.padded else 0
     free = min(w.plan.unchecked, f.max_depth)
-    in_flight = np.maximum(1, np.minimum(w.plan.in_flight, most))
+    together = max(1, w.plan.in_flight)
+    # What does not fill a group is walked one by one.
+    grouped = np.floor(most / together) * together / np.maximum(most, 1)
+    alone = 1 - grouped
     # Walks that end early wait for the others in flight.
-    deepest = np.where(in_flight > 1, f.tree_depth, f.walk_depth)
+    deepest = f.walk_depth + (f.tree_depth - f.walk_depth) * grouped * (together > 1)
     checked = np.maximum(0.0, np.maximum(deepest, padded) - free)
     each = w.n * f.trees
+    hops = each * (free + checked)
     return {
         "value": row_lines(w) * m.line_l2,
         "walk": each * m.scalar,
         "hop": each * free * m.scalar,
         "checked_hop": each * checked * m.scalar,
-        "wait": each * (free + checked) * w.wait(size) / np.minimum(in_flight, 8),
-        "hop_alone": each * (free + checked) * m.wait_l1 / in_flight,
+        "wait": hops * w.wait(size) * (grouped / min(together, 8) + alone),
+        "exit": each
+        * (checked > 0)
+        * w.surprise
+        * m.wait_l2
+        * (grouped / together + alone),
+        "hop_alone": hops * m.wait_l1 * (grouped / together + alone),
         "set": each * f.walk_depth * f.set_share * m.scalar,
         "leaf": each * f.leaf_bytes / 4 * m.scalar,
     }

@@ -24,6 +24,10 @@ Kind: TypeAlias = Literal[
 
 Counts: TypeAlias = NDArray[np.float64]
 
+#: Calls, and rows at least, after which the rows of a measurement repeat
+#: (``tuning/measure/rows.py``); rows whose branches a CPU has learned by then.
+CALLS, DISTINCT_ROWS, LEARNED_ROWS = 64, 1024, 512
+
 #: Bytes of a cache line, and of a page of memory.
 LINE, PAGE = 64, 4096
 
@@ -98,6 +102,22 @@ class Work:
         whole, rest = np.divmod(self.n, self.block)
         last = np.minimum(self.block, np.ceil(rest / multiple) * multiple)
         return np.asarray(whole * self.block + last)
+
+    @property
+    def _again(self) -> Counts:
+        """Rows of the calls that follow each other before rows are met again."""
+        return np.maximum(self.n, np.minimum(CALLS * self.n, DISTINCT_ROWS))
+
+    @property
+    def surprise(self) -> Counts:
+        """The share of branches that is not foreseen: a few rows are learned."""
+        return np.minimum(1.0, self._again / LEARNED_ROWS)
+
+    def met(self, size: float) -> Counts:
+        """Return the bytes of nodes of ``size`` that the rows of some calls meet."""
+        f = self.forest
+        met = self._again * f.trees * (f.walk_depth + 1) * LINE
+        return np.minimum(size, met)
 
     def line(self, size: float | Counts) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order."""

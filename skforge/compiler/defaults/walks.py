@@ -114,7 +114,7 @@ def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedu
     return dict(zip(BATCH_RANGES, (few, few, small, many, large), strict=True))
 
 
-def _walk(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
+def without_checks(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
     """Omit leaf checks if that costs little padding."""
     padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
     return families.unchecked(schedule, index, padded, shape.min_depth)
@@ -131,7 +131,7 @@ def _few_rows(shape: ForestShape) -> Schedule:
     """Walk one row through several trees in flight; the sum stays in a register."""
     in_flight = min(TREES_IN_FLIGHT, shape.n_trees)
     schedule = families.trees_in_flight(in_flight, fetch=_fetches_rows(shape))
-    return _walk(schedule, "tree", shape)
+    return without_checks(schedule, "tree", shape)
 
 
 def _blocked(
@@ -145,4 +145,4 @@ def _blocked(
     # Rows that do not fit in cache are prefetched while trees are walked.
     if streaming and shape.row_bytes * block > target.l1_bytes:
         schedule = schedule.cache("b0")
-    return _walk(schedule, "b1", shape)
+    return without_checks(schedule, "b1", shape)

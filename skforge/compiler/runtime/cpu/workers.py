@@ -26,10 +26,13 @@ One job runs at a time; a caller that finds another one runs its loop alone.
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
+import sys
 import threading
 
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.pool import Pool
 from skforge.compiler.target import Target
 
 #: Most workers of a process.
@@ -258,10 +261,25 @@ end:
 """
 
 
+#: Whether threads can sleep at a semaphore in memory: macOS has none, Windows others.
+SEMAPHORES = os.name == "posix" and sys.platform != "darwin"
+
+#: A module for systems without: entries ask it for the limit alone.
+_LIMIT_TEXT = f"""
+define i32 @skforge_no_limit() nounwind {{
+  ret i32 {MAX_WORKERS}
+}}
+"""
+
+
 class Workers:
-    """The workers of this process, started on first use, and anew after a fork."""
+    """The workers of this process, started on first use, and anew after a fork.
+
+    Where they could not sleep, Python threads take their place (``pool.py``).
+    """
 
     def __init__(self) -> None:
+        self._python = None if SEMAPHORES else Pool(os.cpu_count() or 1)
         self._size = _WORKER + (MAX_WORKERS + 1) * _LINE
         self._memory = ctypes.create_string_buffer(self._size + _LINE)
         self._pool = -(-ctypes.addressof(self._memory) // _LINE) * _LINE
@@ -276,7 +294,12 @@ class Workers:
             with self._lock:
                 if self._module is None:
                     self._module = self._compiled()
-                self._start(self._module, wanted)
+                if self._python is None:
+                    self._start(self._module, wanted)
+                else:
+                    self._started.value = MAX_WORKERS
+        if self._python is not None:
+            return self._python.pointer
         return self._module.address("skforge_parallel")
 
     @property
@@ -294,8 +317,12 @@ class Workers:
         """Start anew: a forked child has no workers."""
         ctypes.memset(self._pool, 0, self._size)
         self._lock = threading.Lock()
+        if self._python is not None:
+            self._python.forget()
 
     def _compiled(self) -> JitModule:
+        if self._python is not None:
+            return compile_functions([_LIMIT_TEXT], Target.host())
         host, symbols = Target.host(), {"skforge_pool": self._pool}
         module = compile_functions([_text(host.arch)], host, symbols)
         # Workers run this code until the process ends, after Python's own end.
