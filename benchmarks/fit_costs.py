@@ -7,7 +7,9 @@ Each kind of schedule has terms: counts of a forest times nanoseconds of the mac
 (``skforge/compiler/cost/terms.py``). A coefficient says how many of the machine's units
 one count takes. All targets are fitted together, by non-negative least squares of
 relative errors, in which schedules near the best count most. Terms that rise and fall
-together are told apart by what the code of a kernel suggests (``EXPECTED``).
+together are told apart by what the code of a kernel suggests (``EXPECTED``). A shared
+machine is faster at one time than at another, so the times of one forest and size,
+which were taken together, share a factor that is fitted, too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 import pprint
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +68,10 @@ WEIGHT = 0.2
 #: Rounds of least squares; each weighs by the errors of the one before.
 ROUNDS = 8
 
+#: Rounds in which coefficients and the machine's speed at each time are fitted in turn,
+#: and how much of a common error is the machine's.
+TURNS, MACHINE_SHARE = 5, 0.5
+
 HEADER = '''"""How many units of the machine's work each count of a forest takes.
 
 By kind of schedule and term. Written by benchmarks/fit_costs.py from times of {count:,}
@@ -77,37 +84,49 @@ the factor within which nine of ten estimates lie.
 '''
 
 
+#: A forest, a target and a number of rows.
+Cell = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A schedule that was timed, beside others of its cell."""
+
+    cell: Cell
+    kind: str
+    ns: float
+    weight: float
+    terms: dict[str, float]
+
+
 def main(
     files: Annotated[list[Path], typer.Argument(help="Times of default_choices.py.")],
     output: Annotated[Path, typer.Option(help="Where to write them.")] = OUTPUT,
 ) -> None:
     """Fit, print the errors, and write the coefficients."""
-    items: dict[str, list[tuple[str, float, float, dict[str, float]]]] = defaultdict(
-        list
-    )
-    estimates: dict[tuple[str, str], CostEstimate] = {}
     records = [json.loads(line) for f in files for line in f.open(encoding="utf-8")]
-    best: dict[Any, float] = {}
-    for r in records:
-        key = r["model"], r["target"], r["rows"]
-        best[key] = min(best.get(key, np.inf), r["seconds"])
-    for r in records:
-        model, label, n = r["model"], r["target"], r["rows"]
-        if (model, label) not in estimates:
-            forest = get(model).forest
-            estimates[model, label] = CostEstimate(forest, targets()[label])
-        estimate, schedule = estimates[model, label], Schedule.from_json(r["schedule"])
-        kind = estimate.kind(schedule)
-        if kind is not None:
-            weight = (best[model, label, n] / r["seconds"]) ** 0.5
-            terms = estimate.terms(schedule, n)
-            items[kind].append((label, r["seconds"] * 1e9, weight, terms))
+    timed = read(records)
+    cells = sorted({one.cell for one in timed})
+    kinds = sorted({one.kind for one in timed})
+    speed = dict.fromkeys(cells, 0.0)
     found: dict[str, dict[str, float]] = {}
     spread: dict[str, float] = {}
-    for kind, own in sorted(items.items()):
-        found[kind], errors = fit(kind, own)
-        spread[kind] = round(float(np.exp(np.quantile(np.abs(errors), 0.9))), 2)
-        print(f"{kind}: {len(own)} times, within {spread[kind]}")
+    for _ in range(TURNS):
+        common: dict[Cell, list[tuple[float, float]]] = defaultdict(list)
+        for kind in kinds:
+            own = [one for one in timed if one.kind == kind]
+            scale = np.exp([speed[one.cell] for one in own])
+            found[kind], error = fit(kind, own, scale)
+            spread[kind] = round(float(np.exp(np.quantile(np.abs(error), 0.9))), 2)
+            for one, off in zip(own, error - np.log(scale), strict=True):
+                common[one.cell].append((-off, one.weight))
+        for cell in cells:
+            errors, weights = np.transpose(common[cell])
+            speed[cell] = MACHINE_SHARE * float(np.average(errors, weights=weights))
+        mean = float(np.mean(list(speed.values())))
+        speed = {cell: value - mean for cell, value in speed.items()}
+    for kind in kinds:
+        print(f"{kind}: within {spread[kind]}")
     header = HEADER.format(
         count=len(records),
         models=len({r["model"] for r in records}),
@@ -118,14 +137,39 @@ def main(
     output.write_text(text, encoding="utf-8")
 
 
+def read(records: list[dict[str, Any]]) -> list[Timed]:
+    """Return the terms of each schedule that was timed."""
+    estimates: dict[tuple[str, str], CostEstimate] = {}
+    best: dict[Cell, float] = {}
+    for r in records:
+        cell = r["model"], r["target"], r["rows"]
+        best[cell] = min(best.get(cell, np.inf), r["seconds"])
+    made = []
+    for r in records:
+        cell = model, label, n = r["model"], r["target"], r["rows"]
+        if (model, label) not in estimates:
+            forest = get(model).forest
+            estimates[model, label] = CostEstimate(forest, targets()[label])
+        estimate, schedule = estimates[model, label], Schedule.from_json(r["schedule"])
+        kind = estimate.kind(schedule)
+        if kind is not None:
+            weight = (best[cell] / r["seconds"]) ** 0.5
+            terms = {k: float(v) for k, v in estimate.terms(schedule, n).items()}
+            made.append(Timed(cell, kind, r["seconds"] * 1e9, weight, terms))
+    return made
+
+
 def fit(
-    kind: str, items: list[tuple[str, float, float, dict[str, float]]]
+    kind: str, timed: list[Timed], speed: NDArray[np.float64]
 ) -> tuple[dict[str, float], NDArray[np.float64]]:
-    """Return a kind's coefficients, and the logarithms of its relative errors."""
-    names = sorted({name for *_, terms in items for name in terms})
-    counts = np.array([[t.get(name, 0.0) for name in names] for *_, t in items])
-    taken = np.array([seconds for _, seconds, _, _ in items])
-    weight = np.array([one for _, _, one, _ in items])
+    """Return a kind's coefficients, and the logarithms of its relative errors.
+
+    ``speed`` is how much longer than usual the machine took at each time.
+    """
+    names = sorted({name for one in timed for name in one.terms})
+    counts = np.array([[one.terms.get(name, 0.0) for name in names] for one in timed])
+    taken = np.array([one.ns for one in timed]) / speed
+    weight = np.array([one.weight for one in timed])
     expected = np.array([EXPECTED.get(kind, {}).get(name, 0.0) for name in names])
     known = expected > 0
     pull = np.diag(WEIGHT / np.where(known, expected, 1.0))[known]

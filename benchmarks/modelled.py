@@ -92,22 +92,22 @@ _V4 = ",".join(
 CPUS = (
     Cpu("emeraldrapids", "this kind of server", 2.9, _V4, (512, 256, 128), 128,
         (1.33, 6.5), (16, 70), (48, 2048, 327680),
-        "Intel's optimization manual (L2: 48 bytes a cycle sustained); L3 as measured"),
+        "round numbers, as often given; L3 as measured"),
     Cpu("icelake-server", "Xeon 8380", 3.0, _V4, (512, 256), 128,
         (1.33, 6.0), (14, 70), (48, 1280, 61440),
-        "Intel's optimization manual; L3 from public tests"),
+        "round numbers, as often given"),
     Cpu("znver4", "EPYC 9654", 3.55, _V4, (512, 256), 64,
         (2.0, 2.5), (14, 50), (32, 1024, 32768),
-        "AMD's optimization guide for family 19h, Zen 4"),
+        "round numbers, as often given"),
     Cpu("znver3", "EPYC 7763", 3.2, "", (256,), 64,
         (2.0, 2.5), (12, 46), (32, 512, 32768),
-        "AMD's optimization guide for family 19h, Zen 3"),
+        "round numbers, as often given"),
     Cpu("neoverse-n1", "Graviton 2", 2.5, "", (128,), 32,
         (2.0, 5.0), (11, 80), (64, 1024, 32768),
-        "Arm's N1 manuals; L3 from public tests"),
+        "round numbers, as often given"),
     Cpu("neoverse-v2", "Graviton 4", 2.8, "", (128,), 48,
         (2.0, 5.0), (10, 80), (64, 2048, 36864),
-        "Arm's V2 manuals; L3 from public tests"),
+        "round numbers, as often given"),
 )  # fmt: skip
 
 #: Forests whose default schedules are compared: small, usual, wide, deep, categories.

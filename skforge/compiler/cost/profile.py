@@ -73,7 +73,7 @@ STORED = {
 }
 
 #: CPUs that were not at hand: modelled by ``benchmarks/modelled.py`` with LLVM's tables
-#: and cycles of caches from manuals, not measured.
+#: and round numbers for the cycles of caches, not measured.
 MODELLED = {
     ("icelake-server", 512): MachineProfile(
         0.17, 0.46, 0.33, 1.34, 0.10, 0.25, 0.44, 2.00, 1.67, 4.67, 23.33

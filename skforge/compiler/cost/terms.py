@@ -169,6 +169,7 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "walk": each * m.scalar,
         "hop": each * free * m.scalar,
         "checked_hop": each * checked * m.scalar,
+        "unforeseen": each * checked * w.surprise * m.scalar,
         "wait": hops * w.wait(size) * (grouped / min(together, 8) + alone),
         "exit": each
         * (checked > 0)

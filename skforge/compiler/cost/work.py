@@ -25,8 +25,8 @@ Kind: TypeAlias = Literal[
 Counts: TypeAlias = NDArray[np.float64]
 
 #: Calls, and rows at least, after which the rows of a measurement repeat
-#: (``tuning/measure/rows.py``); rows whose branches a CPU has learned by then.
-CALLS, DISTINCT_ROWS, LEARNED_ROWS = 64, 1024, 512
+#: (``tuning/measure/rows.py``); walks whose branches a CPU has learned by then.
+CALLS, DISTINCT_ROWS, LEARNED_WALKS = 64, 1024, 8192
 
 #: Bytes of a cache line, and of a page of memory.
 LINE, PAGE = 64, 4096
@@ -110,8 +110,8 @@ class Work:
 
     @property
     def surprise(self) -> Counts:
-        """The share of branches that is not foreseen: a few rows are learned."""
-        return np.minimum(1.0, self._again / LEARNED_ROWS)
+        """The share of walks whose ends a CPU does not foresee: it learns a few."""
+        return np.minimum(1.0, self._again * self.forest.trees / LEARNED_WALKS)
 
     def met(self, size: float) -> Counts:
         """Return the bytes of nodes of ``size`` that the rows of some calls meet."""
