@@ -33,7 +33,7 @@ class Part:
 PARTS = (
     Part(
         "Command line",
-        "demo, bench, predict, inspect, tune, export, plot",
+        "demo, bench, predict, inspect, tune, plot, doctor",
         ("skforge", "skforge.__main__", "skforge.cli"),
         *(0, 0, 1),
     ),
@@ -81,8 +81,12 @@ PARTS = (
     ),
     Part(
         "Lowering and defaults",
-        "MIR to LIR; schedules nobody gave",
-        ("skforge.compiler.lowering", "skforge.compiler.defaults"),
+        "MIR to LIR; what schedules cost, and which are default",
+        (
+            "skforge.compiler.lowering",
+            "skforge.compiler.cost",
+            "skforge.compiler.defaults",
+        ),
         *(7, 1, 2),
     ),
     Part(

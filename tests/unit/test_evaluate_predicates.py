@@ -139,7 +139,7 @@ def test_large_batches_evaluate_predicates_and_apply_walks() -> None:
     module = compile_forest(made)
     assert "cache_predicates" not in module.inspect("schedule", n_rows=1)
     for n in (1000, 100_000):
-        assert module.inspect("schedule", n_rows=n) == repr(bitsliced_schedule())
+        assert "cache_predicates" in module.inspect("schedule", n_rows=n)
     rows = draw_rows(made, 1000, 0, missing=0.1)
     wanted = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows), wanted, "apply")

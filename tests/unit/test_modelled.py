@@ -82,5 +82,5 @@ def test_a_modelled_cpu_is_measured_where_it_can_be(monkeypatch, tmp_path):
     measured = asdict(GENERIC[256])
     monkeypatch.setattr(machine, "measure", lambda _: measured)
     assert machine.machine_profile(target) == GENERIC[256]
-    assert "measured, in" in doctor._title(target)
+    assert "measured on this machine" in doctor._title(target)
     machine.machine_profile.cache_clear()

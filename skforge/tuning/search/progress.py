@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from multiprocessing import current_process
 from typing import Any
 
@@ -18,11 +19,11 @@ class Progress:
     """Shows the progress of a search.
 
     ``verbose=None`` shows a bar once a search has run for ``PATIENCE`` seconds, if
-    standard error is a terminal or this is a notebook, and only in the main process:
-    never in pipes, logs and workers. 0 shows nothing. With 1, terminals and notebooks
-    get the bar at once, and other streams one line for each range of batch sizes. 2
-    adds a line for each candidate with its time and schedule. Lines go to ``stream``,
-    or to standard error.
+    standard error is a terminal or this is a notebook with ipywidgets, and only in the
+    main process: never in pipes, logs and workers. 0 shows nothing. With 1, terminals
+    and such notebooks get the bar at once, and other streams one line for each range of
+    batch sizes. 2 adds a line for each candidate with its time and schedule. Lines go
+    to ``stream``, or to standard error.
     """
 
     def __init__(self, verbose: int | None, seconds: float, stream: Any = None) -> None:
@@ -42,7 +43,7 @@ class Progress:
         from rich.console import Console
 
         console = Console(file=self._stream, stderr=self._stream is None)
-        if console.is_terminal or console.is_jupyter:
+        if console.is_terminal or (console.is_jupyter and _has_widgets()):
             from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
 
@@ -92,7 +93,12 @@ def _is_watched(stream: Any) -> bool:
     if current_process().name != "MainProcess":
         return False
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return bool(stream.isatty() or hasattr(shell, "kernel"))
+    return bool(stream.isatty() or (hasattr(shell, "kernel") and _has_widgets()))
+
+
+def _has_widgets() -> bool:
+    """Return whether rich can draw in a notebook; it warns there if not."""
+    return find_spec("ipywidgets") is not None
 
 
 def trial_line(trial: Trial) -> str:
