@@ -288,10 +288,12 @@ def tune(
         A forest from :func:`skforge.load_forest`.
     rows : array-like of shape (n_rows, n_features), default=None
         Sample rows.
-    strategy, space, measurer
+    strategy, space
         See :class:`Tuner`.
     records : TuningRecords, path, "auto" or None, default=None
         See :class:`Tuner`; None measures anew.
+    measurer
+        See :class:`Tuner`.
     target, reduction, ranges, n_jobs, budget, random_state, verbose
         See :meth:`Tuner.tune`.
 
