@@ -19,6 +19,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     SETS_A_BYTE,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
+from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.layouts.tiles.tile_layout import TOP_LEVELS
 from skforge.compiler.target import Target
@@ -89,7 +90,7 @@ class ForestCounts:
         folded, listed, look_ups = _bit_trees(forest, target)
         item = forest.threshold.dtype.itemsize
         return cls(
-            trees=forest.n_trees,
+            trees=max(1, forest.n_trees),  # none costs as a single leaf
             nodes=inner,
             outputs=forest.n_outputs,
             columns=len(used),
@@ -152,9 +153,7 @@ def _sets(forest: Forest) -> dict[str, int]:
 def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int]:
     """Return the folded nodes, list operations and look-ups of leaves by bits."""
     fold = folds(forest)
-    leaves = np.diff(np.concatenate([[0], np.cumsum(forest.leaf >= 0)])[
-        forest.tree_offset
-    ])  # fmt: skip
+    leaves = leaf_counts(forest)
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
     if fold.any():
         bits[fold] = depth_classes(forest.tree_depths()[fold].astype(np.int64))

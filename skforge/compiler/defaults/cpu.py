@@ -83,6 +83,8 @@ def default_schedules(
 
 def candidates(forest: Forest, target: Target) -> list[Schedule]:
     """Return the schedules besides walks that a forest allows on a target."""
+    if not forest.n_predicates:
+        return []
     found = []
     permutes = target.permute_entries(8) > 0
     if permutes and lanes_refusal(forest) is None:

@@ -23,7 +23,7 @@ def machine_profile(target: Target) -> MachineProfile:
     """Return the profile of a CPU.
 
     A CPU that the package knows is not measured, so that all its processes choose the
-    same schedules. Another one, if it is this machine, is measured once (0.3 s) and its
+    same schedules. Another one, if it is this machine, is measured once (0.1 s) and its
     profile kept in the cache; without a cache, or for another machine, the modelled
     profile of the CPU stands in, or that of a common one: measured beats modelled.
     """
