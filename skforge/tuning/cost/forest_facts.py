@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge.compiler.cost.counts import leaf_weights, mean_tiles
+from skforge.compiler.defaults.cpu import allows_bits
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.compiler.layouts.lanes.lanes import lanes_cost
 from skforge.compiler.layouts.tiles import tiled_values
 from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES
@@ -78,7 +78,6 @@ class ForestFacts:
         folded = folds(forest)
         tile_row = ROW + ROW_COLUMN * columns
         tile_row += (ROW_TREE + ROW_TILE * four) * n_trees
-        bits = forest.n_predicates > 0 and fits_bits(forest) and refusal(forest) is None
         return cls(
             n_trees=forest.n_trees,
             used_features=len(np.unique(forest.feature)),
@@ -105,7 +104,7 @@ class ForestFacts:
             lanes_cost=min(lanes, 1e9),
             block_cost=block_cost(forest, target, folded),
             tile_row_cost=tile_row,
-            allows_bits=bool(bits),
+            allows_bits=allows_bits(forest),
             allows_lanes=bool(np.isfinite(lanes)),
             allows_tiles=bool(permutes and columns <= MAX_COLUMNS),
             allows_value_tiles=bool(permutes and values),
