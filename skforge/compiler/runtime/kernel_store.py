@@ -6,8 +6,8 @@ encoding of the trees and the LLVM text; :mod:`~skforge.compiler.runtime.object_
 has the rules for the folder, damage and several writers. As a key cannot know of code
 outside this package, kernels of others' directives or representations are not kept.
 
-A forest of 1.5 million nodes: its kernel of one row is read in .05 s and lowered and
-encoded in 1.0 s.
+A random forest of 1.5 million nodes is loaded and answers its first row in .34 s with
+its kernel stored, and in .94 s without (two cores of Emerald Rapids).
 """
 
 from __future__ import annotations
