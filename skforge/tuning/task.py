@@ -193,9 +193,9 @@ class SearchTask:
             found = replace(found, strategy=DEFAULT)
         store.add(found)
 
-    def given_up(self) -> TuningResult:
+    def given_up(self, waited: float) -> TuningResult:
         """Return the defaults, because other processes measure."""
-        note = f"other processes on this machine were searching for {self.seconds:g} s"
+        note = f"other processes on this machine were searching for {waited:.2g} s"
         notes = (f"{note}: nothing was measured",)
         return self._default_result(notes=notes, complete=False)
 
@@ -238,15 +238,19 @@ class SearchTask:
             tuple(dict.fromkeys(self.defaults.values())),
         )
 
-    def promises(self, problem: Problem) -> bool:
-        """Return whether a search would time anything: nothing is compiled to tell."""
+    def promised(self, problem: Problem) -> float:
+        """Return the seconds that a search is worth; 0 if it would time nothing.
+
+        Nothing is compiled to tell.
+        """
+        worth = 0.0
         for plan in self.plans():
             asked = next(self.strategy.rounds(problem.at(plan)), None)
             if asked is None or not asked.candidates:
                 continue
             if pays(asked, likely_seconds(asked, plan.default), self.seconds):
-                return True
-        return False
+                worth += asked.worth
+        return min(worth, 1.0) * self.seconds
 
     def untimed(self) -> TuningResult:
         """Return the defaults, because nothing else promised to be worth its time."""

@@ -182,14 +182,15 @@ class Tuner:
         options = (problem, rows, n_jobs, verbose)
         if store is None:
             return self._searched(search, *options, begin)
-        if search.budget is None and not search.promises(problem):
+        patience = search.budget or search.promised(problem)
+        if not patience:
             return search.untimed()  # compiles nothing, and needs no lock
         waiting = time.perf_counter()
-        with alone(search.seconds) as quiet:
+        with alone(patience) as quiet:
             if (kept := search.from_store(store)) is not None:
                 return kept  # found while this process waited
             if not quiet:
-                return search.given_up()
+                return search.given_up(patience)
             waited = time.perf_counter() - waiting
             result = self._searched(search, *options, begin + waited)
             search.put(store, result)

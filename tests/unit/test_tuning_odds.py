@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
@@ -191,20 +192,27 @@ def test_ranges_of_the_defaults_count_by_how_often_they_double():
     assert [plan.share for plan in asked] == [0.5, 0.5]
 
 
-def test_a_search_that_would_time_nothing_waits_for_nobody(monkeypatch, tmp_path):
+def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path):
     def estimated(schedule, n_rows):
         return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
-    def locked(seconds):
-        raise AssertionError("the lock was asked for")
+    @contextmanager
+    def alone(seconds):
+        waits.append(seconds)
+        yield False
+
+    waits = []
 
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(tuner_module, "alone", locked)
+    monkeypatch.setattr(tuner_module, "alone", alone)
     monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
-    assert Tuner().tune(FOREST, ranges=MANY, target=TARGET).trials == ()
+    result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    assert result.trials == () and result.complete and waits == []
     monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated())
-    with pytest.raises(AssertionError, match="lock"):
-        Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    assert result.trials == () and not result.complete
+    Tuner(budget=3.0).tune(FOREST, ranges=MANY, target=TARGET)
+    assert len(waits) == 2 and 0 < waits[0] < 2 and waits[1] == 3.0
 
 
 def test_neighbours_that_no_estimate_knows_are_tried_from_the_best_on():

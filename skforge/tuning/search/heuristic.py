@@ -69,13 +69,14 @@ class Heuristic:
 
     On a CPU, an estimate decides what is worth timing: a candidate's gain is what it
     saves of a call on average, if its time by the default's is lognormal about the
-    ratio of the estimates. The deviation of the logarithm is 0.15 for schedules of one
-    kind of traversal (such as bit slices in blocks of 256 and of 512 rows), and less
-    once some were timed; and 0.36 for two kinds, until both have been timed: then the
-    estimates are corrected by the medians of measured to estimated time of their kinds,
-    at all batch sizes of the search. A candidate is compiled and timed if that likely
-    takes less than twice its gain times the range's share of all batch sizes (as powers
-    of two) of the budget: with 4 seconds, a gain of 1 % at all sizes is worth 0.08 s.
+    ratio of the estimates. The deviation of the logarithm is 0.36 for two kinds of
+    traversal, until both have been timed: then the estimates are corrected by the
+    medians of measured to estimated time of their kinds, at all batch sizes of the
+    search. Of schedules of one kind (such as bit slices in blocks of 256 and of 512
+    rows), half deviate, by 0.2, and by less once some were timed. A candidate is
+    compiled and timed if that likely takes less than twice its gain times the range's
+    share of all batch sizes (as powers of two) of the budget: with 4 seconds, a gain of
+    1 % at all sizes is worth 0.08 s.
 
     Of a custom space, it tries the points that it would try of the default space and
     the cost model's best.
