@@ -50,7 +50,7 @@ autodoc_default_options = {
     "members": True,
     "member-order": "bysource",
     # scikit-learn's own, and what other modules of ours use
-    "exclude-members": "set_score_request, of_lowered, limit_entries, threads",
+    "exclude-members": "set_score_request, limit_entries, threads",
 }
 autodoc_typehints = "none"  # numpydoc's sections have the types
 numpydoc_show_class_members = False

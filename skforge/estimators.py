@@ -85,18 +85,18 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
             or Tuner, default="heuristic"
         How to search the schedules that ``schedule="auto"`` leaves open, on this
-        machine and the rows given to ``fit``. "heuristic" times only schedules that
-        could be 3 % faster than the default by an estimate and its known error: none or
-        a few for most models. A result is reused for later forests of a similar shape,
-        as in clones and cross-validation; ``tuning_result_.notes`` then says so, and
-        ``Tuner(records=None)`` or ``SKFORGE_CACHE=off`` searches anew. "off" uses the
-        static defaults and measures nothing. A :class:`skforge.tuning.Tuner` also sets
-        the space, the budget and the records.
+        machine and the rows given to ``fit``. "heuristic" times only schedules whose
+        gain, by an estimate and its known error, is worth the time that the trial
+        takes: none for most models. A result is reused for later forests of a similar
+        shape, as in clones and cross-validation; ``tuning_result_.notes`` then says so,
+        and ``Tuner(records=None)`` or ``SKFORGE_CACHE=off`` searches anew. "off" uses
+        the static defaults and measures nothing. A :class:`skforge.tuning.Tuner` also
+        sets the space, the budget and the records.
     tuning_budget : float, default=None
         Maximum seconds of a search, compilation included. None means
         ``SKFORGE_TUNING_SECONDS`` from the environment, or else 4, or 10 on a GPU. If
         that variable is 0, there is no search unless a budget is given. The heuristic
-        on a CPU uses a share that grows with the gain that is possible.
+        on a CPU uses a share that grows with the gain that is likely.
     batch_sizes : array-like of int, default=None
         Batch sizes to choose schedules for; each also covers the sizes down to the
         next smaller one. None means ranges that suit most uses.

@@ -11,6 +11,7 @@ import numpy as np
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
@@ -84,20 +85,36 @@ def choose(
 
 
 def compiled(
-    forest: Forest, choice: Choice, reduction: Any, gpu_min_rows: int | None
+    forest: Forest,
+    choice: Choice,
+    reduction: Any,
+    gpu_min_rows: int | None,
+    before: CompiledModule | AutoModule | None = None,
 ) -> CompiledModule | AutoModule:
     """Compile a forest for the chosen targets; schedules are known to fit.
 
-    Kernels on the CPU are shared with other processes, so that they have to be compared
-    with the source or the forest as they arrive.
+    ``before`` is a module of the same forest, targets and reduction, whose kernels are
+    used. Kernels on the CPU are also shared with other processes, so that they have to
+    be compared with the source or the forest as they arrive.
     """
-    module = CompiledModule(forest, choice.table, choice.target, reduction, None)
-    module.keep_kernels()
+    kernels = _kernels(before)
+
+    def module(table: Table, target: Target) -> CompiledModule:
+        how = target, reduction, None, None, kernels.get(target)
+        return CompiledModule(forest, table, *how)
+
+    cpu = module(choice.table, choice.target)
+    cpu.keep_kernels()
     if choice.gpu is None:
-        return module
+        return cpu
     assert choice.gpu_table is not None
-    gpu = CompiledModule(forest, choice.gpu_table, choice.gpu, reduction, None)
-    return AutoModule(module, gpu, gpu_min_rows or choice.gpu_min_rows)
+    gpu = module(choice.gpu_table, choice.gpu)
+    return AutoModule(cpu, gpu, gpu_min_rows or choice.gpu_min_rows)
+
+
+def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelCache]:
+    """Return the kernels of each part of a module."""
+    return {part.target: part.compiler for part in (module.parts if module else ())}
 
 
 def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
@@ -160,23 +177,32 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
 
 
 def searched(
-    tuning: Any, choice: Choice, forest: Forest, rows: Any, **options: Any
+    tuning: Any,
+    choice: Choice,
+    module: CompiledModule | AutoModule,
+    rows: Any,
+    **options: Any,
 ) -> tuple[Choice, TuningResult]:
     """Search the schedules of every target; two targets share the budget.
 
     ``tuning`` is a strategy's name or any object with a method like
-    :meth:`Tuner.tune`, which receives the options. Return the choice with the
-    schedules found, and all trials.
+    :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
+    the cache of the module. Return the choice with the schedules found, and all trials.
     """
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
-    if choice.gpu is None:
-        result: TuningResult = tuner.tune(forest, rows, target=choice.target, **options)
-        return replace(choice, table=dict(result.table)), result
+    kernels = _kernels(module)
+
+    def tune(target: Target, budget: float | None) -> TuningResult:
+        own = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
+        how = {**options, **own, "target": target, "budget": budget}
+        result: TuningResult = tuner.tune(module.forest, rows, **how)
+        return result
+
     budget = options.pop("budget", None)
+    if choice.gpu is None:
+        result = tune(choice.target, budget)
+        return replace(choice, table=dict(result.table)), result
     half = None if budget is None else budget / 2
-    cpu, gpu = (
-        tuner.tune(forest, rows, target=target, budget=half, **options)
-        for target in (choice.target, choice.gpu)
-    )
+    cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
     found = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
     return found, cpu.beside(gpu)

@@ -56,7 +56,7 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
             choice, found = _search(wrapper, made, choice, X)
         start += time.perf_counter() - searching
         if found is not None:
-            module = compiled(forest, choice, reduction, least)
+            module = compiled(forest, choice, reduction, least, module)
     crossover = None
     if isinstance(module, AutoModule):
         measured = least is None and choice.gpu_min_rows is None
@@ -89,7 +89,7 @@ def _search(
     return searched(
         wrapper.tuning,
         choice,
-        predictor.forest,
+        predictor.module,
         sample_rows(predictor, X, TUNING_ROWS),
         reduction=wrapper.reduction,
         ranges=size_ranges(wrapper.batch_sizes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.targets import default_table
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -26,13 +27,18 @@ from skforge.exceptions import (
     TuningWarning,
     warn,
 )
-from skforge.tuning.measure.measure import Measurer, measurer_for
+from skforge.tuning.measure.measure import (
+    KernelMeasurer,
+    Measurer,
+    ModuleMeasurer,
+    measurer_for,
+)
 from skforge.tuning.measure.rows import BATCH_BYTES
 from skforge.tuning.records import Record, RecordKey, TuningRecords
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.progress import Progress
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
-from skforge.tuning.search.session import Session
+from skforge.tuning.search.session import Session, likely_seconds, pays
 from skforge.tuning.search.strategies import Problem, Strategy
 from skforge.tuning.search.trial import DEFAULT, RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace
@@ -59,6 +65,7 @@ class SearchTask:
     budget: float | None  # as given; see ``seconds``
     records: TuningRecords | None
     begin: float
+    kernels: KernelCache | None = None  # a module's
 
     @property
     def seconds(self) -> float:
@@ -186,9 +193,9 @@ class SearchTask:
             found = replace(found, strategy=DEFAULT)
         store.add(found)
 
-    def given_up(self) -> TuningResult:
+    def given_up(self, waited: float) -> TuningResult:
         """Return the defaults, because other processes measure."""
-        note = f"other processes on this machine were searching for {self.seconds:g} s"
+        note = f"other processes on this machine were searching for {waited:.2g} s"
         notes = (f"{note}: nothing was measured",)
         return self._default_result(notes=notes, complete=False)
 
@@ -197,9 +204,10 @@ class SearchTask:
         table = {plan.batch: plan.default for plan in self.plans()}
         return self._result(table, **facts)
 
-    def measurer(self, n_jobs: int | None) -> Measurer:
+    def measurer(self, n_jobs: int | None) -> KernelMeasurer | ModuleMeasurer:
         """Return the target's measurer."""
-        return measurer_for(self.forest, self.target, self.reduction, n_jobs)
+        how = self.target, self.reduction, n_jobs, self.kernels
+        return measurer_for(self.forest, *how)
 
     def _unusable(self, kept: Record) -> str:
         """Return why a record cannot be used; empty if it can."""
@@ -226,7 +234,30 @@ class SearchTask:
             self.space,
             random,
             self.defaults[min(self.defaults)],
+            1.0,
             tuple(dict.fromkeys(self.defaults.values())),
+        )
+
+    def promised(self, problem: Problem) -> float:
+        """Return the seconds that a search is worth; 0 if it would time nothing.
+
+        Nothing is compiled to tell.
+        """
+        worth = 0.0
+        for plan in self.plans():
+            asked = next(self.strategy.rounds(problem.at(plan)), None)
+            if asked is None or not asked.candidates:
+                continue
+            if pays(asked, likely_seconds(asked, plan.default), self.seconds):
+                worth += asked.worth
+        return min(worth, 1.0) * self.seconds
+
+    def untimed(self) -> TuningResult:
+        """Return the defaults, because nothing else promised to be worth its time."""
+        notes = (_untimed([plan.batch for plan in self.plans()]),)
+        seconds = time.perf_counter() - self.begin
+        return self._default_result(
+            notes=notes, seconds=seconds, budget=float(self.seconds)
         )
 
     def predicted(self, problem: Problem, measurer: Measurer) -> TuningResult:
@@ -263,11 +294,7 @@ class SearchTask:
                 )
         complete = session.complete and not notes
         if session.untimed:
-            ranges = ", ".join(map(range_text, session.untimed))
-            notes.append(
-                f"for {ranges} rows, no schedule promised a gain that is worth its "
-                "time: nothing was measured there"
-            )
+            notes.append(_untimed(session.untimed))
         if session.rows.note:
             notes.append(session.rows.note)
         size = self.space.size
@@ -314,6 +341,15 @@ class SearchTask:
             result.seconds,
             result.target,
         )
+
+
+def _untimed(ranges: Iterable[BatchRange]) -> str:
+    """Return the note about ranges at which nothing was timed."""
+    text = ", ".join(map(range_text, ranges))
+    return (
+        f"for {text} rows, no schedule promised a gain that is worth its time: nothing "
+        "was measured there"
+    )
 
 
 def _check_anything_legal(result: TuningResult) -> None:

@@ -13,6 +13,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
 from skforge.exceptions import (
     InvalidInputError,
@@ -31,6 +32,7 @@ from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.session import Session
 from skforge.tuning.search.strategies import (
     Exhaustive,
+    Problem,
     Random,
     Strategy,
     SuccessiveHalving,
@@ -101,6 +103,7 @@ class Tuner:
         budget: float | None = None,
         random_state: Any = None,
         verbose: int | None = None,
+        kernels: KernelCache | None = None,
     ) -> TuningResult:
         """Find the fastest schedule of each range of batch sizes.
 
@@ -128,6 +131,9 @@ class Tuner:
             Progress: None shows a bar once the search has taken a second, in a terminal
             or notebook only. 0 shows nothing, 1 a bar or the lines of a log, 2 also a
             line for each candidate.
+        kernels : KernelCache, default=None
+            The cache of a compiled module of this forest, target and reduction. Kernels
+            of the schedules found that the search compiled are put into it.
 
         Returns
         -------
@@ -166,20 +172,25 @@ class Tuner:
             self.budget if budget is None else budget,
             as_records(self.records),
             begin,
+            kernels,
         )
         store = search.store() if self._uses_store() else None
         kept = search.from_records() or search.from_store(store)
         if kept is not None:
             return kept
-        options = (rows, n_jobs, random_state, verbose)
+        problem = search.problem(generator(random_state))
+        options = (problem, rows, n_jobs, verbose)
         if store is None:
             return self._searched(search, *options, begin)
+        patience = search.budget or search.promised(problem)
+        if not patience:
+            return search.untimed()  # compiles nothing, and needs no lock
         waiting = time.perf_counter()
-        with alone(search.seconds) as quiet:
+        with alone(patience) as quiet:
             if (kept := search.from_store(store)) is not None:
                 return kept  # found while this process waited
             if not quiet:
-                return search.given_up()
+                return search.given_up(patience)
             waited = time.perf_counter() - waiting
             result = self._searched(search, *options, begin + waited)
             search.put(store, result)
@@ -193,17 +204,15 @@ class Tuner:
     def _searched(
         self,
         search: SearchTask,
+        problem: Problem,
         rows: Any,
         n_jobs: int | None,
-        random_state: Any,
         verbose: int | None,
         begin: float,
     ) -> TuningResult:
         """Measure; the budget runs from ``begin`` on."""
-        measurer = self.measurer
-        if measurer is None:
-            measurer = search.measurer(n_jobs)
-        problem = search.problem(generator(random_state))
+        ours = search.measurer(n_jobs)
+        measurer = self.measurer or ours
         if not getattr(search.strategy, "measures", True):
             return search.predicted(problem, measurer)
         seed = int(problem.random.integers(1 << 31))
@@ -221,6 +230,7 @@ class Tuner:
             lean=self._uses_store() and search.budget is None,
         )
         result = search.measured(session, verbose)
+        ours.keep(result.table.values())
         search.keep(result)
         return result
 

@@ -162,5 +162,5 @@ def test_scratch_does_not_grow_with_the_batch() -> None:
     for name in ("lt", "vector 10", "lists and folds"):
         module = compile_forest(case(name)[0], sliced(512))
         module.compile_all()
-        (kernel,) = module._compiler._kernels.values()
+        (kernel,) = module.compiler._kernels.values()
         assert kernel.most_rows is None

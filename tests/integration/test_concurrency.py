@@ -241,7 +241,7 @@ def test_a_fork_while_a_forest_holds_its_own_lock():
     held, done = threading.Event(), threading.Event()
 
     def hold():
-        with module._compiler.lock:
+        with module.compiler.lock:
             held.set()
             done.wait(100)
 
@@ -385,7 +385,7 @@ def test_code_goes_with_its_forest(monkeypatch):
     jits = [
         weakref.ref(kernel.jit)
         for module in held
-        for kernel in module._compiler._kernels.values()
+        for kernel in module.compiler._kernels.values()
     ]
     assert len(jits) >= 12
     assert code_mappings() > before  # neighbours are one mapping

@@ -154,7 +154,7 @@ def test_out_of_memory_makes_parts_smaller(cupy, monkeypatch) -> None:
     cupy.log.clear()
     module.predict_raw(rows)
     assert "trim" not in what(cupy)  # the size that fits is known
-    (kernel,) = module._compiler._kernels.values()
+    (kernel,) = module.compiler._kernels.values()
     assert kernel._fitting
     cupy.free_bytes = float("inf")  # but not for ever
     for _ in range(gpu_runtime.FITTING_BATCHES):
@@ -507,7 +507,7 @@ def test_rows_farther_apart_than_indices_reach_are_copied(cupy, monkeypatch) -> 
     monkeypatch.setattr(on_device, "MOST_ELEMENTS", rows.shape[1])
     found = module.predict_raw(Array(wide))
     assert_same_bits(found.get(), raw[:, 0], "copied")
-    (kernel,) = module._compiler._kernels.values()
+    (kernel,) = module.compiler._kernels.values()
     assert list(kernel._most) == [rows.shape[1]]
 
 
@@ -525,7 +525,7 @@ def test_large_shared_memory_is_asked_for(cupy) -> None:
     wide = Schedule.preset("tahoe-direct", rows=1024).cache("b0")
     module = compile_forest(forest("scalar"), wide, "cuda")
     module.predict_raw(rows)
-    (kernel,) = module._compiler._kernels.values()
+    (kernel,) = module.compiler._kernels.values()
     (launch,) = kernel.plan.launches()
     asked = [entry for entry in cupy.log if entry[0] == "attribute"]
     wanted = [("attribute", 7, 8, launch.shared_bytes)]

@@ -223,7 +223,7 @@ def test_scratch_bounds_a_part(monkeypatch) -> None:
     rows, raw, _ = expected("multiclass")
     module = compile_forest(forest("multiclass"), splitting, "emulated-source")
     _same(module.predict_raw(rows).reshape(raw.shape), raw)
-    (kernel,) = module._compiler._kernels.values()
+    (kernel,) = module.compiler._kernels.values()
     assert 1 <= kernel.most_rows(rows.shape[1]) < len(rows)
 
 
@@ -267,7 +267,7 @@ def test_launches_of_a_loop_share_their_scratch() -> None:
     module = compile_forest(forest("scalar"), schedule, "emulated-source")
     rows, raw, _ = expected("scalar")
     _same(module.predict_raw(rows[:30]), raw[:30, 0])
-    (kernel,) = module._compiler._kernels.values()
+    (kernel,) = module.compiler._kernels.values()
     (launches,) = kernel._launches.values()
     assert len(launches) >= 8 > len(launches._scratch) == 1
 

@@ -15,6 +15,8 @@ from sklearn.ensemble import RandomForestClassifier
 import skforge
 from skforge import CompiledForest
 from skforge.compiler.runtime import kernels
+from skforge.tuning.search import heuristic
+from tests.tuning_tools import Stated
 
 xgb = pytest.importorskip("xgboost")
 
@@ -61,6 +63,41 @@ def test_each_range_compiles_one_kernel_when_it_is_first_used(made, how, tmp_pat
         for _ in range(2):
             assert np.array_equal(model.predict_proba(rows), MODEL.predict_proba(rows))
         assert len(made) == count
+
+
+def test_fit_uses_the_kernels_that_its_search_compiled(made, monkeypatch):
+    """Nothing is lowered or compiled twice."""
+    lowered, honest = [], kernels.KernelCache.lowered
+
+    def watched(self, schedule, element):
+        lowered.append((schedule, element))
+        return honest(self, schedule, element)
+
+    def estimated(schedule, n_rows):  # all but a few seem hopeless
+        return 1e-5 if "array" in repr(schedule) else 5e-5
+
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    monkeypatch.setattr(kernels.KernelCache, "lowered", watched)
+    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
+    model = CompiledForest(MODEL, tuning_budget=20.0, batch_sizes=[4, 64]).fit(X)
+    tried = {trial.schedule for trial in model.tuning_result_.trials}
+    assert len(tried) > 2 and len(made) == len({id(kernel) for kernel in made})
+    assert len(lowered) == len(set(lowered))
+    count = len(made)
+    for size in sizes_of(model):
+        rows = np.resize(X, (size, X.shape[1]))
+        assert np.array_equal(model.predict_proba(rows), MODEL.predict_proba(rows))
+    assert len(made) == count
+    kept = model._predictor.module.compiler._kernels
+    assert {schedule for schedule, _ in kept} == set(model.schedule_.values())
+
+
+def test_an_ordinary_model_compiles_one_kernel_with_tuning(made, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    monkeypatch.setenv("SKFORGE_TUNING_SECONDS", "4")
+    model = xgb.XGBClassifier(n_estimators=100, max_depth=6, n_jobs=1).fit(X, Y)
+    fitted = CompiledForest(model).fit(X)
+    assert len(made) == 1 and fitted.tuning_result_.trials == ()
 
 
 def test_warm_up_compiles_the_kernels_that_are_left(made):

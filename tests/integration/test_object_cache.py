@@ -113,7 +113,7 @@ def test_forests_of_another_module_are_not_compiled_again(compiled):
     expected = None
     for _ in range(2):
         module = compile_forest(forest, Schedule().parallel("batch"), n_jobs=2)
-        module._compiler.kernel(module.schedule_for(1), "accumulator")
+        module.compiler.kernel(module.schedule_for(1), "accumulator")
         found = module.predict_raw(X)
         assert expected is None or np.array_equal(found, expected)
         expected = found

@@ -419,7 +419,7 @@ def test_calls_from_many_threads_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert len(module._compiler._kernels) <= 2 * len(set(module.schedules.values()))
+    assert len(module.compiler._kernels) <= 2 * len(set(module.schedules.values()))
 
 
 def test_small_work_stays_on_the_calling_thread() -> None:
@@ -490,7 +490,7 @@ def test_a_child_forked_while_a_thread_compiles_can_compile() -> None:
     held, done = threading.Event(), threading.Event()
 
     def compiling() -> None:
-        with module._compiler.lock:
+        with module.compiler.lock:
             held.set()
             done.wait()
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
-from skforge.tuning import Heuristic, Tuner
+from skforge.tuning import Candidate, Heuristic, Trial, Tuner
+from skforge.tuning import tuner as tuner_module
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.search import heuristic
-from skforge.tuning.search.odds import BETWEEN, WITHIN, kind_of
+from skforge.tuning.search.odds import Odds, kind_of
+from skforge.tuning.search.ranges import plan_ranges
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine, Stated
 
@@ -21,6 +25,9 @@ TARGET = Target.x86_64("v4")
 MANY = {(4096, None): 4096}
 BITS = default_schedules(FOREST, TARGET)[max(default_schedules(FOREST, TARGET))]
 TILES = families.tiled_schedule(512, 15)
+
+#: An estimated ratio to the default's time at which nothing is worth a trial.
+SLOWER = 4.0
 
 
 def by_kind(table, otherwise):
@@ -32,7 +39,7 @@ def by_kind(table, otherwise):
 def search(estimated, taken, ranges=MANY, **options):
     machine = FakeMachine(FOREST, taken, compile_seconds=0.01)
     tuner = Tuner(Heuristic(estimate=Stated(estimated)), measurer=machine)
-    options = {"target": TARGET, "random_state": 0, "budget": 4.0, **options}
+    options = {"target": TARGET, "random_state": 0, "budget": 20.0, **options}
     return machine, tuner.tune(FOREST, ranges=ranges, **options)
 
 
@@ -46,7 +53,7 @@ def test_the_default_of_many_rows_is_bits():
 
 def test_nothing_is_compiled_if_nothing_could_win():
     def estimated(schedule, n_rows):
-        return 1e-5 if schedule == BITS else 1e-5 * BETWEEN
+        return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a budget was given, and it sufficed
@@ -59,7 +66,7 @@ def test_the_automatic_search_compiles_nothing_then(monkeypatch):
     """Without a budget of the user's; kernels are compiled when they are needed."""
 
     def estimated(schedule, n_rows):
-        return 1e-5 if schedule == BITS else 1e-5 * BETWEEN
+        return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
     monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
@@ -92,7 +99,7 @@ def test_what_one_range_learned_holds_for_the_others():
 
     def estimated(schedule, n_rows):
         if kind_of(schedule) == kind_of(TILES):
-            return 1.3e-5 if schedule == TILES else 1.5e-5
+            return 1.1e-5 if schedule == TILES else 1.5e-5
         return 1e-5 if schedule == BITS else 1.0
 
     machine, result = search(estimated, by_kind({BITS: 1e-5}, 2e-5), ranges)
@@ -121,20 +128,91 @@ def test_a_kind_that_is_faster_than_it_seems_is_found_and_varied():
     assert others == [BITS]  # other blocks of bits can no longer win
 
 
-def test_a_small_gain_is_worth_little_time():
-    """Blocks could gain 1 - 1 / 1.15: that share of the budget, which one took."""
+def test_a_gain_pays_for_trials_that_are_cheap_enough():
+    """Blocks that seem equal gain some percent on average: not worth seconds."""
 
     def estimated(schedule, n_rows):
         return 1e-5 if kind_of(schedule) == kind_of(BITS) else 1.0
 
-    worth = 1 - 1 / WITHIN
-    machine, _ = search(estimated, by_kind({}, 1e-5), budget=20.0)
+    machine, _ = search(estimated, by_kind({}, 1e-5))
     assert len(machine.built) > 2
-    machine = FakeMachine(FOREST, by_kind({}, 1e-5), compile_seconds=worth * 2.0)
+    machine = FakeMachine(FOREST, by_kind({}, 1e-5), compile_seconds=2.0)
     tuner = Tuner(Heuristic(estimate=Stated(estimated)), measurer=machine)
-    result = tuner.tune(FOREST, ranges=MANY, target=TARGET, budget=4.0)
+    result = tuner.tune(FOREST, ranges=MANY, target=TARGET, budget=10.0)
     assert len(machine.built) == 2
     assert result.complete
+
+
+def gain(ratio, *, call=1e-3, trials=(), schedule=TILES, best=1.0):
+    """Return the mean gain of a schedule, estimated at a ratio to bit slices."""
+    known = {BITS: call, schedule: ratio * call}
+    odds = Odds(Stated(lambda one, n_rows: known.get(one, call)), 1)
+    for one, relative in trials:
+        odds.gain(one, BITS, 64, 1.0, 1.0)
+        candidate = Candidate(one)
+        seconds = (relative * call,)
+        done = Trial(
+            (1, None), 64, candidate, "measured", samples=seconds, relative=relative
+        )
+        odds.learn(BITS, [done])
+    return odds.gain(schedule, BITS, 64, 1.0, best)
+
+
+BLOCKS = [families.bitsliced_schedule(rows) for rows in (64, 128, 256)]
+
+
+def test_the_gain_falls_with_the_estimate_and_with_the_best_so_far():
+    gains = [gain(ratio) for ratio in (0.5, 0.9, 1.0, 1.2, 1.6, 3.0)]
+    assert all(low < high for high, low in pairwise(gains))
+    assert gains[0] == pytest.approx(0.44, abs=0.02) and 0 <= gains[-1] < 1e-3
+    assert gain(1.0, best=0.7) < gain(1.0) / 3
+
+
+def test_a_kind_of_its_own_may_differ_more():
+    assert gain(1.2) > 3 * gain(1.2, schedule=BLOCKS[0])
+
+
+def test_calls_that_take_no_time_have_little_to_gain():
+    assert gain(0.8, call=1e-8) < 0.1 * gain(0.8)
+
+
+def test_neighbours_that_brought_nothing_make_others_less_likely():
+    first = gain(1.0, schedule=BLOCKS[0])
+    same = [(block, 1.0) for block in BLOCKS[1:]]
+    slower = [(block, 1.1) for block in BLOCKS[1:]]
+    assert gain(1.0, schedule=BLOCKS[0], trials=slower) < first / 2
+    assert gain(1.0, schedule=BLOCKS[0], trials=same) < first
+
+
+def test_ranges_of_the_defaults_count_by_how_often_they_double():
+    defaults = {(1, 1): BITS, (2, 63): BITS, (64, None): TILES}
+    plans = plan_ranges(defaults, None, 1 << 20)
+    assert [plan.share for plan in plans] == pytest.approx([1 / 13, 5 / 13, 7 / 13])
+    asked = plan_ranges(defaults, {(1, 8): 8, (9, None): 64}, 1 << 20)
+    assert [plan.share for plan in asked] == [0.5, 0.5]
+
+
+def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path):
+    def estimated(schedule, n_rows):
+        return 1e-5 if schedule == BITS else 1e-5 * SLOWER
+
+    @contextmanager
+    def alone(seconds):
+        waits.append(seconds)
+        yield False
+
+    waits = []
+
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tuner_module, "alone", alone)
+    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
+    result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    assert result.trials == () and result.complete and waits == []
+    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated())
+    result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
+    assert result.trials == () and not result.complete
+    Tuner(budget=3.0).tune(FOREST, ranges=MANY, target=TARGET)
+    assert len(waits) == 2 and 0 < waits[0] < 2 and waits[1] == 3.0
 
 
 def test_neighbours_that_no_estimate_knows_are_tried_from_the_best_on():

@@ -59,8 +59,8 @@ def _trial(schedule, n_rows, relative):
         ((1, 1), (1,), 1),
         ((2, 15), (2, 5, 15), 5),
         ((36, 128), (36, 68, 128), 68),
-        ((257, None), (257, 4096), 4096),
-        ((4097, None), (4097, 16388), 16388),
+        ((257, None), (257, 1026, 4096), 4096),
+        ((4097, None), (4097, 8194, 16388), 16388),
     ],
 )
 def test_sizes_that_stand_for_a_range(batch, sizes, main):
@@ -86,7 +86,7 @@ def test_small_gains_do_not_cut_a_range():
 
 def test_batches_are_bounded_by_memory():
     plans = plan_ranges({(1, 64): A, (65, None): B}, None, 1 << 20)
-    assert [plan.sizes for plan in plans] == [(1, 8, 64), (65, 4096)]
+    assert [plan.sizes for plan in plans] == [(1, 8, 64), (65, 516, 4096)]
     narrow = plan_ranges({(1, 64): A, (65, None): B}, None, 16)
     assert [(plan.sizes, plan.main) for plan in narrow] == [
         ((1, 8, 16), 8),

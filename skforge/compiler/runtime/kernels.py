@@ -254,9 +254,15 @@ class KernelCache:
             return self._made(self.lowered(schedule, element), element)
         return found
 
-    def keep(self, schedule: Schedule, lowered: Lowered) -> None:
-        """Compile a schedule's sum kernel from its LIR."""
-        self._kernels[schedule, "accumulator"] = self._made(lowered, "accumulator")
+    def made(self, lowered: Lowered) -> Kernel | GpuKernel:
+        """Compile a sum kernel from its LIR; it is not kept."""
+        return self._made(lowered, "accumulator")
+
+    def keep(self, schedule: Schedule, kernel: Kernel | GpuKernel) -> None:
+        """Keep a schedule's sum kernel."""
+        self._kernels[schedule, "accumulator"] = kernel
+        if self.store is not None and isinstance(kernel, Kernel):
+            self.store.add(schedule, "accumulator", kernel.stored())
 
     def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
         if self._target.kind in ("cpu", "emulated"):

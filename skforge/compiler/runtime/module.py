@@ -27,7 +27,6 @@ from skforge.compiler.outputs.steps import (
     steps,
 )
 from skforge.compiler.outputs.transforms import apply_transform
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
@@ -86,6 +85,7 @@ class CompiledModule(Explained):
         reduction: Reduction,
         n_jobs: int | None,
         contribs_schedule: dict[BatchRange, Schedule] | None = None,
+        compiler: KernelCache | None = None,
     ) -> None:
         self.forest = forest
         self.contribs_schedule = contribs_schedule
@@ -96,11 +96,12 @@ class CompiledModule(Explained):
         self._raw_entry: Any = None
         self._small_calls = 0
         self._most_entry_rows: int | None = None
-        self._compiler = KernelCache(leaf_finder(forest), target, reduction)
+        #: Compiles and keeps the kernels; may be another module's of this forest.
+        self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
         self._contributions = None
         self._adds = forest.aggregate == "sum"
         self.kernels = RangeKernels(
-            schedules, self._compiler, "accumulator" if self._adds else "leaf_number"
+            schedules, self.compiler, "accumulator" if self._adds else "leaf_number"
         )
         made = [schedule for _, schedule in self.kernels.ranges]
         self._shares = Shares(forest, made, self.kernels.first_rows)
@@ -248,34 +249,19 @@ class CompiledModule(Explained):
     def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:
         return self.kernels.kernel(self.kernels.number(n_rows), element)
 
-    @classmethod
-    def of_lowered(
-        cls,
-        forest: Forest,
-        schedule: Schedule,
-        lowered: Lowered,
-        target: Target,
-        reduction: Reduction,
-        n_jobs: int | None,
-    ) -> CompiledModule:
-        """Return a module with one schedule for all batches, from its LIR."""
-        module = cls(forest, {(1, None): schedule}, target, reduction, n_jobs)
-        module._compiler.keep(schedule, lowered)
-        return module
-
     def keep_kernels(self) -> None:
         """Share kernels with the user's other processes, through the cache.
 
         Their keys cannot see every change of this process, so that callers compare
         kernels as they arrive (see :attr:`RangeKernels.arrives`).
         """
-        forest = self._compiler.forest
-        self._compiler.store = KernelStore(forest, self.target, self.reduction)
+        forest = self.compiler.forest
+        self.compiler.store = KernelStore(forest, self.target, self.reduction)
 
     def check_schedules(self) -> None:
         """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
         for schedule in dict.fromkeys(self.schedules.values()):
-            self._compiler.bind(schedule)
+            self.compiler.bind(schedule)
 
     def compile_all(self) -> float:
         """Compile the kernels of all schedules; return the seconds it took."""
@@ -476,9 +462,9 @@ class CompiledModule(Explained):
             return str(schedule.loop_nest(self.forest))
         code = code_levels(self.target)
         if level in code:
-            kernel = self._compiler.with_text(schedule, self.kernels.element)
+            kernel = self.compiler.with_text(schedule, self.kernels.element)
             return code_text(kernel, level)
-        lowered = self._compiler.lowered(schedule, self.kernels.element)
+        lowered = self.compiler.lowered(schedule, self.kernels.element)
         known = ("hir", "mir", "lir", *lowered.stages)
         if level not in known:
             names = ", ".join(("schedule", "loops", *known, *code))

@@ -87,6 +87,11 @@ class Builder:
         except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
             return Build(candidate, "failed", _text(error), seconds=clock() - start)
 
+    def has(self, schedule: Schedule) -> bool:
+        """Return whether a schedule is compiled."""
+        plan = self._plans.get(schedule)
+        return plan is not None and plan.digest in self._runners
+
     def stream(
         self, candidates: Iterable[Candidate], deadline: float
     ) -> Iterator[Build]:
@@ -128,7 +133,7 @@ class Builder:
         if schedule is None:
             raise _Refused("illegal", candidate.refused)
         plan = self._plans.get(schedule)
-        ready = plan is not None and plan.digest in self._runners  # a finalist
+        ready = self.has(schedule)  # a finalist
         if not ready and start + CARE * self._lower_seconds > deadline:
             raise _Refused("no time", "the budget ended before it was lowered")
         if plan is not None:

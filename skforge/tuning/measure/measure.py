@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.schedule import Schedule
@@ -75,11 +77,18 @@ class Measurer(Protocol):
 
 
 def measurer_for(
-    forest: Forest, target: Target, reduction: Reduction, n_jobs: int | None = None
-) -> Measurer:
-    """Return the measurer for a target that this machine can run."""
+    forest: Forest,
+    target: Target,
+    reduction: Reduction,
+    n_jobs: int | None = None,
+    kernels: KernelCache | None = None,
+) -> KernelMeasurer | ModuleMeasurer:
+    """Return the measurer for a target that this machine can run.
+
+    ``kernels`` is the cache of a module of this forest, if there is one.
+    """
     kind = ModuleMeasurer if target.is_gpu else KernelMeasurer
-    return kind(forest, target, reduction, n_jobs)
+    return kind(forest, target, reduction, n_jobs, kernels)
 
 
 def digest_of(lowered: Lowered) -> tuple[str, float, int]:
@@ -105,11 +114,19 @@ class _Lowering:
     clock = staticmethod(time.perf_counter)
 
     def __init__(
-        self, forest: Forest, target: Target, reduction: Reduction, n_jobs: int | None
+        self,
+        forest: Forest,
+        target: Target,
+        reduction: Reduction,
+        n_jobs: int | None,
+        kernels: KernelCache | None = None,
     ) -> None:
         self._forest, self._target, self._reduction = forest, target, reduction
         self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
-        self._cache = KernelCache(forest, target, reduction)
+        self._cache = kernels or KernelCache(forest, target, reduction)
+        #: Kernels while somebody holds them: not all candidates stay in memory.
+        self._built: WeakValueDictionary[Schedule, Kernel | GpuKernel]
+        self._built = WeakValueDictionary()
         # Compile in parallel only if a core is free; else it would slow the timed code.
         self.parallel = not target.is_gpu and self._threads < target.n_cores
 
@@ -117,6 +134,23 @@ class _Lowering:
         """Lower a schedule to LIR."""
         lowered = self._cache.lowered(schedule, "accumulator")
         return Plan(schedule, *digest_of(lowered), lowered)
+
+    def keep(self, schedules: Iterable[Schedule]) -> None:
+        """Put kernels that were compiled for these schedules into the cache."""
+        for schedule in schedules:
+            kernel = self._built.get(schedule)
+            if kernel is not None:
+                self._cache.keep(schedule, kernel)
+
+    def _compiled(self, plan: Plan) -> Kernel | GpuKernel:
+        kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
+        return kernel
+
+    def _module(self, plan: Plan, kernels: KernelCache | None = None) -> CompiledModule:
+        """Return a module with one schedule for all batches."""
+        table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
+        how = self._target, self._reduction, self._n_jobs, None, kernels
+        return CompiledModule(self._forest, table, *how)
 
 
 class KernelMeasurer(_Lowering):
@@ -128,14 +162,9 @@ class KernelMeasurer(_Lowering):
 
     def build(self, plan: Plan) -> Runner:
         """Compile LIR with LLVM."""
-        kernel = Kernel(plan.lowered, self._target)
-        threads: Callable[[int], int] = _one_thread
-        if self._threads > 1:
-            table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
-            module = CompiledModule(
-                self._forest, table, self._target, self._reduction, self._n_jobs
-            )
-            threads = module.threads
+        kernel = self._compiled(plan)
+        assert isinstance(kernel, Kernel)
+        threads = self._module(plan).threads if self._threads > 1 else _one_thread
         return _KernelRunner(kernel, self._forest, threads)
 
 
@@ -202,14 +231,9 @@ class ModuleMeasurer(_Lowering):
 
     def build(self, plan: Plan) -> Runner:
         """Compile a module and its kernel."""
-        module = CompiledModule.of_lowered(
-            self._forest,
-            plan.schedule,
-            plan.lowered,
-            self._target,
-            self._reduction,
-            self._n_jobs,
-        )
+        own = KernelCache(self._forest, self._target, self._reduction)
+        own.keep(plan.schedule, self._compiled(plan))
+        module = self._module(plan, own)
         module.compile_all()
         alone = self._target.kind == "emulated" and self._threads == 1
         return _ModuleRunner(module, alone)

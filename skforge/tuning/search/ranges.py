@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, log, log2
 from typing import TypeVar
 
 from skforge.compiler.defaults.walks import BatchRange
@@ -33,6 +33,7 @@ class RangePlan:
     sizes: tuple[int, ...]  # finalists are timed at all of these
     main: int  # all candidates are timed at this size
     default: Schedule
+    share: float = 1.0  # of all batch sizes
 
 
 def plan_ranges(
@@ -45,13 +46,15 @@ def plan_ranges(
     Ranges are measured with ``most`` rows at most.
     """
     asked = dict.fromkeys(defaults) if ranges is None else ranges
+    shares = {batch: 1.0 if ranges else _octaves(batch) for batch in asked}
     plans = []
     for batch, size in sorted(asked.items(), key=_first_row):
         sizes = probe_sizes(batch) if size is None else (size,)
         main = main_size(batch) if size is None else size
         default = table_at(defaults, batch[0] if size is None else size)
         few = tuple(sorted({min(n, most) for n in sizes}))
-        plans.append(RangePlan(batch, few, min(main, most), default))
+        share = shares[batch] / sum(shares.values())
+        plans.append(RangePlan(batch, few, min(main, most), default, share))
     return plans
 
 
@@ -92,9 +95,15 @@ def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
     """Return the batch sizes to measure in a range: its ends and geometric middle."""
     first, last = max(1, batch[0]), batch[1]
     if last is None:
-        return (first, max(OPEN, 4 * first))
+        last = max(OPEN, 4 * first)
     middle = round((first * last) ** 0.5)
     return tuple(sorted({first, middle, last}))
+
+
+def _octaves(batch: BatchRange) -> float:
+    """Return how often a range doubles: batches of all powers of two are as likely."""
+    first, last = max(1, batch[0]), batch[1]
+    return log2((max(OPEN, first) * 2 if last is None else last + 1) / first)
 
 
 def main_size(batch: BatchRange) -> int:

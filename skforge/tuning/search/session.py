@@ -14,6 +14,7 @@ from skforge.tuning.measure.bench import Bench, Sampled
 from skforge.tuning.measure.builds import Build, Builder
 from skforge.tuning.measure.measure import Measurer, Runner
 from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.search.odds import LARGE, kind_of
 from skforge.tuning.search.ranges import RangePlan, choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
@@ -34,6 +35,10 @@ SLOT, SHORTEST_SLOT = 2e-3, 2e-4
 #: Maximum share of a range's time reserved for its finalists; and the factor from the
 #: time of their samples to the time reserved, which includes setup.
 FINAL_SHARE, FINAL_CARE = 0.25, 2.0
+
+#: Likely seconds to compile and time a schedule (20 forests); and of bit slices and
+#: tiles of values, which have several times the code.
+TRIAL, LARGE_TRIAL = 0.1, 0.25
 
 #: Progress callback: the trial, trials so far, the best ratio, seconds used.
 Tell = Callable[[Trial, int, float, float], None]
@@ -72,6 +77,7 @@ class Session:
         self.untimed: list[BatchRange] = []
         #: Number of candidates tried, with any status, and the seconds they took.
         self.n_tried, self.trying_seconds = 0, 0.0
+        self._likely_seconds = 0.0
 
     @property
     def seconds(self) -> float:
@@ -82,9 +88,15 @@ class Session:
         """Return the clock's time when half of what is left of the budget is used."""
         return (self.clock() + self._end) / 2
 
-    def worth(self, asked: Round) -> bool:
-        """Return whether a round may begin, by the share of the budget that is used."""
-        return asked.worth >= 1 or self.seconds < asked.worth * self._budget
+    def pays(self, asked: Round, default: Schedule | None = None) -> bool:
+        """Return whether a round is worth its time, and that of a default with it."""
+        speed = (TRIAL + self.trying_seconds) / (TRIAL + self._likely_seconds)
+        return pays(asked, speed * likely_seconds(asked, default), self._budget)
+
+    def tried(self, asked: Round, seconds: float) -> None:
+        """Note how long a round took."""
+        self.trying_seconds += seconds
+        self._likely_seconds += likely_seconds(asked)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -134,7 +146,8 @@ class _Range:
         session, plan = self._session, self._plan
         proposals = session.strategy.rounds(session.problem.at(plan))
         asked = next(proposals, None)
-        if asked is not None and not (asked.candidates and session.worth(asked)):
+        new = None if session.builder.has(plan.default) else plan.default
+        if asked is not None and not (asked.candidates and session.pays(asked, new)):
             asked = None
         if asked is None and session.lean:
             self._table = {plan.batch: plan.default}
@@ -153,7 +166,7 @@ class _Range:
         while asked is not None:
             begin = session.clock()
             trials = self._round(bench, asked, end)
-            session.trying_seconds += session.clock() - begin
+            session.tried(asked, session.clock() - begin)
             late = sum(t.status == "no time" for t in trials)
             session.n_tried += len(trials) - late
             complete = not late and session.clock() < end
@@ -163,7 +176,7 @@ class _Range:
                 asked = proposals.send(trials)
             except StopIteration:
                 break
-            if not session.worth(asked):
+            if not session.pays(asked):
                 break
         proposals.close()
         return self._finish() and complete
@@ -369,6 +382,19 @@ class _Range:
             before = replace(main, n_rows=n_rows, compile_seconds=0.0)
         samples = tuple(self._benches[n_rows].baseline)
         self.trials[key] = replace(before, samples=samples, relative=1.0)
+
+
+def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
+    """Return the likely seconds of a round, and of compiling a default for it."""
+    schedules = [candidate.schedule for candidate in asked.candidates]
+    kinds = [kind_of(one) for one in (*schedules, default) if one is not None]
+    large = sum(kind in LARGE for kind in kinds)
+    return LARGE_TRIAL * large + TRIAL * (len(kinds) - large)
+
+
+def pays(asked: Round, seconds: float, budget: float) -> bool:
+    """Return whether a round that takes some seconds is worth that time."""
+    return asked.worth >= 1 or seconds <= asked.worth * budget
 
 
 def _key(n_rows: int, candidate: Candidate) -> tuple[int, Any]:

@@ -60,6 +60,8 @@ class Problem:
         The only source of randomness.
     default : Schedule
         The static default schedule, which is always measured.
+    share : float
+        The range's share of all batch sizes.
     known : tuple of Schedule
         Defaults of other batch sizes and schedules from other machines' records.
     memory : dict
@@ -76,12 +78,19 @@ class Problem:
     space: ScheduleSpace
     random: np.random.Generator = field(repr=False)
     default: Schedule
+    share: float = 1.0
     known: tuple[Schedule, ...] = ()
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def at(self, plan: RangePlan) -> Problem:
         """Return the problem of a range of batch sizes."""
-        return replace(self, batch=plan.batch, n_rows=plan.main, default=plan.default)
+        return replace(
+            self,
+            batch=plan.batch,
+            n_rows=plan.main,
+            default=plan.default,
+            share=plan.share,
+        )
 
     def candidate(self, point: Any, origin: str) -> Candidate:
         """Return the candidate for a point of the space."""
@@ -100,8 +109,9 @@ class Round:
     samples : int
         Interleaved samples of each candidate.
     worth : float
-        The search goes on with this round only if it has used less than this share of
-        its budget; otherwise the range of batch sizes is finished.
+        The search goes on with this round only if that likely takes less than this
+        share of its budget; otherwise the range of batch sizes is finished. 1 and more:
+        it goes on until time is up.
     """
 
     candidates: Sequence[Candidate]
