@@ -6,11 +6,13 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
@@ -36,6 +38,7 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
@@ -101,11 +104,22 @@ class CompiledModule(Explained):
         self.kernels = RangeKernels(
             schedules, self._compiler, "accumulator" if self._adds else "leaf_number"
         )
-        made = [schedule for _, schedule in self.kernels.ranges]
-        self._shares = Shares(forest, made, self.kernels.first_rows)
+        self._shares = self._shares_of(self.kernels.element)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
+
+    def _shares_of(self, element: Element) -> Shares:
+        made = [self._compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        estimate = None if self.target.is_gpu else self._estimate
+        return Shares(self.forest, made, self.kernels.first_rows, estimate)
+
+    @cached_property
+    def _leaf_shares(self) -> Shares:
+        return self._shares_of("leaf_number")
+
+    def _estimate(self) -> CostEstimate:
+        return CostEstimate(self.forest, self.target, machine_profile(self.target))
 
     def __repr__(self) -> str:
         """Return one line: the forest, the target, the mode."""
@@ -231,7 +245,7 @@ class CompiledModule(Explained):
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
-            share = self._share(len(rows), n_jobs)
+            share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
             kernel = self.kernels.kernel(share.number, "leaf_number")
             kernel(rows, leaves, share.threads)
         return leaves
@@ -330,9 +344,12 @@ class CompiledModule(Explained):
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return the range and the threads of a call."""
+        return self._shares.of(n_rows, self._jobs(n_jobs))
+
+    def _jobs(self, n_jobs: int | None) -> int | None:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         _check_n_jobs(n_jobs)
-        return self._shares.of(n_rows, n_jobs)
+        return n_jobs
 
     # ------------------------------------------------------------ fast calls
 
@@ -405,6 +422,7 @@ class CompiledModule(Explained):
             most_rows = min(most_rows, self._most_entry_rows)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)
+        shares = self._shares.table(threads) if threads > 1 else None
         kind = EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,
@@ -417,12 +435,11 @@ class CompiledModule(Explained):
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
             method_rows=max(1, METHOD_WORK // work),
-            threads=threads,
-            thread_rows=self._shares.entry_rows() if threads > 1 else 0,
-            first_shared=self._shares.first_shared if threads > 1 else 0,
+            shared=shares is not None,
         )
         labels = classes if output == "labels" else None
-        return entries.build_entry(kind, self.kernels.table, self.target, labels)
+        table, target = self.kernels.table, self.target
+        return entries.build_entry(kind, table, target, labels, shares)
 
     def limit_entries(self, rows: int) -> None:
         """Make entries decline batches of more rows from now on."""

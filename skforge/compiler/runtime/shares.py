@@ -1,26 +1,54 @@
 """How many threads a batch is worth, and the kernel that suits the rows of each.
 
-A block of 512 rows costs nearly the same however many of them are real, so two threads
-that share one batch of 512 rows take the kernel that one thread takes for 256.
+A kernel takes some rows whole: 256 rows in a block of 512 cost as much as 512. So the
+threads that share a batch may take another kernel than one thread does, or leave the
+batch to one. The cost estimate says how long the largest share takes, and a plan keeps
+the fastest way to run each batch size.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
+from skforge.compiler.runtime.entry.entry import ShareTable
 from skforge.compiler.schedule.bound import marked
 from skforge.compiler.schedule.directives import Parallel
 from skforge.compiler.schedule.schedule import Schedule
 
-#: Nanoseconds of a call that are worth a thread. A worker that still spins costs 1 us
-#: or less, one that sleeps 5 us (Emerald Rapids, two cores).
-WORK_PER_THREAD = 10_000
+#: Seconds to share a batch, for each doubling of its threads. A worker that still spins
+#: costs 1 us, one that sleeps 5 (Emerald Rapids, two cores).
+WAKE = 5e-6
+
+#: The share of one thread's time that several must be estimated to save, with the same
+#: kernel and with another. Nine of ten estimates lie within a factor of 1.5, so a third
+#: may be an error: a block of 128 rows was estimated at 43 us, and takes 32.
+SAVED, SAVED_BY_ANOTHER = 0.15, 0.35
+
+#: Most seconds of a row on a level of a tree: what takes less than twice ``WAKE`` at
+#: this speed is not estimated. A walk of 100 trees of depth 8 takes 0.7 ns.
+SLOWEST_VISIT = 5e-9
+
+#: Seconds of a row on a level of a tree by a schedule that is not estimated: a walk's.
+UNKNOWN_VISIT = 0.7e-9
+
+#: Batch sizes of a plan to each doubling, and the largest: larger batches run like it.
+PER_DOUBLING, LARGEST = 8, 1 << 20
+
+#: Most numbers of threads that a plan compares.
+MOST_COUNTS = 24
+
+Numbers: TypeAlias = NDArray[np.float64]
 
 
 class Share(NamedTuple):
@@ -30,25 +58,66 @@ class Share(NamedTuple):
     threads: int
 
 
-class _Facts(NamedTuple):
-    """What the sharing of a range's kernel depends on."""
+class _Loop(NamedTuple):
+    """The rows that a kernel's parallel loop deals out."""
 
-    step: int  # rows of a block that one thread takes whole
-    parallel: bool
-    row_ns: float  # approximate time of a row
+    block: int  # rows of an iteration; 0: the loop is not over rows
+    group: int  # blocks may be as small as this; 0: all but the last are whole
+
+    def largest(self, rows: Numbers, threads: Numbers) -> Numbers:
+        """Return the rows of the largest share."""
+        if not self.block:
+            return rows / threads
+        blocks = np.ceil(rows / self.block)
+        each, block = np.ceil(blocks / threads), np.float64(self.block)
+        if self.group:
+            even = np.ceil(rows / (each * threads) / self.group) * self.group
+            block = np.minimum(even, self.block)
+        return np.minimum(rows, each * block)
+
+
+class Plan(NamedTuple):
+    """From which batch size on a batch is run how; None: on one thread."""
+
+    firsts: list[int]
+    shares: list[Share | None]
+
+    def of(self, n_rows: int) -> Share | None:
+        """Return how to run a batch."""
+        at = bisect_right(self.firsts, n_rows) - 1
+        return self.shares[at] if at >= 0 else None
 
 
 class Shares:
-    """The threads of a module's calls; ``schedules`` are those of its ranges."""
+    """The threads of a module's calls.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest of the module.
+    schedules : sequence of Schedule
+        The schedule of each range.
+    first_rows : sequence of int
+        The first batch size of each range.
+    estimate : callable or None
+        Returns the estimate of the forest, which takes milliseconds to make; asked for
+        when a batch may first be worth several threads. None: there is none.
+    """
 
     def __init__(
-        self, forest: Forest, schedules: Sequence[Schedule], first_rows: Sequence[int]
+        self,
+        forest: Forest,
+        schedules: Sequence[Schedule],
+        first_rows: Sequence[int],
+        estimate: Callable[[], CostEstimate] | None,
     ) -> None:
         self._forest, self._schedules = forest, schedules
-        self._first_rows = first_rows
-        depth = float(forest.tree_depths().mean()) if forest.n_trees else 1.0
+        self._first_rows, self._make_estimate = first_rows, estimate
+        depth = float(forest.tree_depths().mean()) if forest.n_trees else 0.0
         self._visits = forest.n_trees * max(1.0, depth)
-        self._facts = lru_cache(maxsize=None)(self._find)
+        self._plans: dict[int, Plan] = {}  # by threads
+        self._most: dict[int, Plan] = {}  # by n_jobs, without limits
+        self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
         """Return the range of a number of rows; between ranges, the lower one."""
@@ -56,45 +125,111 @@ class Shares:
 
     def of(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return how to run a batch on at most ``n_jobs`` threads."""
-        number = self.range_of(n_rows)
-        if n_jobs is None or n_jobs == 1:
-            return Share(number, 1)
-        most = int(n_rows * self._facts(number).row_ns / WORK_PER_THREAD)
-        # Asking for the number of threads takes longer than a small batch.
-        if most < 2 or number < self.first_shared:
-            return Share(number, 1)
-        threads = min(resolve_n_jobs(n_jobs), most)
-        if self._schedules[number].kind == "cpu":
-            number = max(self.range_of(-(-n_rows // threads)), self.first_shared)
-        trips = -(-n_rows // self._facts(number).step)
-        return Share(number, max(1, min(threads, trips)))
+        if n_jobs is not None and n_jobs != 1 and n_rows >= self.least_rows:
+            # Asking for the number of threads takes as long as a small batch.
+            most = self._most.get(n_jobs)
+            if most is None or most.of(n_rows) is not None:
+                found = self._asked(n_rows, n_jobs)
+                if found is not None:
+                    return found
+        return Share(self.range_of(n_rows), 1)
+
+    def _asked(self, n_rows: int, n_jobs: int) -> Share | None:
+        wanted, limit = resolve_n_jobs(n_jobs), thread_limit()
+        self._most[n_jobs] = self.plan(wanted)
+        threads = wanted if limit is None else min(wanted, limit())
+        plan, table = self.plan(threads), self._tables.get(wanted)
+        if table is not None and threads > 1 and table.threads != threads:
+            table.fill(plan.firsts, plan.shares, threads)
+        return plan.of(n_rows)
 
     def most_threads(self, n_jobs: int) -> int:
         """Return the most threads of any call."""
-        shared = n_jobs != 1 and self.first_shared < len(self._schedules)
-        return resolve_n_jobs(n_jobs) if shared else 1
+        return 1 if self.least_rows == sys.maxsize else resolve_n_jobs(n_jobs)
 
-    def entry_rows(self) -> int:
-        """Return how many rows are worth a thread in every range that is shared."""
-        least = min(self._facts(k).row_ns for k in range(len(self._schedules)))
-        return max(1, int(WORK_PER_THREAD / least))
+    def table(self, n_jobs: int) -> ShareTable:
+        """Return the plan for ``n_jobs`` threads as entries read it."""
+        found = self._tables.get(n_jobs)
+        if found is None:
+            found = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
+        return found
 
     @cached_property
-    def first_shared(self) -> int:
-        """The first of the ranges from which on all kernels have parallel loops."""
-        alone = [k for k in range(len(self._schedules)) if not self._facts(k).parallel]
-        return alone[-1] + 1 if alone else 0
+    def least_rows(self) -> int:
+        """The fewest rows that may be worth two threads."""
+        if not self._visits or not self._loops:
+            return sys.maxsize
+        return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
 
-    def _find(self, number: int) -> _Facts:
-        nest = self._schedules[number].loop_nest(self._forest.n_trees)
+    def plan(self, threads: int) -> Plan:
+        """Return how at most so many threads run batches."""
+        found = self._plans.get(threads)
+        if found is None:
+            found = self._plan(threads) if threads > 1 else Plan([0], [None])
+            self._plans[threads] = found
+        return found
+
+    @cached_property
+    def _estimate(self) -> CostEstimate | None:
+        return None if self._make_estimate is None else self._make_estimate()
+
+    @cached_property
+    def _loops(self) -> dict[int, _Loop]:
+        """The parallel loops of the ranges whose kernels have one."""
+        found = {k: self._loop(one) for k, one in enumerate(self._schedules)}
+        return {k: loop for k, loop in found.items() if loop is not None}
+
+    def _loop(self, schedule: Schedule) -> _Loop | None:
+        nest = schedule.loop_nest(self._forest.n_trees)
+        if schedule.kind == "cpu" and not marked(nest.loops, Parallel):
+            return None
         blocks = nest.loops[0] if len(nest.loops) == 1 else None
-        step = 1
-        if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
-            step = blocks.step if isinstance(blocks.step, int) else 1
+        if blocks is None or blocks.root != "batch" or not blocks.has(Parallel):
+            return _Loop(0, 0)
+        step = blocks.step if isinstance(blocks.step, int) else 0
         chosen = representations.get(nest.representation)
         if isinstance(chosen, representations.BlockRepresentation):
-            # These blocks may have fewer rows, so threads share them evenly.
-            step = min(step, chosen.row_group or step)
-        parallel = marked(nest.loops, Parallel)
-        parallel = parallel or self._schedules[number].kind == "gpu"
-        return _Facts(step, parallel, self._visits * chosen.visit_ns)
+            return _Loop(step, chosen.row_group)
+        return _Loop(step, 0)
+
+    def _plan(self, threads: int) -> Plan:
+        """Compare kernels and numbers of threads at all sizes of the plan."""
+        steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
+        exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
+        sizes = np.unique(np.floor(exact))
+        some = np.geomspace(2, threads, MOST_COUNTS)
+        counts = np.unique(np.round(some))[:, None]
+        rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
+        every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
+        numbers = np.searchsorted(self._first_rows[1:], every, "right")
+        found = [self._seconds(k, every) for k in range(len(self._schedules))]
+        seconds = np.array(found)
+        alone = seconds[numbers, np.arange(len(every))]
+        now = np.searchsorted(every, sizes)
+        best = np.full(len(sizes), np.inf)
+        chosen: list[Share | None] = [None] * len(sizes)
+        for number, of_share in rows.items():
+            at = np.searchsorted(every, of_share)
+            # No kernel is faster than the one that the ranges have for these rows.
+            times = np.maximum(seconds[number], alone)[at]
+            times = times + WAKE * np.ceil(np.log2(counts))
+            saved = np.where(numbers[now] == number, SAVED, SAVED_BY_ANOTHER)
+            better = (times.min(0) < best) & (times.min(0) < alone[now] * (1 - saved))
+            for i in np.flatnonzero(better):
+                chosen[i] = Share(number, int(counts[times[:, i].argmin(), 0]))
+                best[i] = times[:, i].min()
+        firsts: list[int] = []
+        shares: list[Share | None] = []
+        for size, share in zip(sizes, chosen, strict=True):
+            if not shares or share != shares[-1]:
+                firsts.append(int(size))
+                shares.append(share)
+        return Plan(firsts, shares)
+
+    def _seconds(self, number: int, rows: Numbers) -> Numbers:
+        """Return the seconds of batches on one thread by the kernel of a range."""
+        unknown = rows * self._visits * UNKNOWN_VISIT
+        if self._estimate is None:
+            return unknown
+        found = self._estimate.seconds(self._schedules[number], rows)
+        return np.where(np.isfinite(found), found, unknown)

@@ -11,19 +11,22 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_limits import problem
@@ -122,6 +125,10 @@ class _Lowering:
 class KernelMeasurer(_Lowering):
     """Measures CPU kernels with a timing loop in machine code, without Python."""
 
+    @cached_property
+    def _estimate(self) -> CostEstimate:
+        return CostEstimate(self._forest, self._target, machine_profile(self._target))
+
     def check(self, plan: Plan) -> str:
         """Return an empty string: spilled registers show up in the time."""
         return ""
@@ -131,12 +138,14 @@ class KernelMeasurer(_Lowering):
         kernel = Kernel(plan.lowered, self._target)
         threads: Callable[[int], int] = _one_thread
         if self._threads > 1:
-            table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
-            module = CompiledModule(
-                self._forest, table, self._target, self._reduction, self._n_jobs
-            )
-            threads = module.threads
+            own = [plan.schedule]
+            shares = Shares(self._forest, own, [1], lambda: self._estimate)
+            threads = partial(_threads_of, shares, self._n_jobs)
         return _KernelRunner(kernel, self._forest, threads)
+
+
+def _threads_of(shares: Shares, n_jobs: int | None, n_rows: int) -> int:
+    return shares.of(n_rows, n_jobs).threads
 
 
 def _one_thread(_n_rows: int) -> int:
