@@ -105,8 +105,10 @@ def test_schedules_that_are_not_estimated() -> None:
     for schedule in (trees, Schedule().tile("batch", "b0", "b1", -4).parallel("b0")):
         found = stated({1: (schedule, lambda n: n + np.inf)})
         assert found.of(1, 4) == (0, 1) and found.of(100_000, 4) == (0, 4)
-    gpu = Shares(FOREST, [Schedule.preset("rapids")], [1], None)
-    assert gpu.of(2, 8) == (0, 1) and gpu.of(100_000, 8) == (0, 8)
+        ranges = {1: (LANES, a_row(1)), 100: (schedule, lambda n: n + np.inf)}
+        assert stated(ranges).of(100_000, 4) == (1, 4)  # kernels are not compared
+    gpu = Shares(FOREST, [Schedule.preset("rapids")] * 2, [1, 100], None)
+    assert gpu.of(2, 8) == (0, 1) and gpu.of(100_000, 8) == (1, 8)
 
 
 def test_a_forest_without_trees_stays_alone() -> None:

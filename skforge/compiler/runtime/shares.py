@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -87,6 +87,12 @@ class Plan(NamedTuple):
         at = bisect_right(self.firsts, n_rows) - 1
         return self.shares[at] if at >= 0 else None
 
+    @property
+    def first_shared(self) -> int:
+        """The fewest rows that several threads run."""
+        steps = zip(self.firsts, self.shares, strict=True)
+        return min((n for n, share in steps if share is not None), default=sys.maxsize)
+
 
 class Shares:
     """The threads of a module's calls.
@@ -115,8 +121,10 @@ class Shares:
         self._first_rows, self._make_estimate = first_rows, estimate
         depth = float(forest.tree_depths().mean()) if forest.n_trees else 0.0
         self._visits = forest.n_trees * max(1.0, depth)
-        self._plans: dict[int, Plan] = {}  # by threads
-        self._most: dict[int, Plan] = {}  # by n_jobs, without limits
+        self._first_shared: dict[int, int] = {}  # by n_jobs
+        # joblib takes 10 us for the number of threads, and 90 for -1.
+        self._wanted = lru_cache(maxsize=None)(resolve_n_jobs)
+        self._plan = lru_cache(maxsize=None)(self._find)
         self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
@@ -125,33 +133,31 @@ class Shares:
 
     def of(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return how to run a batch on at most ``n_jobs`` threads."""
-        if n_jobs is not None and n_jobs != 1 and n_rows >= self.least_rows:
-            # Asking for the number of threads takes as long as a small batch.
-            most = self._most.get(n_jobs)
-            if most is None or most.of(n_rows) is not None:
-                found = self._asked(n_rows, n_jobs)
-                if found is not None:
-                    return found
-        return Share(self.range_of(n_rows), 1)
+        if n_jobs is None or n_jobs == 1:
+            return Share(self.range_of(n_rows), 1)
+        shared = n_rows >= self._first_shared.get(n_jobs, self.least_rows)
+        found = self._planned(n_rows, n_jobs) if shared else None
+        return found or Share(self.range_of(n_rows), 1)
 
-    def _asked(self, n_rows: int, n_jobs: int) -> Share | None:
-        wanted, limit = resolve_n_jobs(n_jobs), thread_limit()
-        self._most[n_jobs] = self.plan(wanted)
+    def _planned(self, n_rows: int, n_jobs: int) -> Share | None:
+        wanted, limit = self._wanted(n_jobs), thread_limit()
+        self._first_shared[n_jobs] = self._plan(wanted).first_shared
         threads = wanted if limit is None else min(wanted, limit())
-        plan, table = self.plan(threads), self._tables.get(wanted)
-        if table is not None and threads > 1 and table.threads != threads:
+        plan, table = self._plan(threads), self._tables.get(wanted)
+        if table is not None and table.threads != threads > 1:
             table.fill(plan.firsts, plan.shares, threads)
         return plan.of(n_rows)
 
     def most_threads(self, n_jobs: int) -> int:
         """Return the most threads of any call."""
-        return 1 if self.least_rows == sys.maxsize else resolve_n_jobs(n_jobs)
+        return 1 if self.least_rows == sys.maxsize else self._wanted(n_jobs)
 
     def table(self, n_jobs: int) -> ShareTable:
         """Return the plan for ``n_jobs`` threads as entries read it."""
         found = self._tables.get(n_jobs)
         if found is None:
             found = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
+            self._first_shared.clear()  # so that the next call fills it
         return found
 
     @cached_property
@@ -160,14 +166,6 @@ class Shares:
         if not self._visits or not self._loops:
             return sys.maxsize
         return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
-
-    def plan(self, threads: int) -> Plan:
-        """Return how at most so many threads run batches."""
-        found = self._plans.get(threads)
-        if found is None:
-            found = self._plan(threads) if threads > 1 else Plan([0], [None])
-            self._plans[threads] = found
-        return found
 
     @cached_property
     def _estimate(self) -> CostEstimate | None:
@@ -192,8 +190,10 @@ class Shares:
             return _Loop(step, chosen.row_group)
         return _Loop(step, 0)
 
-    def _plan(self, threads: int) -> Plan:
+    def _find(self, threads: int) -> Plan:
         """Compare kernels and numbers of threads at all sizes of the plan."""
+        if threads == 1:
+            return Plan([0], [None])
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))
@@ -202,8 +202,11 @@ class Shares:
         rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
         every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
         numbers = np.searchsorted(self._first_rows[1:], every, "right")
-        found = [self._seconds(k, every) for k in range(len(self._schedules))]
-        seconds = np.array(found)
+        found = np.array(
+            [self._seconds(schedule, every) for schedule in self._schedules]
+        )
+        known = np.isfinite(found).all(1)
+        seconds = np.where(known[:, None], found, every * self._visits * UNKNOWN_VISIT)
         alone = seconds[numbers, np.arange(len(every))]
         now = np.searchsorted(every, sizes)
         best = np.full(len(sizes), np.inf)
@@ -213,7 +216,8 @@ class Shares:
             # No kernel is faster than the one that the ranges have for these rows.
             times = np.maximum(seconds[number], alone)[at]
             times = times + WAKE * np.ceil(np.log2(counts))
-            saved = np.where(numbers[now] == number, SAVED, SAVED_BY_ANOTHER)
+            another = SAVED_BY_ANOTHER if known[number] else np.inf
+            saved = np.where(numbers[now] == number, SAVED, another)
             better = (times.min(0) < best) & (times.min(0) < alone[now] * (1 - saved))
             for i in np.flatnonzero(better):
                 chosen[i] = Share(number, int(counts[times[:, i].argmin(), 0]))
@@ -226,10 +230,8 @@ class Shares:
                 shares.append(share)
         return Plan(firsts, shares)
 
-    def _seconds(self, number: int, rows: Numbers) -> Numbers:
-        """Return the seconds of batches on one thread by the kernel of a range."""
-        unknown = rows * self._visits * UNKNOWN_VISIT
+    def _seconds(self, schedule: Schedule, rows: Numbers) -> Numbers:
+        """Return the seconds of batches on one thread; infinite if not estimated."""
         if self._estimate is None:
-            return unknown
-        found = self._estimate.seconds(self._schedules[number], rows)
-        return np.where(np.isfinite(found), found, unknown)
+            return np.full_like(rows, np.inf)
+        return self._estimate.seconds(schedule, rows)
