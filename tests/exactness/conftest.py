@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from skforge.compiler.runtime import shares
@@ -14,5 +13,5 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKFORGE_VERIFY", "1")
     monkeypatch.setattr(shares, "WAKE", 0.0)
     for saved in ("SAVED", "SAVED_BY_ANOTHER"):
-        monkeypatch.setattr(shares, saved, -np.inf)
+        monkeypatch.setattr(shares, saved, -1e9)
     checks.lowered.cache_clear()  # what a test patches makes other kernels

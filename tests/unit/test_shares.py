@@ -91,6 +91,14 @@ def test_no_kernel_is_better_than_that_of_its_range() -> None:
     assert stated(dict(sorted(table.items()))).of(128, 2) == (1, 1)
 
 
+def test_a_range_keeps_its_kernel_unless_another_is_clearly_better() -> None:
+    medium = bitsliced_schedule(128)
+    for small, number in ((75, 1), (30, 0)):
+        table = {1: (medium, blocks(128, small)), 129: (LARGE, blocks(512, 100))}
+        found = stated(table).of(1024, 8)  # a block of 128 rows each, or two of 512
+        assert found == (number, 2 if number else 8)
+
+
 def test_kernels_without_parallel_loops_stay_alone() -> None:
     alone = Schedule()
     found = stated({1: (alone, a_row(10))})

@@ -209,17 +209,16 @@ class Shares:
         seconds = np.where(known[:, None], found, every * self._visits * UNKNOWN_VISIT)
         alone = seconds[numbers, np.arange(len(every))]
         now = np.searchsorted(every, sizes)
-        best = np.full(len(sizes), np.inf)
+        best = alone[now]
         chosen: list[Share | None] = [None] * len(sizes)
         for number, of_share in rows.items():
             at = np.searchsorted(every, of_share)
             # No kernel is faster than the one that the ranges have for these rows.
             times = np.maximum(seconds[number], alone)[at]
             times = times + WAKE * np.ceil(np.log2(counts))
-            another = SAVED_BY_ANOTHER if known[number] else np.inf
-            saved = np.where(numbers[now] == number, SAVED, another)
-            better = (times.min(0) < best) & (times.min(0) < alone[now] * (1 - saved))
-            for i in np.flatnonzero(better):
+            another = 1 / (1 - SAVED_BY_ANOTHER) if known[number] else np.inf
+            times *= np.where(numbers[now] == number, 1 / (1 - SAVED), another)
+            for i in np.flatnonzero(times.min(0) < best):
                 chosen[i] = Share(number, int(counts[times[:, i].argmin(), 0]))
                 best[i] = times[:, i].min()
         firsts: list[int] = []
