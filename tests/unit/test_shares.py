@@ -170,13 +170,24 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Forest]:
 def test_few_rows_are_not_estimated(counted: list[Forest]) -> None:
     module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2)
     rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
-    entry = module.warm_up().entry()
+    module.compile_all()
+    entry = module.entry()
     for _ in range(5):
         module.predict_raw(rows[:1])
     assert entry(rows[:1]) is not None and not counted
     for _ in range(3):
         module.predict_raw(rows)
         module.predict_raw(rows[:2000])
+    assert len(counted) == 1
+    assert entry(rows) is not None
+
+
+def test_warming_up_plans_threads(counted: list[Forest]) -> None:
+    module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2).warm_up()
+    rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
+    assert len(counted) == 1
+    module.predict_raw(rows)
+    module.apply(rows)
     assert len(counted) == 1
 
 
@@ -188,7 +199,7 @@ def test_entries_run_batches_as_the_module_does(
     module = compile_forest(FOREST, table, n_jobs=8)
     costs: dict[Schedule, Cost] = {SMALL: blocks(64, 20), LARGE: blocks(512, 100)}
     estimate: Any = Stated(costs)
-    monkeypatch.setattr(module, "_estimate", lambda: estimate)
+    module._estimate = estimate
     module._shares = module._shares_of("accumulator")
     kernel_type = ctypes.CFUNCTYPE(
         None, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p, ctypes.c_int64

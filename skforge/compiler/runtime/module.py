@@ -42,7 +42,7 @@ from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
-from skforge.compiler.runtime.shares import Share, Shares
+from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
@@ -111,13 +111,14 @@ class CompiledModule(Explained):
 
     def _shares_of(self, element: Element) -> Shares:
         made = [self._compiler.that_runs(s, element) for _, s in self.kernels.ranges]
-        estimate = None if self.target.is_gpu else self._estimate
+        estimate = None if self.target.is_gpu else lambda: self._estimate
         return Shares(self.forest, made, self.kernels.first_rows, estimate)
 
     @cached_property
     def _leaf_shares(self) -> Shares:
         return self._shares_of("leaf_number")
 
+    @cached_property
     def _estimate(self) -> CostEstimate:
         return CostEstimate(self.forest, self.target, machine_profile(self.target))
 
@@ -333,6 +334,8 @@ class CompiledModule(Explained):
             self._raw_entry = self.entry("raw")
         if self.n_jobs not in (None, 1):
             parallel_for_pointer(resolve_n_jobs(self.n_jobs))
+            for shares in (self._shares, self._leaf_shares):
+                shares.of(LARGEST, self.n_jobs)
         return self
 
     def threads(self, n_rows: int) -> int:
