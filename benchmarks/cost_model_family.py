@@ -52,13 +52,18 @@ def _table(features: int, n: int = 6_000, classes: int = 2) -> tuple[Any, Any]:
     return X.astype(np.float32), y
 
 
-def _xgboost(trees: int, depth: int, features: int, **parameters: Any) -> Trained:
+def _xgboost(
+    trees: int, depth: int, features: int, missing: float = 0, **parameters: Any
+) -> Trained:
+    """Train on rows of which a share of the values is missing."""
     import xgboost
 
     X, y = _table(features)
-    data = xgboost.DMatrix(
-        X[HELD_OUT:], X[HELD_OUT:, 0] * y[HELD_OUT:] + X[HELD_OUT:, 1]
+    X[np.random.default_rng(0).random(X.shape) < missing] = np.nan
+    target = np.nan_to_num(X[HELD_OUT:, 0]) * y[HELD_OUT:] + np.nan_to_num(
+        X[HELD_OUT:, 1]
     )
+    data = xgboost.DMatrix(X[HELD_OUT:], target)
     chosen = {"eta": 0.1, "seed": 0, "nthread": 1, "max_depth": depth, **parameters}
     return Trained("xgboost", xgboost.train(chosen, data, trees), X[:HELD_OUT])
 
@@ -118,11 +123,16 @@ def _lightgbm_sets(
 
 
 def _sklearn(
-    name: str, trees: int, depth: int | None, features: int, n: int = 4_000
+    name: str,
+    trees: int,
+    depth: int | None,
+    features: int,
+    n: int = 4_000,
+    classes: int = 2,
 ) -> Trained:
     from sklearn import ensemble
 
-    X, y = _table(features, n)
+    X, y = _table(features, n, classes)
     target = y if name.endswith("Classifier") else X[:, 0] * y + X[:, 1]
     model = getattr(ensemble, name)(trees, max_depth=depth, n_jobs=1, random_state=0)
     model.fit(X[HELD_OUT:], target[HELD_OUT:])
@@ -162,8 +172,15 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (1, 6, 12),
         (3, 9, 24),
         (40, 12, 16),
+        (1, 8, 16),
+        (200, 1, 24),
+        (60, 5, 2400),
+        (200, 3, 1000),
     ):
         made["xgboost-{}x{}x{}".format(*sizes)] = partial(_xgboost, *sizes)
+    for sizes in ((150, 5, 40), (60, 9, 24)):
+        name = "xgboost-missing-{}x{}x{}".format(*sizes)
+        made[name] = partial(_xgboost, *sizes, missing=0.2)
     made["xgboost-exact-100x8x28"] = partial(_xgboost, 100, 8, 28, tree_method="exact")
     for sizes in (
         (100, 15, 28),
@@ -177,6 +194,8 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (1, 127, 16),
         (2, 400, 30),
         (40, 63, 1500),
+        (1, 300, 24),
+        (15, 1000, 24),
     ):
         made["lightgbm-{}x{}x{}".format(*sizes)] = partial(_lightgbm, *sizes)
     made["lightgbm-40x31x28x5"] = partial(_lightgbm, 40, 31, 28, 5)
@@ -194,10 +213,15 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         ("RandomForestRegressor", 1, None, 14, 12_000),
         ("ExtraTreesRegressor", 2, None, 6, 12_000),
         ("RandomForestClassifier", 100, 4, 2500),
+        ("RandomForestClassifier", 30, None, 16, 4_000, 8),
+        ("ExtraTreesClassifier", 100, 9, 24, 4_000, 5),
+        ("ExtraTreesRegressor", 150, 10, 12),
+        ("RandomForestRegressor", 60, 13, 24, 12_000),
+        ("RandomForestRegressor", 1, 6, 20),
     ):
         sizes = "x".join(map(str, args))
         made[f"{kind}-{sizes}"] = partial(_sklearn, kind, *args)
-    for sizes in ((100, 6, 28, 3, 300), (50, 8, 40, 6, 40)):
+    for sizes in ((100, 6, 28, 3, 300), (50, 8, 40, 6, 40), (80, 7, 30, 5, 25)):
         made["xgboost-sets-{}x{}x{}".format(*sizes)] = partial(_xgboost_sets, *sizes)
     for sizes in ((100, 31, 28, 3, 300), (60, 63, 12, 2, 1000), (200, 15, 28, 6, 60)):
         made["lightgbm-sets-{}x{}x{}".format(*sizes)] = partial(_lightgbm_sets, *sizes)

@@ -42,25 +42,25 @@ EXPECTED: dict[str, dict[str, float]] = {
         "far_line": 1.0,
     },
     "lanes": {
-        "hop": 10.0, "set": 1.0, "search": 0.3, "test": 0.2, "value": 1.0, "tree": 5.0,
-        "row": 30.0,
+        "hop": 10.0, "search": 0.3, "test": 0.2, "value": 1.0, "row": 30.0,
     },
     "tiles": {
         "value": 1.0, "column": 10.0, "level": 1.0, "tree": 6.0, "tile": 6.0,
-        "block": 30.0, "gather": 3.0, "fetch": 1.0, "leaf": 4.0,
+        "block": 30.0, "gather": 3.0, "fetch": 1.0, "leaf": 10.0,
+        "leaf_fetch": 1.0, "row": 1.0,
     },
     "values": {
         "value": 1.0, "column": 10.0, "tree": 6.0, "tile": 6.0, "block": 30.0,
-        "gather": 6.0, "fetch": 1.0, "leaf": 4.0,
+        "gather": 6.0, "fetch": 1.0, "leaf": 10.0, "leaf_fetch": 1.0, "row": 1.0,
     },
     "tile-row": {"value": 1.0, "search": 5.0, "tree": 60.0, "row": 100.0},
     "rows": {
-        "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 4.0,
-        "block": 10.0, "fetch": 1.0, "wait": 0.3, "hop_alone": 2.0,
+        "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 10.0,
+        "fetch": 1.0, "wait": 0.3, "wait_alone": 1.0,
     },
     "trees": {
-        "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 4.0,
-        "row": 20.0, "wait": 1.0, "hop_alone": 2.0,
+        "value": 1.0, "walk": 8.0, "hop": 7.0, "checked_hop": 14.0, "leaf": 10.0,
+        "row": 20.0, "wait": 1.0, "wait_alone": 1.0,
     },
 }  # fmt: skip
 WEIGHT = 0.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.cost.reach import LINE, Reach, rarity, shares
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.predicate_table import (
@@ -21,17 +23,28 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
-from skforge.compiler.layouts.tiles.tile_layout import TOP_LEVELS
+from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, tile_bytes
+from skforge.compiler.layouts.tiles.tiled_values import TOP_FEATURES
 from skforge.compiler.target import Target
 
 #: Levels of a search whose thresholds registers hold.
 NEAR_LEVELS = 8
 
-#: Bytes of a node that is walked, besides its threshold; of a node in tiles.
-WALKED_NODE, TILED_NODE = 4, 6.5
+#: Bytes of a node that is walked, besides its threshold, of one below lanes, and of the
+#: top levels of a tree in tiles.
+WALKED_NODE, REST_NODE, TOP_BYTES = 4, 12, 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class TileCounts:
+    """A forest in tiles of some levels."""
+
+    visits: float  # tiles that a row visits in a tree, besides the top
+    lines: Reach  # of tiles and leaves
+    tops: float  # bytes of the top levels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ForestCounts:
     """Sizes of a forest, as the code of a target processes it."""
 
@@ -43,6 +56,7 @@ class ForestCounts:
     row_bytes: int
     value_lanes: int  # values of a row in a register
     leaf_bytes: int  # bytes of a leaf's values
+    leaf_vectors: int  # registers that hold them
 
     # predicates of bit logic
     lines: int  # thresholds that are searched
@@ -58,21 +72,24 @@ class ForestCounts:
 
     # lanes
     lanes: LanesCost
-    set_groups: int  # features whose categories are looked up
+    looks_up: bool  # whether categories are looked up
 
     # walks and tiles
     code_columns: int
+    code_bytes: int  # bytes of a row's codes in tiles
     code_searches: int  # levels of the searches of all columns of codes
     far_searches: int  # levels of these whose thresholds are not in registers
     walk_depth: float  # mean depth of a row's walk of a tree
     tree_depth: float  # mean of the deepest leaf of each tree
     max_depth: int
     min_depth: int
-    three: float  # tiles of three levels that a row visits in a tree
-    four: float  # tiles of four levels
-    walked_bytes: float
-    tiled_bytes: float
-    set_share: float  # share of nodes that test categories
+    three: TileCounts  # tiles of codes
+    four: TileCounts
+    values: TileCounts  # tiles of three levels that compare values
+    leaves: Reach
+    walked: Reach
+    rest: Reach  # nodes below lanes
+    asks: bool  # whether nodes disagree about missing values
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> ForestCounts:
@@ -81,14 +98,18 @@ class ForestCounts:
         inner = forest.n_nodes - forest.n_leaves
         used = np.unique(forest.feature)
         low, high = forest.leaf_depths()
-        depth, weight = leaf_weights(forest)
-        total = max(float(weight.sum()), 1e-300)
-        three, four = mean_tiles(depth, weight)
+        lines = _Lines.of(forest)
+        values_top = TOP_LEVELS
+        if forest.threshold.itemsize > 4 or len(used) > TOP_FEATURES:
+            values_top = 0
+        lanes = LanesCost.of(forest, target)
+        code_columns = column_count(forest, merge_missing=True)
         ordered = forest.comparison < Comparison.IN
         of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
         levels = np.ceil(np.log2(of_column + 1))
         folded, listed, look_ups = _bit_trees(forest, target)
         item = forest.threshold.dtype.itemsize
+        leaf = forest.leaf_value.dtype.itemsize * forest.leaf_value.shape[1]
         return cls(
             trees=max(1, forest.n_trees),  # none costs as a single leaf
             nodes=inner,
@@ -97,26 +118,30 @@ class ForestCounts:
             column_tiles=len(tile_starts(used, forest.n_features, registers.lanes)),
             row_bytes=forest.n_features * forest.input_dtype.itemsize,
             value_lanes=registers.lanes,
-            leaf_bytes=forest.leaf_value.dtype.itemsize * forest.leaf_value.shape[1],
+            leaf_bytes=leaf,
+            leaf_vectors=-(-8 * leaf // target.vector_bits),
             **_thresholds(of_column, registers),
             **_sets(forest),
             folded=folded,
             listed=listed,
             look_ups=look_ups,
-            lanes=LanesCost.of(forest, target),
-            set_groups=len(set_groups(forest)),
-            code_columns=column_count(forest, merge_missing=True),
+            lanes=lanes,
+            looks_up=bool(set_groups(forest)),
+            code_columns=code_columns,
+            code_bytes=LINE * -(-code_columns // LANES),
             code_searches=int(levels.sum()),
             far_searches=int(np.maximum(levels - NEAR_LEVELS, 0).sum()),
-            walk_depth=float((depth * weight).sum()) / total,
+            walk_depth=lines.walked,
             tree_depth=float(high.mean()) if len(high) else 0.0,
             max_depth=int(high.max(initial=0)),
             min_depth=int(low.min()) if len(low) else 0,
-            three=three,
-            four=four,
-            walked_bytes=float(inner * (item + WALKED_NODE)),
-            tiled_bytes=TILED_NODE * inner,
-            set_share=float((~ordered).mean()) if len(ordered) else 0.0,
+            three=lines.tiles(3, TOP_LEVELS, 3),
+            four=lines.tiles(4, TOP_LEVELS, 3),
+            values=lines.tiles(3, values_top, 2 + item),
+            leaves=lines.of_leaves,
+            walked=lines.below(0, item + WALKED_NODE),
+            rest=lines.below(lanes.levels, REST_NODE),
+            asks=_asks(forest),
         )
 
 
@@ -150,6 +175,13 @@ def _sets(forest: Forest) -> dict[str, int]:
     return {"set_tables": tables, "single_sets": single}
 
 
+def _asks(forest: Forest) -> bool:
+    """Whether missing values go left at some nodes and right at others."""
+    missing = forest.missing != Missing.NEVER
+    left = forest.missing_left[missing]
+    return bool(left.any() and not left.all())
+
+
 def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int]:
     """Return the folded nodes, list operations and look-ups of leaves by bits."""
     fold = folds(forest)
@@ -169,23 +201,34 @@ def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int]:
 LIST_OPERATIONS = 1.3
 
 
-def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the depth of each leaf, and how many training rows ended there.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lines:
+    """The nodes of a forest, for counts of the lines that hold them."""
 
-    If the counts are not known, all leaves weigh the same.
-    """
-    leaves = forest.leaf >= 0
-    depths = forest.node_depths()[leaves]
-    if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
-        return depths, forest.cover[leaves]
-    return depths, np.ones(len(depths))
+    trees: int
+    depth: NDArray[np.int32]  # of inner nodes
+    rarity: NDArray[np.integer[Any]]  # of inner nodes
+    of_leaves: Reach
+    walked: float  # inner nodes that a row passes in a tree
 
+    @classmethod
+    def of(cls, forest: Forest) -> _Lines:
+        share, inner = shares(forest), forest.leaf < 0
+        size = forest.leaf_value.dtype.itemsize * forest.leaf_value.shape[1]
+        leaves = Reach.of(rarity(share[~inner]), size)
+        trees, passed = max(1, forest.n_trees), share[inner]
+        depth = forest.node_depths()[inner]
+        return cls(trees, depth, rarity(passed), leaves, float(passed.sum()) / trees)
 
-def mean_tiles(
-    depths: NDArray[np.int32], weight: NDArray[np.float64]
-) -> tuple[float, float]:
-    """Return how many tiles of three and of four levels a row visits in a tree."""
-    below = np.maximum(depths - TOP_LEVELS, 0)
-    total = max(float(weight.sum()), 1e-300)
-    three, four = (float((np.ceil(below / k) * weight).sum()) / total for k in (3, 4))
-    return three, four
+    def below(self, top: int, size: float) -> Reach:
+        """Return the lines of the nodes from a level on."""
+        return Reach.of(self.rarity[self.depth >= top], size)
+
+    def tiles(self, levels: int, top: int, slot: int) -> TileCounts:
+        """Count tiles of some levels, with ``slot`` bytes for a node."""
+        below = self.depth - top
+        roots = self.rarity[(below >= 0) & (below % levels == 0)]
+        visits = float((2.0**-roots).sum()) / self.trees
+        tops = TOP_BYTES * self.trees if top else 0
+        lines = Reach.of(roots, tile_bytes(levels, False, slot))
+        return TileCounts(visits, lines, tops)

@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART
-from skforge.compiler.cost.work import LINE, PAGE, Counts, Kind, Work
+from skforge.compiler.cost.counts import TileCounts
+from skforge.compiler.cost.reach import LINE, Reach
+from skforge.compiler.cost.work import PAGE, Counts, Kind, Work
 
 #: Nanoseconds of each size of call, or of each call.
 Terms: TypeAlias = "dict[str, float | Counts]"
@@ -41,7 +43,6 @@ def bitsliced(w: Work) -> Terms:
     return {
         "block": w.blocks * m.scalar,
         "job": w.blocks * f.columns * m.scalar,
-        "tree": w.blocks * f.trees * m.scalar,
         "constant": w.blocks * constants / LINE * w.line(constants + table),
         "row": row_lines(w) * m.line_l2,
         "column": rows * f.column_tiles * m.permute,
@@ -54,7 +55,6 @@ def bitsliced(w: Work) -> Terms:
         "line": f.lines * planes * m.mux,
         "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
         "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
-        "word": (f.folded + f.listed) * (block == 64) * w.blocks * m.scalar,
         "folded": f.folded * planes * m.mux,
         "listed": f.listed * planes * m.mux,
         "far_line": (f.folded + f.listed) * planes * far,
@@ -67,7 +67,6 @@ def bitsliced(w: Work) -> Terms:
 def lanes(w: Work) -> Terms:
     """One row through all trees, one tree in each lane."""
     f, m = w.forest, w.machine
-    below = w.met(12.0 * f.nodes + (f.nodes + f.trees) * f.leaf_bytes)
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
@@ -75,12 +74,9 @@ def lanes(w: Work) -> Terms:
         "search": w.n * f.lanes.search * m.compare,
         "test": w.n * f.lanes.tests * m.permute,
         "hop": w.n * f.lanes.hops * m.scalar,
-        "hop_wait": w.n * f.lanes.hops * w.wait(below),
-        "exit": w.n * (f.lanes.hops > 0) * f.trees * w.surprise * m.wait_l2,
-        "set": w.n * f.set_groups * m.wait_l2,
-        "tree": w.n * f.trees * m.scalar,
-        "leaf": w.n * f.trees * f.leaf_bytes / 4 * m.scalar,
-        "leaf_wait": w.n * f.trees * w.wait(below),
+        "hop_wait": w.n * f.lanes.hops * w.wait(w.met(f.rest)),
+        "set_hop": w.n * f.lanes.hops * f.looks_up * m.scalar,
+        "leaf": w.n * f.trees * f.leaf_vectors * m.scalar,
         "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
     }
 
@@ -88,9 +84,10 @@ def lanes(w: Work) -> Terms:
 def tile_row(w: Work) -> Terms:
     """One row through all trees of tiles together."""
     f, m = w.forest, w.machine
-    tiles = f.four if w.plan.levels >= 4 else f.three
+    counts = f.four if w.plan.levels >= 4 else f.three
+    tiles, tiled = counts.visits, w.met(counts.lines)
     narrow = not w.target.has_mask_registers
-    groups, tiled = -(-f.trees // 16), w.met(f.tiled_bytes)
+    groups = -(-f.trees // 16)
     return {
         "row": w.n * m.scalar,
         "value": row_lines(w) * m.line_l2,
@@ -105,37 +102,69 @@ def tile_row(w: Work) -> Terms:
 
 
 def tiles(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles, by codes or values."""
+    """Blocks of rows through trees as tiles of codes."""
     f, m = w.forest, w.machine
-    narrow = not w.target.has_mask_registers
-    met = f.four if w.plan.levels >= 4 else f.three
     rows = w.rows(16)
-    fetched = np.minimum(w.blocks * f.tiled_bytes / LINE, w.n * f.trees * (1 + met))
     return {
-        "block": w.blocks * f.trees * m.scalar,
         "value": row_lines(w) * m.line_l2,
         "column": rows * f.columns * m.scalar,
         "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
         "far_level": f.far_searches * rows * m.scalar,
+        **_tiled(
+            w,
+            f.four if w.plan.levels >= 4 else f.three,
+            LINE * -(-f.code_columns // 32),
+        ),
+    }
+
+
+def values(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles of values."""
+    f, m = w.forest, w.machine
+    rows = w.rows(16)
+    top = f.values.tops > 0
+    return {
+        "value": row_lines(w) * m.line_l2,
+        "column": top * rows * f.column_tiles * m.permute,
+        "missing": f.asks * rows * f.trees * m.scalar,
+        **_tiled(w, f.values, min(f.row_bytes, f.columns * LINE)),
+    }
+
+
+def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
+    """Return the terms of tiles that read ``row_bytes`` of a row's codes or values."""
+    f, m = w.forest, w.machine
+    narrow = not w.target.has_mask_registers
+    rows, size = w.rows(16), counts.lines.size
+    met = counts.visits * f.trees * rows
+    together = np.minimum(w.n, w.block)
+    return {
+        "call": w.blocks * m.scalar,
+        "block": w.blocks * f.trees * m.scalar,
         "tree": f.trees * rows * m.permute,
         "narrow_tree": narrow * f.trees * rows * m.permute,
-        "tile": met * f.trees * rows * m.permute,
-        "narrow_tile": narrow * met * f.trees * rows * m.permute,
-        "gather": met * f.trees * rows * w.line(f.tiled_bytes / f.trees),
-        "fetch": fetched * w.line(f.tiled_bytes),
-        "leaf": f.trees * rows * f.leaf_bytes / 4 * m.scalar,
+        "tile": met * m.permute,
+        "narrow_tile": narrow * met * m.permute,
+        "gather": met * w.line(size / f.trees),
+        "row": met * w.line(together * row_bytes),
+        "fetch": w.blocks
+        * counts.lines.distinct(together)
+        * w.line(w.met(counts.lines)),
+        "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
+        "leaf_fetch": w.blocks * f.leaves.distinct(together) * m.line_l2,
     }
 
 
 def rows(w: Work) -> Terms:
     """Blocks of rows through one tree after another, several rows in flight."""
     f, m = w.forest, w.machine
-    of_tree = f.walked_bytes / f.trees
-    fetched = np.minimum(w.blocks * f.walked_bytes / LINE, w.n * f.trees * f.walk_depth)
+    of_tree = f.walked.size / f.trees
+    together = np.minimum(w.n, max(w.plan.in_flight, w.plan.block))
+    touched = together * min(f.row_bytes, f.columns * LINE)
     return {
-        "block": w.blocks * f.trees * m.scalar,
+        "value_wait": w.n * f.trees * f.walk_depth * (w.wait(touched) - m.wait_l1),
         **_walk(w, of_tree, w.n),
-        "fetch": fetched * w.line(f.walked_bytes),
+        "fetch": _fetched(w, f.walked),
     }
 
 
@@ -145,7 +174,7 @@ def trees(w: Work) -> Terms:
     return {
         "call": w.machine.scalar,
         "row": w.n * w.machine.scalar,
-        **_walk(w, w.met(w.forest.walked_bytes), w.forest.trees),
+        **_walk(w, w.met(w.forest.walked), w.forest.trees),
         "fetch": fetched * w.machine.line_l2,
     }
 
@@ -170,16 +199,21 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "hop": each * free * m.scalar,
         "checked_hop": each * checked * m.scalar,
         "unforeseen": each * checked * w.surprise * m.scalar,
-        "wait": hops * w.wait(size) * (grouped / min(together, 8) + alone),
+        "wait": hops * w.wait(size) * grouped / min(together, 8),
+        "wait_alone": hops * (w.wait(size) + m.wait_l1) * alone,
         "exit": each
         * (checked > 0)
         * w.surprise
         * m.wait_l2
         * (grouped / together + alone),
-        "hop_alone": hops * m.wait_l1 * (grouped / together + alone),
-        "set": each * f.walk_depth * f.set_share * m.scalar,
-        "leaf": each * f.leaf_bytes / 4 * m.scalar,
+        "leaf": each * f.leaf_vectors * m.scalar,
+        "missing": f.asks * hops * m.scalar,
     }
+
+
+def _fetched(w: Work, lines: Reach) -> Counts:
+    """Return the ns to read the lines that the rows of each block reach."""
+    return w.blocks * lines.distinct(np.minimum(w.n, w.block)) * w.line(w.met(lines))
 
 
 def row_lines(w: Work) -> Counts:
@@ -191,7 +225,7 @@ TERMS: dict[Kind, Callable[[Work], Terms]] = {
     "bitsliced": bitsliced,
     "lanes": lanes,
     "tiles": tiles,
-    "values": tiles,
+    "values": values,
     "tile-row": tile_row,
     "rows": rows,
     "trees": trees,

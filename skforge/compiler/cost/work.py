@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.reach import LINE, Reach
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -26,10 +27,10 @@ Counts: TypeAlias = NDArray[np.float64]
 
 #: Calls, and rows at least, after which the rows of a measurement repeat
 #: (``tuning/measure/rows.py``); walks whose branches a CPU has learned by then.
-CALLS, DISTINCT_ROWS, LEARNED_WALKS = 64, 1024, 8192
+CALLS, DISTINCT_ROWS, LEARNED_WALKS = 256, 1024, 8192
 
-#: Bytes of a cache line, and of a page of memory.
-LINE, PAGE = 64, 4096
+#: Bytes of a page of memory.
+PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,9 @@ class Work:
         """The share of walks whose ends a CPU does not foresee: it learns a few."""
         return np.minimum(1.0, self._again * self.forest.trees / LEARNED_WALKS)
 
-    def met(self, size: float) -> Counts:
-        """Return the bytes of nodes of ``size`` that the rows of some calls meet."""
-        f = self.forest
-        met = self._again * f.trees * (f.walk_depth + 1) * LINE
-        return np.minimum(size, met)
+    def met(self, lines: Reach) -> Counts:
+        """Return the bytes of lines that the rows of some calls reach."""
+        return lines.distinct(self._again) * LINE
 
     def line(self, size: float | Counts) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skforge.compiler.cost.counts import leaf_weights, mean_tiles
 from skforge.compiler.defaults.cpu import allows_bits
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
@@ -14,7 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.compiler.layouts.lanes.lanes import lanes_cost
 from skforge.compiler.layouts.tiles import tiled_values
-from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES
+from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES, TOP_LEVELS
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
@@ -116,3 +116,25 @@ class ForestFacts:
 
 def _share(flags: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
     return float(flags.mean()) if len(flags) else 0.0
+
+
+def mean_tiles(
+    depths: NDArray[np.int32], weight: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return how many tiles of three and of four levels a row visits in a tree."""
+    below = np.maximum(depths - TOP_LEVELS, 0)
+    total = max(float(weight.sum()), 1e-300)
+    three, four = (float((np.ceil(below / k) * weight).sum()) / total for k in (3, 4))
+    return three, four
+
+
+def leaf_weights(forest: Forest) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Return the depth of each leaf, and how many training rows ended there.
+
+    If the counts are not known, all leaves weigh the same.
+    """
+    leaves = forest.leaf >= 0
+    depths = forest.node_depths()[leaves]
+    if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
+        return depths, forest.cover[leaves]
+    return depths, np.ones(len(depths))

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 #: Distinct rows over all calls, so that branch predictors cannot memorise them, and the
 #: maximum number of batches of one size.
-DISTINCT_ROWS, MOST_BATCHES = 1024, 64
+DISTINCT_ROWS, MOST_BATCHES = 1024, 256
 
 #: Maximum rows compared with the reference, and maximum row-tree pairs: the NumPy
 #: reference handles about 10 million pairs a second.

@@ -438,12 +438,14 @@ class LanesCost:
     tests: float  # approximate instructions of the nodes that are in lanes
     hops: float  # nodes that are walked after these
     size: float  # bytes of all tests
+    levels: int = 0  # levels that are not walked
 
     @classmethod
     def of(cls, forest: Forest, target: Target) -> LanesCost:
         """Count; this lays out nothing."""
         if refusal(forest) is not None or not target.permute_entries(8):
-            return cls(*[float("inf")] * 4)
+            endless = float("inf")
+            return cls(endless, endless, endless, endless)
         table = _code_table(forest)
         shape = lane_shape(target, table.n_columns)
         compares = table.n_columns + int((table.counts > BLOCK).sum())
@@ -455,9 +457,11 @@ class LanesCost:
         by_masks = masks_cost(forest, shape)
         if by_masks < by_levels:
             slots = 4 * int(leaf_counts(forest).max(initial=1))
-            return cls(search, by_masks, 0.0, slots * item)
+            deepest = int(forest.leaf_depths()[1].max(initial=0))
+            return cls(search, by_masks, 0.0, slots * item, deepest)
         hops = float(np.maximum(forest.leaf_depths()[1] - levels, 0).sum())
-        return cls(search, by_levels - HOP * hops, hops, item * (1 << levels))
+        size = item * (1 << levels)
+        return cls(search, by_levels - HOP * hops, hops, size, levels)
 
 
 class Lanes(RowRepresentation):

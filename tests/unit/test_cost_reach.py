@@ -1,0 +1,74 @@
+"""How many lines of a forest's data rows reach, counted beside simulated rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+from skforge import load_forest
+from skforge.compiler.cost.counts import ForestCounts
+from skforge.compiler.cost.reach import LINE, Reach, rarity, shares
+from skforge.compiler.target import Target
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(4000, 6)).astype(np.float32)
+Y = X[:, 0] * X[:, 1] + RANDOM.normal(size=len(X))
+
+
+def test_shares_follow_the_training_rows():
+    tree = DecisionTreeRegressor(max_depth=5, random_state=0).fit(X, Y)
+    forest = load_forest(tree)
+    share = shares(forest)
+    inner = forest.leaf < 0
+    below = share[forest.left[inner]] + share[forest.right[inner]]
+    assert share[0] == 1 and np.allclose(below, share[inner])
+    reached = tree.decision_path(X).toarray().mean(axis=0)
+    assert np.allclose(np.sort(share), np.sort(reached))
+
+
+def test_without_weights_all_leaves_are_as_likely():
+    tree = DecisionTreeRegressor(max_leaf_nodes=9, random_state=0).fit(X, Y)
+    forest = replace(load_forest(tree), cover=np.zeros(0))
+    assert np.allclose(shares(forest)[forest.leaf >= 0], 1 / 9)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64, 512])
+def test_distinct_leaves_are_those_that_rows_reach(rows):
+    model = ExtraTreesRegressor(20, max_depth=9, bootstrap=False, random_state=0)
+    model.fit(X, Y)
+    forest = load_forest(model)
+    leaves = rarity(shares(forest)[forest.leaf >= 0])
+    expected = Reach.of(leaves, LINE).distinct(np.array([float(rows)]))[0]
+    drawn = [RANDOM.choice(len(X), rows) for _ in range(20)]
+    found = np.mean(
+        [sum(len(set(column)) for column in model.apply(X[d]).T) for d in drawn]
+    )
+    assert found / 1.2 < expected < found * 1.2
+
+
+def test_lines_of_small_items_are_shared():
+    rare = np.repeat(np.arange(8), 2 ** np.arange(8))  # a whole tree, by levels
+    apart, together = Reach.of(rare, LINE), Reach.of(rare, LINE / 8)
+    assert together.size == apart.size / 8
+    one = np.array([1.0])
+    assert together.distinct(one)[0] < apart.distinct(one)[0]
+
+
+def test_rows_pass_as_many_tiles_as_their_walks_have():
+    model = ExtraTreesRegressor(5, max_depth=15, random_state=0).fit(X, Y)
+    counts = ForestCounts.of(load_forest(model), Target.parse("cpu"))
+    assert counts.four.visits < counts.three.visits < counts.walk_depth
+    walked = np.mean([e.decision_path(X).sum() / len(X) - 1 for e in model.estimators_])
+    assert counts.walk_depth == pytest.approx(walked)
+    assert counts.values.visits == counts.three.visits
+
+
+def test_tiles_of_wide_values_begin_at_the_roots():
+    model = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=200)
+    forest = load_forest(model.fit(X.astype(np.float64), Y))
+    counts = ForestCounts.of(forest, Target.parse("cpu"))
+    assert counts.values.tops == 0 and counts.values.visits > counts.three.visits
