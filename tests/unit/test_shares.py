@@ -78,8 +78,8 @@ def test_a_thread_must_be_worth_its_wake() -> None:
     found = stated({1: (LANES, a_row(1))})
     assert found.of(8, 2) == (0, 1)  # 4 + 5 us instead of 8
     assert found.of(12, 2) == (0, 1)  # 6 + 5
-    assert found.of(16, 2) == (0, 2)  # 8 + 5
-    assert found.of(16, 64) == (0, 2)  # 4 + 10 for four
+    assert found.of(24, 2) == (0, 2)  # 12 + 5
+    assert found.of(24, 3) == (0, 2)  # 8 + 10 for three
     assert found.of(10_000, 64) == (0, 64)
 
 
@@ -93,7 +93,7 @@ def test_no_kernel_is_better_than_that_of_its_range() -> None:
 
 def test_a_range_keeps_its_kernel_unless_another_is_clearly_better() -> None:
     medium = bitsliced_schedule(128)
-    for small, number in ((75, 1), (30, 0)):
+    for small, number in ((85, 1), (30, 0)):
         table = {1: (medium, blocks(128, small)), 129: (LARGE, blocks(512, 100))}
         found = stated(table).of(1024, 8)  # a block of 128 rows each, or two of 512
         assert found == (number, 2 if number else 8)
