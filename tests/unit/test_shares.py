@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import module as modules
@@ -154,7 +157,13 @@ def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> Non
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Forest]:
+def two_threads() -> Iterator[None]:
+    with threadpool_limits(2, user_api="openmp"):
+        yield
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> list[Forest]:
     """Return the forests that calls count."""
     found = []
     real = modules.CostEstimate
@@ -182,6 +191,18 @@ def test_few_rows_are_not_estimated(counted: list[Forest]) -> None:
     assert entry(rows) is not None
 
 
+def test_a_module_goes_without_looking_for_circles() -> None:
+    module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2)
+    module.threads(100_000)
+    gone = weakref.ref(module)
+    gc.disable()
+    try:
+        del module
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_warming_up_plans_threads(counted: list[Forest]) -> None:
     module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2).warm_up()
     rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
@@ -192,14 +213,14 @@ def test_warming_up_plans_threads(counted: list[Forest]) -> None:
 
 
 def test_entries_run_batches_as_the_module_does(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, two_threads: None
 ) -> None:
     """Kernels are replaced by one that notes its number and threads."""
     table = {(1, 256): SMALL, (257, None): LARGE}
     module = compile_forest(FOREST, table, n_jobs=8)
     costs: dict[Schedule, Cost] = {SMALL: blocks(64, 20), LARGE: blocks(512, 100)}
     estimate: Any = Stated(costs)
-    module._estimate = estimate
+    module._estimate = lambda: estimate
     module._shares = module._shares_of("accumulator")
     kernel_type = ctypes.CFUNCTYPE(
         None, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p, ctypes.c_int64

@@ -6,7 +6,7 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -104,6 +104,9 @@ class CompiledModule(Explained):
         self.kernels = RangeKernels(
             schedules, self._compiler, "accumulator" if self._adds else "leaf_number"
         )
+        # Refers to no module: a circle would keep its code until Python looks for such.
+        made = lru_cache(maxsize=1)(partial(_estimate, forest, target))
+        self._estimate = None if target.is_gpu else made
         self._shares = self._shares_of(self.kernels.element)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
@@ -111,16 +114,11 @@ class CompiledModule(Explained):
 
     def _shares_of(self, element: Element) -> Shares:
         made = [self._compiler.that_runs(s, element) for _, s in self.kernels.ranges]
-        estimate = None if self.target.is_gpu else lambda: self._estimate
-        return Shares(self.forest, made, self.kernels.first_rows, estimate)
+        return Shares(self.forest, made, self.kernels.first_rows, self._estimate)
 
     @cached_property
     def _leaf_shares(self) -> Shares:
         return self._shares_of("leaf_number")
-
-    @cached_property
-    def _estimate(self) -> CostEstimate:
-        return CostEstimate(self.forest, self.target, machine_profile(self.target))
 
     def __repr__(self) -> str:
         """Return one line: the forest, the target, the mode."""
@@ -585,6 +583,10 @@ def restored(
     """Return a module from a file or another process, after validating its forest."""
     how = schedules, target, reduction, n_jobs, contribs_schedule
     return compile_forest(forest.validate(), *how)
+
+
+def _estimate(forest: Forest, target: Target) -> CostEstimate:
+    return CostEstimate(forest, target, machine_profile(target))
 
 
 def _check_n_jobs(n_jobs: object) -> None:

@@ -125,7 +125,7 @@ class Shares:
         self._first_shared: dict[int, int] = {}  # by n_jobs
         # joblib takes 10 us for the number of threads, and 90 for -1.
         self._wanted = lru_cache(maxsize=None)(resolve_n_jobs)
-        self._plan = lru_cache(maxsize=None)(self._find)
+        self._plans: dict[int, Plan] = {}  # by threads
         self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
@@ -191,10 +191,15 @@ class Shares:
             return _Loop(step, chosen.row_group)
         return _Loop(step, 0)
 
-    def _find(self, threads: int) -> Plan:
+    def _plan(self, threads: int) -> Plan:
+        found = self._plans.get(threads)
+        if found is None:
+            found = self._made(threads) if threads > 1 else Plan([0], [None])
+            self._plans[threads] = found
+        return found
+
+    def _made(self, threads: int) -> Plan:
         """Compare kernels and numbers of threads at all sizes of the plan."""
-        if threads == 1:
-            return Plan([0], [None])
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))
