@@ -18,6 +18,7 @@ from models import cache_folder, shared_folder
 from numpy.typing import NDArray
 from synthetic import random_model
 from training import HELD_OUT, Trained
+from unseen import DRAWN
 from unseen import MAKERS as UNSEEN
 
 from skforge import load_forest
@@ -245,7 +246,7 @@ def get(name: str) -> Sample:
     """Return one forest: from the cache, or trained and put there."""
     file = cache_folder() / "cost-model" / f"{name.replace('/', '-')}-{REVISION}.pkl"
     if not file.exists():
-        made = (MAKERS.get(name) or UNSEEN[name])()
+        made = {**MAKERS, **UNSEEN, **DRAWN}[name]()
         forest = load_forest(made.model)
         rows = made.rows if len(made.rows) else _rows_beside(made.model)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,8 @@ Every kind of schedule that a default may be, and variants of each, are timed be
 others, in rounds, as processor time of one thread; the medians are appended to the
 file. What is in the file already is not timed again: rules and coefficients can be
 changed and judged in a minute. ``fit_costs.py`` fits the estimate to such files;
-``--unseen`` takes the forests that nothing was fitted to.
+``--unseen`` takes the forests that nothing was fitted to, ``--drawn`` those of sizes
+that nobody chose.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cost_model_data import targets
 from cost_model_family import MAKERS, get
 from machine import in_words, machine
 from threadpoolctl import threadpool_limits
+from unseen import DRAWN
 from unseen import MAKERS as UNSEEN
 
 from skforge.compiler.cost.estimate import CostEstimate
@@ -64,13 +66,14 @@ def main(
     unseen: Annotated[
         bool, typer.Option(help="Forests nothing was fitted to.")
     ] = False,
+    drawn: Annotated[bool, typer.Option(help="Forests of sizes nobody chose.")] = False,
     only: Annotated[str, typer.Option(help="One target: host or v3.")] = "",
     output: Annotated[Path | None, typer.Option(help="Write defaults.md here.")] = None,
 ) -> None:
     """Time what is missing, and print what today's defaults lose."""
     found = read(file)
     machines = {k: t for k, t in targets().items() if not only or k == only}
-    chosen = names or list(UNSEEN if unseen else MAKERS)
+    chosen = names or list(DRAWN if drawn else UNSEEN if unseen else MAKERS)
     for name in chosen:
         sample = get(name)
         for label, target in machines.items():

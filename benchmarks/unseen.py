@@ -1,7 +1,8 @@
 """Forests that nothing was fitted to; the defaults are judged by them.
 
 Families apart from those of ``cost_model_family``: large sets of categories, thousands
-of columns, one tree, stumps, many classes, deep trees, random forests of boosters.
+of columns, one tree, stumps, many classes, deep trees, random forests of boosters. And
+forests of sizes that nobody chose: they are drawn.
 """
 
 from __future__ import annotations
@@ -218,4 +219,46 @@ MAKERS: dict[str, Callable[[], Trained]] = {
     "tree-depth-6": partial(_sklearn, "DecisionTreeClassifier", 30, max_depth=6),
     "tree-full": partial(_sklearn, "DecisionTreeRegressor", 10, 20_000),
     "synthetic-200x500-7": partial(random_model, "synthetic-200x500-7"),
+}
+
+
+def _drawn(seed: int) -> Trained:
+    """Train a forest whose library and sizes are drawn."""
+    random = np.random.default_rng(seed)
+
+    def size(least: float, most: float) -> int:
+        return round(float(np.exp(random.uniform(np.log(least), np.log(most)))))
+
+    features, trees, depth, leaves = (
+        size(5, 500),
+        size(1, 400),
+        size(2, 13),
+        size(6, 400),
+    )
+    classes = size(3, 8) if random.random() < 0.2 else 2
+    some = random.random() < 0.25
+    categories = (max(1, features // 4), size(10, 500)) if some else (0, 0)
+    kind = random.choice(["xgb", "lgbm", "hgb", "rf", "et"])
+    if kind == "xgb":
+        given: dict[str, Any] = {"missing": 0.1 * (random.random() < 0.3)}
+        if classes > 2:
+            trees = max(1, trees // classes)
+            given |= {"num_class": classes, "objective": "multi:softprob"}
+        return _xgboost(trees, depth, features, categories=categories, **given)
+    if kind == "lgbm":
+        many = 0 if classes == 2 else classes
+        trees = max(1, trees // max(1, many))
+        return _lightgbm(trees, leaves, features, categories=categories, classes=many)
+    if kind == "hgb":
+        few = (categories[0], min(200, categories[1]))
+        name, given = "HistGradientBoostingRegressor", {"max_leaf_nodes": leaves}
+        return _sklearn(name, features, categories=few, max_iter=trees, **given)
+    name = {"rf": "RandomForest", "et": "ExtraTrees"}[str(kind)]
+    name += "Regressor" if classes == 2 else "Classifier"
+    given = {"n_estimators": trees, "max_depth": None if depth > 10 else depth}
+    return _sklearn(name, features, classes=classes, **given)
+
+
+DRAWN: dict[str, Callable[[], Trained]] = {
+    f"drawn-{seed}": partial(_drawn, seed) for seed in range(24)
 }

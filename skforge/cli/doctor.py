@@ -104,12 +104,15 @@ def _cache() -> dict[str, str]:
     folder = object_cache.directory()
     if folder is None:
         return {"folder": "none: SKFORGE_CACHE is off"}
-    kept = object_cache.opened("objects", create=False)
-    if kept is None:
+    found = [object_cache.opened(kind, create=False) for kind in ("objects", "kernels")]
+    kept = [one for one in found if one is not None]
+    if not kept:
         note = "no kernels yet" if not folder.exists() else "not used: others own it"
         return {"folder": str(folder), "kernels": note}
-    with os.scandir(kept) as entries:
-        sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
+    sizes = []
+    for one in kept:
+        with os.scandir(one) as entries:
+            sizes += [entry.stat().st_size for entry in entries if entry.is_file()]
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
     return {"folder": str(folder), "kernels": held}
 

@@ -86,8 +86,13 @@ def choose(
 def compiled(
     forest: Forest, choice: Choice, reduction: Any, gpu_min_rows: int | None
 ) -> CompiledModule | AutoModule:
-    """Compile a forest for the chosen targets; schedules are known to fit."""
+    """Compile a forest for the chosen targets; schedules are known to fit.
+
+    Kernels on the CPU are shared with other processes, so that they have to be compared
+    with the source or the forest as they arrive.
+    """
     module = CompiledModule(forest, choice.table, choice.target, reduction, None)
+    module.keep_kernels()
     if choice.gpu is None:
         return module
     assert choice.gpu_table is not None

@@ -127,6 +127,8 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     """Return some rows of any container; rows on a GPU are copied to the host."""
+    if type(X) is np.ndarray:
+        return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
     if is_device_array(X):
         return rows_on_host(X, at)
     if hasattr(X, "tocsr"):

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sklearn.ensemble import RandomForestRegressor
 
+from skforge.compiler.forest import depths
+from skforge.compiler.forest import forest as forest_module
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import (
     Forest,
@@ -19,6 +22,7 @@ from skforge.compiler.forest.forest import (
     round_thresholds,
 )
 from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError
 
 
@@ -513,3 +517,38 @@ def test_the_table_says_the_same_as_the_tests(tests):
     assert_array_equal(table["missing_left"][index], left)
     rows = list(zip(*(table[k].tolist() for k in list(table)[:5]), strict=True))
     assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize("part", [1, 40, 1 << 17])
+def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
+    """Each tree by itself, a few at once or all at once."""
+    monkeypatch.setattr(depths, "_PART", part)
+    X = np.random.default_rng(0).random((60, 3))
+    model = RandomForestRegressor(9, max_depth=5, random_state=0).fit(X, X[:, 0])
+    forest = load_forest(model)
+    left, right, offset = forest.left, forest.right, forest.tree_offset
+    assert np.diff(offset).max() > 20
+    order, levels = depths.level_order(left, right, offset)
+    found, expected = [], []
+    for root in offset[:-1].tolist():
+        front, level = [root], 0
+        while front:
+            expected += [(node, level) for node in front]
+            below = [(left[node], right[node]) for node in front]
+            front = [child for pair in below for child in pair if child >= 0]
+            level += 1
+    found = list(zip(order.tolist(), levels.tolist(), strict=True))
+    assert found == expected
+    by_node = depths.node_depths(left, right, offset)
+    assert by_node[order].tolist() == levels.tolist()
+
+
+def test_a_forest_is_checked_once(monkeypatch):
+    checked = []
+    monkeypatch.setattr(forest_module, "validate", checked.append)
+    forest = small_forest()
+    assert forest.validate().validate() is forest
+    assert checked == [forest]
+    copy.deepcopy(forest).validate()  # others are checked again
+    replace(forest, divisor=1).validate()
+    assert len(checked) == 3

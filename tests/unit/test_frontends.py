@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
+from skforge.compiler import frontends
 from skforge.compiler.frontends import Frontend, base, load_forest, register
 from skforge.compiler.frontends.sklearn.forest import load as load_sklearn
 from skforge.exceptions import (
@@ -32,7 +35,7 @@ class Stump:
 
 @pytest.fixture(autouse=True)
 def restore_registry(monkeypatch):
-    load_forest(DecisionTreeRegressor().fit([[0.0]], [0.0]))  # registers our own
+    frontends._discover()  # registers our own
     monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
 
 
@@ -54,6 +57,27 @@ def test_a_registered_frontend_reads_objects_and_files(tmp_path):
     file.write_text("5.0")
     assert load_forest(file).threshold.tolist() == [5.0]
     assert load_forest(str(file)).threshold.tolist() == [5.0]
+
+
+def test_only_the_frontends_that_may_read_a_model_are_imported():
+    script = """
+import sys
+from sklearn.tree import DecisionTreeRegressor
+from skforge import load_forest
+from tests.unit.test_frontends import Stump, register, stump_frontend
+
+load_forest(DecisionTreeRegressor().fit([[0.0], [1.0]], [0.0, 1.0]))
+names = ["lightgbm", "onnx", "xgboost"]
+print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
+Booster = type("Booster", (Stump,), {"__module__": "xgboost.core"})
+register(stump_frontend(detect=lambda model: isinstance(model, Booster)))
+print(load_forest(Booster(3.0)).threshold.tolist())  # asked before skforge's own
+print([n for n in names if f"skforge.compiler.frontends.{n}" in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "[3.0]", "['xgboost']"]
 
 
 def test_the_frontend_registered_last_is_asked_first():

@@ -54,10 +54,11 @@ class Missing(IntEnum):
 class _Known:
     """A place for what is computed of a forest only once; it is no field."""
 
-    __slots__ = ("_depth", "_leaf_depths")
+    __slots__ = ("_depth", "_leaf_depths", "_valid")
 
     _depth: IntArray
     _leaf_depths: tuple[IntArray, IntArray]
+    _valid: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,7 @@ class ForestArrays(_Known):
         The array is read-only.
         """
         if not hasattr(self, "_depth"):
-            depth = node_depths(self.left, self.right, self.tree_offset[:-1])
+            depth = node_depths(self.left, self.right, self.tree_offset)
             depth.flags.writeable = False
             object.__setattr__(self, "_depth", depth)
         return self._depth

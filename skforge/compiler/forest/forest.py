@@ -144,14 +144,16 @@ class Forest(ForestArrays):
         return np.append(self.feature, np.int32(-1))[self.predicate]
 
     def validate(self) -> Forest:
-        """Return self after checking that the arrays describe proper trees.
+        """Return self after checking, once, that the arrays describe proper trees.
 
         Raises
         ------
         InvalidModelError
             The text names the array, index and tree of the first fault found.
         """
-        validate(self)
+        if not hasattr(self, "_valid"):
+            validate(self)
+            object.__setattr__(self, "_valid", True)
         return self
 
     def content_hash(self) -> str:

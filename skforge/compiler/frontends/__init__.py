@@ -1,7 +1,7 @@
 """Frontends: read a model file or object into a :class:`Forest`.
 
 Each folder is for one library. Its frontends register themselves on import, which the
-first ``load_forest`` triggers.
+first ``load_forest`` of a model that may need them triggers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
     Frontend,
+    class_names,
     is_a,
     is_pipeline,
     is_search,
@@ -89,8 +90,8 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
 
 def answers_itself(model: Any) -> bool:
     """Tell whether a model computes its answers from the scores of several forests."""
-    _discover()
     last = unwrap(model)
+    _discover(last)
     while is_pipeline(last):
         last = last_step(last)
     for one in registered():
@@ -101,8 +102,8 @@ def answers_itself(model: Any) -> bool:
 
 def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
-    _discover()
     model = unwrap(model)
+    _discover(model)
     a_text = isinstance(model, str) and "\n" in model  # a model's text, not a path
     if isinstance(model, (str, os.PathLike)) and not a_text:
         return _load_file(Path(model), iteration_range)
@@ -114,8 +115,8 @@ def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> F
 
 def read_forests(model: Any) -> tuple[Forest, ...]:
     """Return the forests whose raw scores, side by side, are those of a model."""
-    _discover()
     model = unwrap(model)
+    _discover(model)
     for frontend in registered():
         if frontend.detect(model) and frontend.load_all is not None:
             return tuple(one.validate() for one in frontend.load_all(model))
@@ -127,7 +128,7 @@ def refuse_untrained(estimator: Any) -> None:
 
     Its type and parameters are checked, or its inner estimator's for a search.
     """
-    _discover()
+    _discover(estimator)
     if is_search(estimator) and hasattr(estimator, "estimator"):
         if getattr(estimator, "refit", True) is False:
             raise _unknown(estimator)
@@ -163,15 +164,25 @@ def _unknown(model: Any) -> UnsupportedModelError:
         advice = "it is none of the tree ensembles that can be compiled"
     else:
         advice = "give a fitted model, or the path of a saved one"
+    _discover()
     return UnsupportedModelError(
         f"No frontend reads {kind}; {advice}. "
         f"Frontends: {', '.join(sorted(f.name for f in registered()))}."
     )
 
 
-def _discover() -> None:
+#: Libraries whose frontends read only files and objects of their own classes. To import
+#: all three takes 12 ms.
+_APART = ("lightgbm", "onnx", "xgboost")
+
+
+def _discover(model: object = "") -> None:
+    """Import all frontends, or for an object in memory those that may read it."""
+    a_file = isinstance(model, (str, os.PathLike))
+    packages = {name.partition(".")[0] for name in class_names(model)}
     for module in iter_modules(__path__):
-        if module.ispkg:
+        needed = a_file or module.name not in _APART or module.name in packages
+        if module.ispkg and needed:
             import_module(f"{__name__}.{module.name}")
 
 

@@ -51,14 +51,18 @@ _REGISTRY: dict[str, Frontend] = {}
 
 
 def register(frontend: Frontend) -> None:
-    """Add a frontend; the last one registered is tried first."""
+    """Add a frontend; the last one registered is tried first, skforge's own last."""
     _REGISTRY.pop(frontend.name, None)
     _REGISTRY[frontend.name] = frontend
 
 
 def registered() -> tuple[Frontend, ...]:
-    """Return the frontends, last registered first."""
-    return tuple(reversed(_REGISTRY.values()))
+    """Return the frontends, last registered first, skforge's own after all others."""
+    return tuple(sorted(reversed(_REGISTRY.values()), key=_is_own))
+
+
+def _is_own(frontend: Frontend) -> bool:
+    return getattr(frontend.load, "__module__", "").startswith("skforge.")
 
 
 def class_names(model: object) -> set[str]:

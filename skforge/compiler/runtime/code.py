@@ -21,6 +21,7 @@ def code_levels(target: Target) -> tuple[str, ...]:
 
 def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
     """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
+    assert kernel.function is not None
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
     assert isinstance(kernel, Kernel)

@@ -8,6 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -18,18 +19,25 @@ from skforge.compiler.defaults.gpu import walking_gpu_schedule
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.jit import (
+    JitModule,
+    compile_functions,
+    load_module,
+)
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
+from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
 from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import Size, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.exceptions import CompilerError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -40,9 +48,17 @@ SCRATCH_BYTES = 64 << 20
 class Kernel:
     """Machine code with the model arrays that it reads."""
 
-    def __init__(self, lowered: Lowered, target: Target) -> None:
-        function = lowered.kernel.function
-        self.function, self.target = function, target
+    def __init__(self, source: Lowered | StoredKernel, target: Target) -> None:
+        self.target = target
+        if isinstance(source, Lowered):
+            self._compile(source)
+        else:
+            self._load(source)
+
+    def _compile(self, lowered: Lowered) -> None:
+        function, target = lowered.kernel.function, self.target
+        #: None in a kernel from the store.
+        self.function: lir.Function | None = function
         self._narrow = target.is_gpu  # emulated, with 32-bit indices
         if target.is_gpu:
             function, target = emulate_grids.run(function), Target.host()
@@ -53,6 +69,22 @@ class Kernel:
         self.address = self.jit.address(function.name)
         #: Most rows per run; None if scratch does not grow with the batch.
         self.most_rows = most_rows(lowered, SCRATCH_BYTES)
+
+    def _load(self, stored: StoredKernel) -> None:
+        self.function, self._narrow = None, False
+        self.jit = load_module(stored.binary, stored.names, self.target)
+        self._function = self.jit.function(stored.name)
+        self._names = list(stored.data)
+        self._set(list(stored.data.values()))
+        self.address = self.jit.address(stored.name)
+        self.most_rows = stored.most_rows
+
+    def stored(self) -> StoredKernel:
+        """Return what a store keeps of this kernel."""
+        assert self.function is not None
+        data = dict(zip(self._names, self._data, strict=True))
+        names, binary = self.jit.all_names, self.jit.object_bytes()
+        return StoredKernel(self.function.name, names, self.most_rows, binary, data)
 
     def _set(self, data: list[Array]) -> None:
         self._data = data
@@ -179,10 +211,12 @@ class KernelCache:
     """The kernels of one forest, each compiled once."""
 
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
-        self._forest, self._target = forest, target
+        self.forest, self._target = forest, target
         self._reduction: Reduction = reduction
         self._hir = HirCache()
         self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
+        #: Where kernels are kept for other processes, if they are.
+        self.store: KernelStore | None = None
         self.lock = threading.RLock()
         _caches.add(self)
 
@@ -195,8 +229,27 @@ class KernelCache:
             with self.lock:
                 found = self._kernels.get(key)
                 if found is None:
-                    found = self._made(self.lowered(schedule, element), element)
-                    self._kernels[key] = found
+                    found = self._kernels[key] = self._found(schedule, element)
+        return found
+
+    def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
+        """Return a kernel from the store, or else compile it and keep it there."""
+        if self.store is not None:
+            stored = self.store.find(schedule, element)
+            if stored is not None:
+                # If a valid digest covers a damaged object, it is compiled again.
+                with suppress(CompilerError):
+                    return Kernel(stored, self._target)
+        made = self._made(self.lowered(schedule, element), element)
+        if self.store is not None and isinstance(made, Kernel):
+            self.store.add(schedule, element, made.stored())
+        return made
+
+    def with_text(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
+        """Return a schedule's kernel, lowered again if it came from the store."""
+        found = self.kernel(schedule, element)
+        if isinstance(found, Kernel) and found.function is None:
+            return self._made(self.lowered(schedule, element), element)
         return found
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
@@ -211,7 +264,7 @@ class KernelCache:
     def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
         if self._target.kind in ("cpu", "emulated"):
             return Kernel(lowered, self._target)
-        forest = self._forest
+        forest = self.forest
         widths = {
             "accumulator": forest.n_outputs,
             "leaf_number": forest.n_trees,
@@ -221,8 +274,8 @@ class KernelCache:
 
     def _walk(self) -> Schedule:
         if self._target.is_gpu:
-            return walking_gpu_schedule(self._forest, self._target)
-        return walking_schedules(self._forest, self._target)[(128, 2048)]
+            return walking_gpu_schedule(self.forest, self._target)
+        return walking_schedules(self.forest, self._target)[(128, 2048)]
 
     def unlock(self) -> None:
         """Replace the lock: in a forked child its holder does not exist."""
@@ -233,7 +286,7 @@ class KernelCache:
     ) -> PredictEnsemble:
         """Return a schedule's HIR; raises if the schedule does not fit."""
         kind: Kind = "gpu" if self._target.is_gpu else "cpu"
-        forest, reduction = self._forest, self._reduction
+        forest, reduction = self.forest, self._reduction
         return build_hir(forest, schedule, reduction, self._hir, kind, element)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:

@@ -37,6 +37,7 @@ from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
+from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
@@ -275,6 +276,15 @@ class CompiledModule(Explained):
         module._compiler.keep(schedule, lowered)
         return module
 
+    def keep_kernels(self) -> None:
+        """Share kernels with the user's other processes, through the cache.
+
+        Their keys cannot see every change of this process, so that callers compare
+        kernels as they arrive (see :attr:`RangeKernels.arrives`).
+        """
+        forest = self._compiler.forest
+        self._compiler.store = KernelStore(forest, self.target, self.reduction)
+
     def check_schedules(self) -> None:
         """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
         for schedule in dict.fromkeys(self.schedules.values()):
@@ -484,7 +494,7 @@ class CompiledModule(Explained):
             return str(schedule.loop_nest(self.forest))
         code = code_levels(self.target)
         if level in code:
-            kernel = self._compiler.kernel(schedule, self.kernels.element)
+            kernel = self._compiler.with_text(schedule, self.kernels.element)
             return code_text(kernel, level)
         lowered = self._compiler.lowered(schedule, self.kernels.element)
         known = ("hir", "mir", "lir", *lowered.stages)

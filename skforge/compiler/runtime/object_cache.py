@@ -20,19 +20,31 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from skforge.config import cache_switched_on
 
-#: Most bytes and files kept; the least recently used are removed first.
+Bytes: TypeAlias = NDArray[np.uint8]
+Part: TypeAlias = bytes | memoryview
+
+#: Most bytes and files kept in a folder; the least recently used are removed first.
 MOST_BYTES = 256 << 20
 MOST_FILES = 4096
 
 #: A file holds this, the digest of key and object, the key, and the object.
 _MAGIC = b"skforge object 1\n"
 _DIGEST = hashlib.sha256().digest_size
-_OBJECT_BYTES = 64 << 20  # far larger than any kernel
+
+#: Most bytes of a file: half of a folder.
+MOST_OF_ONE = MOST_BYTES // 2
+
+#: Bytes of a file from which each one stored looks for what to remove.
+_LARGE = 1 << 20
 
 #: Seconds until a use is recorded again, and until a temporary file is abandoned.
 _TOUCH, _STALE = 600, 3600
@@ -73,7 +85,13 @@ def directory() -> Path | None:
 
 def find(key: str) -> bytes | None:
     """Return the object of a key, or None if there is none that is intact."""
-    folder = opened("objects", create=False)
+    found = read(key, "objects")
+    return None if found is None else found.tobytes()
+
+
+def read(key: str, kind: str) -> Bytes | None:
+    """Return what a folder holds under a key, aligned to a cache line, if intact."""
+    folder = opened(kind, create=False)
     if folder is None:
         return None
     path = folder / key
@@ -90,7 +108,7 @@ def find(key: str) -> bytes | None:
                 _debug("%s is not used: others may write it", path)
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                content = file.read(_OBJECT_BYTES)
+                payload = _payload(key, file, facts.st_size)
         finally:
             os.close(descriptor)
         if time.time() - facts.st_mtime > _TOUCH:
@@ -101,30 +119,62 @@ def find(key: str) -> bytes | None:
     except OSError as error:
         _debug("%s is not used: %s", path, error)
         return None
-    payload = _payload(key, content)
     if payload is None:
         _debug("%s is damaged; it is written again", path)
     return payload
 
 
+def _payload(key: str, file: Any, size: int) -> Bytes | None:
+    """Return what a file holds under a key; None if any byte of it is damaged."""
+    head = len(_MAGIC) + _DIGEST + len(key)
+    if not head < size <= MOST_OF_ONE:
+        return None
+    start = file.read(head)
+    raw = np.empty(size - head + 64, np.uint8)
+    at = -raw.ctypes.data % 64
+    payload = raw[at : at + size - head]
+    if file.readinto(payload) != len(payload) or file.read(1):
+        return None  # it has become shorter or longer
+    named = start[len(_MAGIC) + _DIGEST :]
+    digest = _digest((named, payload.data))
+    whole = start == _MAGIC + digest + key.encode()
+    return payload if whole else None
+
+
+def _digest(parts: Sequence[Part]) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
 def store(key: str, payload: bytes) -> None:
     """Store an object, if there is a usable directory."""
-    folder = opened("objects", create=True)
+    write(key, "objects", [payload])
+
+
+def write(key: str, kind: str, parts: Sequence[Part]) -> None:
+    """Store bytes, one part after the other, in a folder under a key."""
+    folder = opened(kind, create=True)
     if folder is None:
         return
     beside = folder / f".{key[:16]}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    body = key.encode() + payload
+    body = [key.encode(), *parts]
     try:
         try:
             with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.write(_MAGIC + _digest(body))
+                for part in body:
+                    file.write(part)
+                size = file.tell()
             os.replace(beside, folder / key)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
             raise
-        if int(key[:2], 16) < 8:  # for one key in 32, as listing all files is slow
+        # Listing all files is slow: for large ones, and for one key in 32.
+        if size >= _LARGE or int(key[:2], 16) < 8:
             evict(folder)
     except OSError as error:
         _debug("nothing is kept in %s: %s", folder, error)
@@ -150,15 +200,6 @@ def evict(folder: Path) -> None:
             os.unlink(path)
         total -= size
         excess -= 1
-
-
-def _payload(key: str, content: bytes) -> bytes | None:
-    head = len(_MAGIC) + _DIGEST
-    digest, body = content[len(_MAGIC) : head], content[head:]
-    if not content.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
-        return None
-    named, payload = body[: len(key)], body[len(key) :]
-    return payload if named == key.encode() and payload else None
 
 
 def opened(name: str, create: bool) -> Path | None:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.depths import level_order
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.ir.hir.tile_shapes import (
@@ -168,8 +169,9 @@ def _inside(heap: _Ints) -> _Bools:
 
 def _single_nodes(forest: Forest) -> TiledForest:
     """Return tiles of one node, in level order."""
-    node, depth = _level_order(forest)
-    inner = forest.leaf[node] < 0
+    node, depth = level_order(forest.left, forest.right, forest.tree_offset)
+    leaf = forest.leaf[node]
+    inner = np.flatnonzero(leaf < 0)
     n_inner = np.diff(forest.tree_offset) // 2
     # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
     # whole forest, in tree t, has its children at 2g + t + 1 and 2g + t + 2
@@ -177,8 +179,8 @@ def _single_nodes(forest: Forest) -> TiledForest:
         np.arange(1, forest.n_trees + 1, dtype=np.int32), n_inner
     )
     child = np.full((forest.n_nodes, 2), -1, dtype=np.int32)
-    child[inner] = left[:, None] + np.arange(2, dtype=np.int32)
-    leaf = forest.leaf[node]
+    child[inner, 0] = left
+    child[inner, 1] = left + 1
     shallow, deep = leaf_depths(forest.tree_offset, leaf, depth)
     return TiledForest(
         tile_size=1,
@@ -194,25 +196,6 @@ def _single_nodes(forest: Forest) -> TiledForest:
         min_depth=shallow,
         max_depth=deep,
     )
-
-
-def _level_order(forest: Forest) -> tuple[_Ints, _Ints]:
-    """Return the nodes of each tree in level order, left to right, and their depths."""
-    front = forest.tree_offset[:-1].astype(np.int32)
-    # the smallest dtype, because numbers of 16 bits sort in linear time
-    tree = np.arange(forest.n_trees, dtype=np.min_scalar_type(forest.n_trees))
-    fronts, trees = [], []
-    while front.size:
-        fronts.append(front)
-        trees.append(tree)
-        inner = forest.leaf[front] < 0
-        parents = front[inner]
-        tree = np.repeat(tree[inner], 2)
-        front = np.stack([forest.left[parents], forest.right[parents]], 1).reshape(-1)
-    order = np.argsort(_joined(trees, tree.dtype), kind="stable")
-    sizes = [len(level) for level in fronts]
-    depth = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    return _joined(fronts, np.int32)[order], depth[order]
 
 
 # ---------------------------------------------------------------- level by level

@@ -139,16 +139,14 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
     return whole
 
 
-def _object_key(texts: Sequence[str], target: Target) -> str:
-    """Return a digest of everything that machine code depends on."""
-    binding = _binding()
-    facts = (
+def code_facts(target: Target) -> tuple[str, ...]:
+    """Return what machine code depends on besides its text."""
+    return (
         __version__,
-        ".".join(map(str, binding.llvm_version_info)),
+        ".".join(map(str, _binding().llvm_version_info)),
         target.triple,
         *(f"{name}={value}" for name, value in _machine_options(target).items()),
     )
-    return object_cache.key_of((*facts, *texts))
 
 
 def _object(texts: Sequence[str], target: Target) -> bytes:
@@ -169,7 +167,8 @@ def _release(functions: Sequence[Any], loaded: Any) -> None:
 class JitModule:
     """Machine code in this process, which lives as long as this object.
 
-    ``names`` are the kernels' names, for ``address`` and ``function``.
+    ``names`` are the kernels' names, for ``address`` and ``function``; ``all_names``
+    those of all functions.
     """
 
     def __init__(
@@ -180,6 +179,7 @@ class JitModule:
         binary: bytes,
         loaded: Any,
     ) -> None:
+        self.all_names = list(names)
         self.names = tuple(n for n in names if not n.endswith(RELEASE))
         self.target = target
         self._texts = texts
@@ -260,7 +260,7 @@ def compile_functions(
     target.check_runs_here()
     texts, names = _texts(sources, target)
     with _llvm() as binding:
-        key = _object_key(texts, target)
+        key = object_cache.key_of((*code_facts(target), *texts))
         binary = object_cache.find(key)
         if binary is not None:
             # If a valid digest covers a damaged object, it is compiled again.
@@ -309,6 +309,12 @@ def emit_assembly(sources: Sources, target: Target) -> str:
 
 def _several(sources: Sources) -> Sequence[str | lir.Function]:
     return [sources] if isinstance(sources, (str, lir.Function)) else sources
+
+
+def load_module(binary: bytes, names: Sequence[str], target: Target) -> JitModule:
+    """Load an object that has no text, into this process."""
+    target.check_runs_here()
+    return JitModule(target, names, (), binary, load_object(binary, names))
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
