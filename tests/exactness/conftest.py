@@ -11,5 +11,7 @@ from tests.exactness import checks
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKFORGE_VERIFY", "1")
-    monkeypatch.setattr(shares, "WORK_PER_THREAD", 1e-9)
+    monkeypatch.setattr(shares, "WAKE", 0.0)
+    for saved in ("SAVED", "SAVED_BY_ANOTHER"):
+        monkeypatch.setattr(shares, saved, -1e9)
     checks.lowered.cache_clear()  # what a test patches makes other kernels

@@ -158,7 +158,8 @@ def test_two_threads_at_once(target: str) -> None:
 def test_blocks_are_shared_among_threads(monkeypatch) -> None:
     from skforge.compiler.runtime import shares
 
-    monkeypatch.setattr(shares, "WORK_PER_THREAD", 10)
+    monkeypatch.setattr(shares, "WAKE", 0.0)
+    monkeypatch.setattr(shares, "thread_limit", lambda: None)
     rows, raw, _ = expected("multiclass")
     compiled = compile_forest(forest("multiclass"), target="emulated", n_jobs=2)
     assert compiled._threads(len(rows), None) == 2

@@ -518,9 +518,10 @@ def test_batches_worth_several_threads_are_shared():
     forest = forest_of(n_trees=500)
     module = compile_forest(forest, {(1, 9): Schedule(), (10, None): blocks})
     module.compile_all()
-    threads.parallel_for_pointer(2)  # an entry declines where there are no workers
     serial, threaded = module.entry(), module.entry(n_jobs=2)
     rows = rows_of(forest, 200)
+    assert threaded(rows) is None  # no plan yet, and perhaps no workers
+    module.predict_raw(rows, n_jobs=2)
     for n, shared in ((200, 1), (10, 0), (9, 0)):
         before = jobs_of_workers()
         assert_equal(threaded(rows[:n]), serial(rows[:n]))

@@ -18,9 +18,10 @@ from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.pipeline import MIR_PASSES
 from skforge.compiler.runtime import kernels as module_kernels
+from skforge.compiler.runtime import shares as module_shares
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.schedule.families import tiled_row_schedule, tiled_schedule
+from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
@@ -422,40 +423,25 @@ def test_calls_from_many_threads_at_once() -> None:
     assert len(module.compiler._kernels) <= 2 * len(set(module.schedules.values()))
 
 
-def test_small_work_stays_on_the_calling_thread() -> None:
+def test_small_work_stays_on_the_calling_thread(monkeypatch) -> None:
+    monkeypatch.setattr(module_shares, "thread_limit", lambda: None)
     made = drawn(100, 8, shape="full")
     module = compile_forest(made, n_jobs=8)
-    assert module._threads(1, None) == 1
-    assert module._threads(30, None) == 1
-    assert module._threads(200, None) == 1  # bit logic takes 11 us
-    assert module._threads(1200, None) == 6
-    # blocks of tiles have as many rows as give every thread one
-    tiles = compile_forest(made, tiled_schedule(512), n_jobs=8)
-    assert tiles._threads(200, None) == 6
-    assert tiles._threads(512, None) == 8
-    by_row = compile_forest(made, tiled_row_schedule(), n_jobs=8)
-    assert by_row._threads(200, None) == 6
-    walks = S.tile("batch", "b0", "b1", 16).parallel("b0")
-    assert compile_forest(made, walks, n_jobs=8)._threads(200, None) == 8
+    assert [module._threads(n, None) for n in (0, 1, 2)] == [1, 1, 1]
     assert module._threads(100_000, None) == 8
     assert module._threads(100_000, 3) == 3
     assert compile_forest(made)._threads(100_000, None) == 1
+    # blocks of tiles have as many rows as give every thread one
+    tiles = compile_forest(made, tiled_schedule(512), n_jobs=8)
+    assert tiles._threads(512, None) == 8
 
 
-def test_threads_take_the_kernel_for_their_own_rows() -> None:
-    made = drawn(100, 8, shape="full")
-    small, large = S.tile("batch", "b0", "b1", 64), S.tile("batch", "b0", "b1", 512)
-    table = {
-        (1, 99): S,  # threads cannot share it
-        (100, 999): small.parallel("b0"),
-        (1000, None): large.parallel("b0"),
-    }
-    module = compile_forest(made, table, n_jobs=4)
-    assert module._share(3000, 1) == (2, 1)
-    assert module._share(3000, None) == (1, 4)  # 750 rows each
-    assert module._share(9000, None) == (2, 4)
-    assert module._share(300, None) == (1, 4)
-    assert module._share(99, None) == (0, 1)
+def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
+    """Bits yield no leaf numbers: a walk does, which takes longer."""
+    monkeypatch.setattr(module_shares, "thread_limit", lambda: None)
+    module = compile_forest(drawn(100, 8), bitsliced_schedule(512), n_jobs=2)
+    assert module._threads(512, None) == 1
+    assert module._leaf_shares.of(512, 2).threads == 2
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])

@@ -311,9 +311,6 @@ class Representation(ABC):
     byte_limit: int = 1 << 32
     #: Whether it builds the tiles of ``tile_nodes(size, "complete")`` itself.
     has_complete_tiles: bool = False
-    #: Nanoseconds of a row on a level of a tree, approximately: a batch gets the
-    #: threads that its time is worth (100 trees of depth 8, Emerald Rapids).
-    visit_ns: float = 0.7
     #: What functions of this representation return for a row.
     elements: tuple[Element, ...] = ("accumulator", "leaf_number")
 

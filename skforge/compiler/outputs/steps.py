@@ -110,9 +110,7 @@ class EntryKind:
     most_rows: int  # larger batches use the ordinary path
     gil_rows: int  # from this many rows the GIL is released
     method_rows: int  # larger batches use the function behind a method
-    threads: int = 1  # most threads of a call
-    thread_rows: int = 1  # rows that are worth a thread
-    first_shared: int = 0  # the first range whose kernel threads share
+    shared: bool = False  # whether several threads run large batches
     takes: bool = False  # a Python function makes the answer from class indices
     #: Numbers of this size are refused too, and rows of the other precision; inf: none.
     limit: float = float("inf")

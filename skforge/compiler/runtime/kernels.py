@@ -222,9 +222,7 @@ class KernelCache:
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a schedule's kernel, compiling it if necessary."""
-        if element == "leaf_number" and not _gives_numbers(schedule):
-            # Bit vectors and lanes yield leaf values only: walk instead.
-            schedule = self._walk()
+        schedule = self.that_runs(schedule, element)
         key = (schedule, element)
         found = self._kernels.get(key)
         if found is None:
@@ -253,6 +251,11 @@ class KernelCache:
         if isinstance(found, Kernel) and found.function is None:
             return self._made(self.lowered(schedule, element), element)
         return found
+
+    def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
+        """Return the schedule of the kernel: bits and lanes yield leaf values only."""
+        walks = element == "leaf_number" and not _gives_numbers(schedule)
+        return self._walk() if walks else schedule
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
         """Compile a sum kernel from its LIR; it is not kept."""

@@ -6,11 +6,13 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
@@ -36,10 +38,11 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
-from skforge.compiler.runtime.shares import Share, Shares
+from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.runtime.targets import (
     default_table,
     resolve_target,
@@ -103,11 +106,21 @@ class CompiledModule(Explained):
         self.kernels = RangeKernels(
             schedules, self.compiler, "accumulator" if self._adds else "leaf_number"
         )
-        made = [schedule for _, schedule in self.kernels.ranges]
-        self._shares = Shares(forest, made, self.kernels.first_rows)
+        # Refers to no module: a circle would keep its code until Python looks for such.
+        made = lru_cache(maxsize=1)(partial(_estimate, forest, target))
+        self._estimate = None if target.is_gpu else made
+        self._shares = self._shares_of(self.kernels.element)
         self._levels = forest.n_trees * max(
             1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
         )
+
+    def _shares_of(self, element: Element) -> Shares:
+        made = [self._compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        return Shares(self.forest, made, self.kernels.first_rows, self._estimate)
+
+    @cached_property
+    def _leaf_shares(self) -> Shares:
+        return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
         """Return one line: the forest, the target, the mode."""
@@ -233,7 +246,7 @@ class CompiledModule(Explained):
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
-            share = self._share(len(rows), n_jobs)
+            share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
             kernel = self.kernels.kernel(share.number, "leaf_number")
             kernel(rows, leaves, share.threads)
         return leaves
@@ -315,6 +328,8 @@ class CompiledModule(Explained):
             self._raw_entry = self.entry("raw")
         if self.n_jobs not in (None, 1):
             parallel_for_pointer(resolve_n_jobs(self.n_jobs))
+            for shares in (self._shares, self._leaf_shares):
+                shares.of(LARGEST, self.n_jobs)
         return self
 
     def threads(self, n_rows: int) -> int:
@@ -326,9 +341,12 @@ class CompiledModule(Explained):
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return the range and the threads of a call."""
+        return self._shares.of(n_rows, self._jobs(n_jobs))
+
+    def _jobs(self, n_jobs: int | None) -> int | None:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         _check_n_jobs(n_jobs)
-        return self._shares.of(n_rows, n_jobs)
+        return n_jobs
 
     # ------------------------------------------------------------ fast calls
 
@@ -401,6 +419,7 @@ class CompiledModule(Explained):
             most_rows = min(most_rows, self._most_entry_rows)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)
+        shares = self._shares.table(threads) if threads > 1 else None
         kind = EntryKind(
             n_features=forest.n_features,
             n_outputs=forest.n_outputs,
@@ -413,12 +432,11 @@ class CompiledModule(Explained):
             most_rows=most_rows,
             gil_rows=max(1, entries.GIL_WORK // work),
             method_rows=max(1, METHOD_WORK // work),
-            threads=threads,
-            thread_rows=self._shares.entry_rows() if threads > 1 else 0,
-            first_shared=self._shares.first_shared if threads > 1 else 0,
+            shared=shares is not None,
         )
         labels = classes if output == "labels" else None
-        return entries.build_entry(kind, self.kernels.table, self.target, labels)
+        table, target = self.kernels.table, self.target
+        return entries.build_entry(kind, table, target, labels, shares)
 
     def limit_entries(self, rows: int) -> None:
         """Make entries decline batches of more rows from now on."""
@@ -561,6 +579,10 @@ def restored(
     """Return a module from a file or another process, after validating its forest."""
     how = schedules, target, reduction, n_jobs, contribs_schedule
     return compile_forest(forest.validate(), *how)
+
+
+def _estimate(forest: Forest, target: Target) -> CostEstimate:
+    return CostEstimate(forest, target, machine_profile(target))
 
 
 def _check_n_jobs(n_jobs: object) -> None:

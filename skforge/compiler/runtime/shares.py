@@ -1,26 +1,55 @@
 """How many threads a batch is worth, and the kernel that suits the rows of each.
 
-A block of 512 rows costs nearly the same however many of them are real, so two threads
-that share one batch of 512 rows take the kernel that one thread takes for 256.
+A kernel takes some rows whole: 256 rows in a block of 512 cost as much as 512. So the
+threads that share a batch may take another kernel than one thread does, or leave the
+batch to one. The cost estimate says how long the largest share takes, and a plan keeps
+the fastest way to run each batch size.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
+from skforge.compiler.runtime.entry.entry import ShareTable
 from skforge.compiler.schedule.bound import marked
 from skforge.compiler.schedule.directives import Parallel
 from skforge.compiler.schedule.schedule import Schedule
 
-#: Nanoseconds of a call that are worth a thread. A worker that still spins costs 1 us
-#: or less, one that sleeps 5 us (Emerald Rapids, two cores).
-WORK_PER_THREAD = 10_000
+#: Seconds to share a batch, for each doubling of its threads. A worker that still spins
+#: costs 1 us, one that sleeps 5 (Emerald Rapids, two cores).
+WAKE = 5e-6
+
+#: The share of one thread's time that several must be estimated to save, with the same
+#: kernel and with another. Nine of ten estimates lie within a factor of 1.5: a block of
+#: 128 rows was estimated at 43 us and takes 32, half a block of 512 at 0.7 of a whole
+#: one and takes 0.8 to 0.9 (500 trees of depth 6, Emerald Rapids).
+SAVED, SAVED_BY_ANOTHER = 0.25, 0.35
+
+#: Most seconds of a row on a level of a tree: what takes less than twice ``WAKE`` at
+#: this speed is not estimated. A walk of 100 trees of depth 8 takes 0.7 ns.
+SLOWEST_VISIT = 5e-9
+
+#: Seconds of a row on a level of a tree by a schedule that is not estimated: a walk's.
+UNKNOWN_VISIT = 0.7e-9
+
+#: Batch sizes of a plan to each doubling, and the largest: larger batches run like it.
+PER_DOUBLING, LARGEST = 8, 1 << 20
+
+#: Most numbers of threads that a plan compares.
+MOST_COUNTS = 24
+
+Numbers: TypeAlias = NDArray[np.float64]
 
 
 class Share(NamedTuple):
@@ -30,25 +59,74 @@ class Share(NamedTuple):
     threads: int
 
 
-class _Facts(NamedTuple):
-    """What the sharing of a range's kernel depends on."""
+class _Loop(NamedTuple):
+    """The rows that a kernel's parallel loop deals out."""
 
-    step: int  # rows of a block that one thread takes whole
-    parallel: bool
-    row_ns: float  # approximate time of a row
+    block: int  # rows of an iteration; 0: the loop is not over rows
+    group: int  # blocks may be as small as this; 0: all but the last are whole
+
+    def largest(self, rows: Numbers, threads: Numbers) -> Numbers:
+        """Return the rows of the largest share."""
+        if not self.block:
+            return rows / threads
+        blocks = np.ceil(rows / self.block)
+        each, block = np.ceil(blocks / threads), np.float64(self.block)
+        if self.group:
+            even = np.ceil(rows / (each * threads) / self.group) * self.group
+            block = np.minimum(even, self.block)
+        return np.minimum(rows, each * block)
+
+
+class Plan(NamedTuple):
+    """From which batch size on a batch is run how; None: on one thread."""
+
+    firsts: list[int]
+    shares: list[Share | None]
+
+    def of(self, n_rows: int) -> Share | None:
+        """Return how to run a batch."""
+        at = bisect_right(self.firsts, n_rows) - 1
+        return self.shares[at] if at >= 0 else None
+
+    @property
+    def first_shared(self) -> int:
+        """The fewest rows that several threads run."""
+        steps = zip(self.firsts, self.shares, strict=True)
+        return min((n for n, share in steps if share is not None), default=sys.maxsize)
 
 
 class Shares:
-    """The threads of a module's calls; ``schedules`` are those of its ranges."""
+    """The threads of a module's calls.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest of the module.
+    schedules : sequence of Schedule
+        The schedule of each range.
+    first_rows : sequence of int
+        The first batch size of each range.
+    estimate : callable or None
+        Returns the estimate of the forest, which takes milliseconds to make; asked for
+        when a batch may first be worth several threads. None: there is none.
+    """
 
     def __init__(
-        self, forest: Forest, schedules: Sequence[Schedule], first_rows: Sequence[int]
+        self,
+        forest: Forest,
+        schedules: Sequence[Schedule],
+        first_rows: Sequence[int],
+        estimate: Callable[[], CostEstimate] | None,
     ) -> None:
         self._forest, self._schedules = forest, schedules
-        self._first_rows = first_rows
-        depth = float(forest.tree_depths().mean()) if forest.n_trees else 1.0
+        self._first_rows, self._make_estimate = first_rows, estimate
+        depth = float(forest.tree_depths().mean()) if forest.n_trees else 0.0
         self._visits = forest.n_trees * max(1.0, depth)
-        self._facts = lru_cache(maxsize=None)(self._find)
+        self._first_shared: dict[int, int] = {}  # by n_jobs
+        # joblib takes 10 us for the number of threads, and 90 for -1.
+        self._wanted = lru_cache(maxsize=None)(resolve_n_jobs)
+        self._plans: dict[int, Plan] = {}  # by threads
+        self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
         """Return the range of a number of rows; between ranges, the lower one."""
@@ -56,45 +134,109 @@ class Shares:
 
     def of(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return how to run a batch on at most ``n_jobs`` threads."""
-        number = self.range_of(n_rows)
         if n_jobs is None or n_jobs == 1:
-            return Share(number, 1)
-        most = int(n_rows * self._facts(number).row_ns / WORK_PER_THREAD)
-        # Asking for the number of threads takes longer than a small batch.
-        if most < 2 or number < self.first_shared:
-            return Share(number, 1)
-        threads = min(resolve_n_jobs(n_jobs), most)
-        if self._schedules[number].kind == "cpu":
-            number = max(self.range_of(-(-n_rows // threads)), self.first_shared)
-        trips = -(-n_rows // self._facts(number).step)
-        return Share(number, max(1, min(threads, trips)))
+            return Share(self.range_of(n_rows), 1)
+        shared = n_rows >= self._first_shared.get(n_jobs, self.least_rows)
+        found = self._planned(n_rows, n_jobs) if shared else None
+        return found or Share(self.range_of(n_rows), 1)
+
+    def _planned(self, n_rows: int, n_jobs: int) -> Share | None:
+        wanted, limit = self._wanted(n_jobs), thread_limit()
+        self._first_shared[n_jobs] = self._plan(wanted).first_shared
+        threads = wanted if limit is None else min(wanted, limit())
+        plan, table = self._plan(threads), self._tables.get(wanted)
+        if table is not None and table.threads != threads > 1:
+            table.fill(plan.firsts, plan.shares, threads)
+        return plan.of(n_rows)
 
     def most_threads(self, n_jobs: int) -> int:
         """Return the most threads of any call."""
-        shared = n_jobs != 1 and self.first_shared < len(self._schedules)
-        return resolve_n_jobs(n_jobs) if shared else 1
+        return 1 if self.least_rows == sys.maxsize else self._wanted(n_jobs)
 
-    def entry_rows(self) -> int:
-        """Return how many rows are worth a thread in every range that is shared."""
-        least = min(self._facts(k).row_ns for k in range(len(self._schedules)))
-        return max(1, int(WORK_PER_THREAD / least))
+    def table(self, n_jobs: int) -> ShareTable:
+        """Return the plan for ``n_jobs`` threads as entries read it."""
+        found = self._tables.get(n_jobs)
+        if found is None:
+            found = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
+            self._first_shared.clear()  # so that the next call fills it
+        return found
 
     @cached_property
-    def first_shared(self) -> int:
-        """The first of the ranges from which on all kernels have parallel loops."""
-        alone = [k for k in range(len(self._schedules)) if not self._facts(k).parallel]
-        return alone[-1] + 1 if alone else 0
+    def least_rows(self) -> int:
+        """The fewest rows that may be worth two threads."""
+        if not self._visits or not self._loops:
+            return sys.maxsize
+        return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
 
-    def _find(self, number: int) -> _Facts:
-        nest = self._schedules[number].loop_nest(self._forest.n_trees)
+    @cached_property
+    def _estimate(self) -> CostEstimate | None:
+        return None if self._make_estimate is None else self._make_estimate()
+
+    @cached_property
+    def _loops(self) -> dict[int, _Loop]:
+        """The parallel loops of the ranges whose kernels have one."""
+        found = {k: self._loop(one) for k, one in enumerate(self._schedules)}
+        return {k: loop for k, loop in found.items() if loop is not None}
+
+    def _loop(self, schedule: Schedule) -> _Loop | None:
+        nest = schedule.loop_nest(self._forest.n_trees)
+        if schedule.kind == "cpu" and not marked(nest.loops, Parallel):
+            return None
         blocks = nest.loops[0] if len(nest.loops) == 1 else None
-        step = 1
-        if blocks is not None and blocks.root == "batch" and blocks.has(Parallel):
-            step = blocks.step if isinstance(blocks.step, int) else 1
+        if blocks is None or blocks.root != "batch" or not blocks.has(Parallel):
+            return _Loop(0, 0)
+        step = blocks.step if isinstance(blocks.step, int) else 0
         chosen = representations.get(nest.representation)
         if isinstance(chosen, representations.BlockRepresentation):
-            # These blocks may have fewer rows, so threads share them evenly.
-            step = min(step, chosen.row_group or step)
-        parallel = marked(nest.loops, Parallel)
-        parallel = parallel or self._schedules[number].kind == "gpu"
-        return _Facts(step, parallel, self._visits * chosen.visit_ns)
+            return _Loop(step, chosen.row_group)
+        return _Loop(step, 0)
+
+    def _plan(self, threads: int) -> Plan:
+        found = self._plans.get(threads)
+        if found is None:
+            found = self._made(threads) if threads > 1 else Plan([0], [None])
+            self._plans[threads] = found
+        return found
+
+    def _made(self, threads: int) -> Plan:
+        """Compare kernels and numbers of threads at all sizes of the plan."""
+        steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
+        exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
+        sizes = np.unique(np.floor(exact))
+        some = np.geomspace(2, threads, MOST_COUNTS)
+        counts = np.unique(np.round(some))[:, None]
+        rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
+        every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
+        numbers = np.searchsorted(self._first_rows[1:], every, "right")
+        found = np.array(
+            [self._seconds(schedule, every) for schedule in self._schedules]
+        )
+        known = np.isfinite(found).all(1)
+        seconds = np.where(known[:, None], found, every * self._visits * UNKNOWN_VISIT)
+        alone = seconds[numbers, np.arange(len(every))]
+        now = np.searchsorted(every, sizes)
+        best = alone[now]
+        chosen: list[Share | None] = [None] * len(sizes)
+        for number, of_share in rows.items():
+            at = np.searchsorted(every, of_share)
+            # No kernel is faster than the one that the ranges have for these rows.
+            times = np.maximum(seconds[number], alone)[at]
+            times = times + WAKE * np.ceil(np.log2(counts))
+            another = 1 / (1 - SAVED_BY_ANOTHER) if known[number] else np.inf
+            times *= np.where(numbers[now] == number, 1 / (1 - SAVED), another)
+            for i in np.flatnonzero(times.min(0) < best):
+                chosen[i] = Share(number, int(counts[times[:, i].argmin(), 0]))
+                best[i] = times[:, i].min()
+        firsts: list[int] = []
+        shares: list[Share | None] = []
+        for size, share in zip(sizes, chosen, strict=True):
+            if not shares or share != shares[-1]:
+                firsts.append(int(size))
+                shares.append(share)
+        return Plan(firsts, shares)
+
+    def _seconds(self, schedule: Schedule, rows: Numbers) -> Numbers:
+        """Return the seconds of batches on one thread; infinite if not estimated."""
+        if self._estimate is None:
+            return np.full_like(rows, np.inf)
+        return self._estimate.seconds(schedule, rows)

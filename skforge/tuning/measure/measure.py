@@ -11,13 +11,14 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
@@ -25,7 +26,9 @@ from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_limits import problem
@@ -156,6 +159,10 @@ class _Lowering:
 class KernelMeasurer(_Lowering):
     """Measures CPU kernels with a timing loop in machine code, without Python."""
 
+    @cached_property
+    def _estimate(self) -> CostEstimate:
+        return CostEstimate(self._forest, self._target, machine_profile(self._target))
+
     def check(self, plan: Plan) -> str:
         """Return an empty string: spilled registers show up in the time."""
         return ""
@@ -164,8 +171,16 @@ class KernelMeasurer(_Lowering):
         """Compile LIR with LLVM."""
         kernel = self._compiled(plan)
         assert isinstance(kernel, Kernel)
-        threads = self._module(plan).threads if self._threads > 1 else _one_thread
+        threads: Callable[[int], int] = _one_thread
+        if self._threads > 1:
+            own = [plan.schedule]
+            shares = Shares(self._forest, own, [1], lambda: self._estimate)
+            threads = partial(_threads_of, shares, self._n_jobs)
         return _KernelRunner(kernel, self._forest, threads)
+
+
+def _threads_of(shares: Shares, n_jobs: int | None, n_rows: int) -> int:
+    return shares.of(n_rows, n_jobs).threads
 
 
 def _one_thread(_n_rows: int) -> int:

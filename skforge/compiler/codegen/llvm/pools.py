@@ -2,8 +2,9 @@
 
 The C library often unmaps a block of 100 KB when it is freed, and the next call faults
 it in again: 10 to 20 us, where a batch of 64 rows takes 5. So each function of a kernel
-keeps up to ``KEPT`` blocks, taken and returned by one atomic operation each; further
-threads allocate. ``release`` frees all blocks when the code is unloaded.
+keeps up to ``KEPT`` blocks, taken and returned by one atomic operation each. A thread
+looks for the block that it gave back: another's lies in the cache of another core.
+``release`` frees all blocks when the code is unloaded.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 
 from skforge.compiler.codegen.llvm.types import quoted
 
-#: Blocks kept for each function; further concurrent threads allocate their own.
-KEPT = 4
+#: Blocks kept for each function, a power of two; further threads allocate their own.
+KEPT = 64
 
 RELEASE = ".release"
 
@@ -27,65 +28,97 @@ def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
     """Return the text of every pool and of the function that empties them."""
     if not sizes:
         return []
-    parts = []
-    release = [f"define void @{quoted(kernel + RELEASE)}() nounwind {{"]
+    parts, releases = [_HOME], []
     for pool, size in enumerate(sizes):
-        slots = pool_function(kernel, "slots", pool)
-        take = pool_function(kernel, "take", pool)
-        give = pool_function(kernel, "give", pool)
-        parts.append(f"{slots} = internal global [{KEPT} x ptr] zeroinitializer")
-        parts.append("\n".join(_take(take, slots, size)))
-        parts.append("\n".join(_give(give, slots)))
-        for k in range(KEPT):
-            name = f"%p{pool}.{k}"
-            release.append(f"  {name}.at = {_slot(slots, k)}")
-            release.append(f"  {name} = atomicrmw xchg ptr {name}.at, ptr null seq_cst")
-            release.append(f"  call void @free(ptr {name})")
-    return [*parts, "\n".join([*release, "  ret void", "}"])]
+        names = {
+            verb: pool_function(kernel, verb, pool)
+            for verb in ("slots", "take", "give", "empty")
+        }
+        size = -(-size // 64) * 64
+        parts += [part.format(**names, size=size) for part in _PARTS]
+        releases.append(f"  call void {names['empty']}()")
+    head = f"define void @{quoted(kernel + RELEASE)}() nounwind {{"
+    return [*parts, "\n".join([head, *releases, "  ret void", "}"])]
 
 
-def _slot(slots: str, k: int) -> str:
-    return f"getelementptr inbounds [{KEPT} x ptr], ptr {slots}, i64 0, i64 {k}"
+#: A hash of the thread: stacks lie a megabyte apart at least.
+_HOME = f"""define internal i64 @"skforge.home"() nounwind {{
+  %here = alloca i8
+  %address = ptrtoint ptr %here to i64
+  %stack = lshr i64 %address, 20
+  %mixed = mul i64 %stack, -7046029254386353131
+  %home = lshr i64 %mixed, {65 - KEPT.bit_length()}
+  ret i64 %home
+}}"""
 
+#: Takes a kept block, first of all the thread's own, or allocates one.
+_TAKE = f"""define internal ptr {{take}}() nounwind noinline {{{{
+start:
+  %home = call i64 @"skforge.home"()
+  br label %look
+look:
+  %k = phi i64 [ 0, %start ], [ %next, %on ]
+  %sum = add i64 %home, %k
+  %slot = and i64 %sum, {KEPT - 1}
+  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %slot
+  %seen = load atomic ptr, ptr %at monotonic, align 8
+  %some = icmp ne ptr %seen, null
+  br i1 %some, label %take, label %on
+take:
+  %block = atomicrmw xchg ptr %at, ptr null acquire
+  %taken = icmp ne ptr %block, null
+  br i1 %taken, label %found, label %on
+found:
+  ret ptr %block
+on:
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, {KEPT}
+  br i1 %more, label %look, label %allocate
+allocate:
+  %new = call ptr @aligned_alloc(i64 64, i64 {{size}})
+  ret ptr %new
+}}}}"""
 
-def _take(symbol: str, slots: str, size: int) -> list[str]:
-    """Return a function that takes a kept block or allocates a new one."""
-    lines = [f"define internal ptr {symbol}() nounwind noinline {{", "start:"]
-    for k in range(KEPT):
-        lines += [
-            f"  %at{k} = {_slot(slots, k)}",
-            f"  %p{k} = atomicrmw xchg ptr %at{k}, ptr null acquire",
-            f"  %some{k} = icmp ne ptr %p{k}, null",
-            f"  br i1 %some{k}, label %found{k}, label %next{k}",
-            f"found{k}:",
-            f"  ret ptr %p{k}",
-            f"next{k}:",
-        ]
-    return [
-        *lines,
-        f"  %new = call ptr @aligned_alloc(i64 64, i64 {-(-size // 64) * 64})",
-        "  ret ptr %new",
-        "}",
-    ]
+#: Keeps a block in the first empty slot from the thread's own on, or frees it.
+_GIVE = f"""define internal void {{give}}(ptr %block) nounwind noinline {{{{
+start:
+  %home = call i64 @"skforge.home"()
+  br label %look
+look:
+  %k = phi i64 [ 0, %start ], [ %next, %on ]
+  %sum = add i64 %home, %k
+  %slot = and i64 %sum, {KEPT - 1}
+  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %slot
+  %swap = cmpxchg ptr %at, ptr null, ptr %block release monotonic
+  %kept = extractvalue {{{{ ptr, i1 }}}} %swap, 1
+  br i1 %kept, label %done, label %on
+on:
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, {KEPT}
+  br i1 %more, label %look, label %full
+full:
+  call void @free(ptr %block)
+  br label %done
+done:
+  ret void
+}}}}"""
 
+#: Frees the kept blocks.
+_EMPTY = f"""define internal void {{empty}}() nounwind noinline {{{{
+start:
+  br label %next
+next:
+  %k = phi i64 [ 0, %start ], [ %after, %next ]
+  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %k
+  %block = atomicrmw xchg ptr %at, ptr null seq_cst
+  call void @free(ptr %block)
+  %after = add i64 %k, 1
+  %more = icmp ult i64 %after, {KEPT}
+  br i1 %more, label %next, label %done
+done:
+  ret void
+}}}}"""
 
-def _give(symbol: str, slots: str) -> list[str]:
-    """Return a function that keeps a block in an empty slot, or frees it."""
-    head = f"define internal void {symbol}(ptr %block) nounwind noinline {{"
-    lines = [head, "start:"]
-    for k in range(KEPT):
-        lines += [
-            f"  %at{k} = {_slot(slots, k)}",
-            f"  %r{k} = cmpxchg ptr %at{k}, ptr null, ptr %block release monotonic",
-            f"  %kept{k} = extractvalue {{ ptr, i1 }} %r{k}, 1",
-            f"  br i1 %kept{k}, label %done, label %next{k}",
-            f"next{k}:",
-        ]
-    return [
-        *lines,
-        "  call void @free(ptr %block)",
-        "  br label %done",
-        "done:",
-        "  ret void",
-        "}",
-    ]
+_SLOTS = f"{{slots}} = internal global [{KEPT} x ptr] zeroinitializer"
+
+_PARTS = _SLOTS, _TAKE, _GIVE, _EMPTY

@@ -91,7 +91,6 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
 
     name = "bitsliced"
     row_group = GROUP
-    visit_ns = 0.07
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the approximate bytes of node numbers and leaf tables."""

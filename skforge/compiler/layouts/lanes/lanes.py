@@ -468,7 +468,6 @@ class Lanes(RowRepresentation):
     """``represent("lanes")``."""
 
     name = "lanes"
-    visit_ns = 0.2
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the approximate bytes of positions, leaves and numbers."""

@@ -97,7 +97,6 @@ class Tiles(BlockRepresentation, RowRepresentation):
     has_complete_tiles = True
     takes_values = True
     row_group = GROUP
-    visit_ns = 0.4
     byte_limit = 1 << 36
 
     @staticmethod

@@ -13,7 +13,7 @@ fails, and a claim that succeeds has read the fields of its own::
 
     caller                                    worker k
       body, context, count, threads = job       until claim has iterations, k < threads:
-      left = count                                spin SPINS turns, then sleep
+      left = count                                spin for PATIENCE, then sleep
       claim = new number, count                 wake workers 2 k + 1 and 2 k + 2
       wake workers 1 and 2                      while iterations can be claimed:
       while iterations can be claimed:            run them; left -= their number
@@ -30,6 +30,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.pool import Pool
@@ -38,9 +39,10 @@ from skforge.compiler.target import Target
 #: Most workers of a process.
 MAX_WORKERS = 255
 
-#: Turns of a worker's wait before it sleeps. A turn is a ``pause`` on x86: 4000 are 70
-#: us (Zen 5) to 240 us (Emerald Rapids), longer than Python needs between two calls.
-SPINS = 4000
+#: Nanoseconds of a worker's wait before it sleeps, longer than Python needs between two
+#: calls. Time counts, not turns: a worker that shares its caller's core has few turns,
+#: and only one that sleeps is moved to an idle core when it is woken.
+PATIENCE = 200_000
 
 #: Turns, a power of two, after which a waiting worker offers its core to others: where
 #: cores are busy, it may share one with its caller.
@@ -82,6 +84,18 @@ def _text(arch: str) -> str:
 declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @skforge_now() nounwind {{
+  %time = alloca [2 x i64]
+  %failed = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest.at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.at
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %rest
+  ret i64 %now
+}}
 
 define i32 @skforge_no_limit() nounwind {{
   ret i32 {MAX_WORKERS}
@@ -178,10 +192,12 @@ start:
   %k = ptrtoint ptr %number to i64
   %line = call ptr @skforge_line(i64 %k)
   %semaphore = getelementptr i8, ptr %line, i64 {_SEMAPHORE}
+  br label %begin
+begin:
+  %begun = call i64 @skforge_now()
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %start ], [ 0, %join ], [ %turn.next, %pause ],
-               [ %turn.next, %give.way ], [ 0, %sleep ]
+  %turn = phi i64 [ 0, %begin ], [ %turn.next, %pause ], [ %turn.next, %give.way ]
   %is.asked = call i1 @skforge_is_asked(i64 %k)
   br i1 %is.asked, label %join, label %pause
 pause:
@@ -192,7 +208,9 @@ pause:
   br i1 %is.long, label %give.way, label %spin
 give.way:
   %yielded = call i32 @sched_yield()
-  %patient = icmp ult i64 %turn.next, {SPINS}
+  %now = call i64 @skforge_now()
+  %waited = sub i64 %now, %begun
+  %patient = icmp ult i64 %waited, {PATIENCE}
   br i1 %patient, label %spin, label %lie.down
 lie.down:
   %old = atomicrmw xchg ptr %line, i64 1 seq_cst
@@ -205,10 +223,10 @@ get.up:
 sleep:
   %failed = call i32 @sem_wait(ptr %semaphore)
   %woken = icmp eq i32 %failed, 0
-  br i1 %woken, label %spin, label %sleep
+  br i1 %woken, label %begin, label %sleep
 join:
   call void @skforge_work(i64 %k)
-  br label %spin
+  br label %begin
 }}
 
 define void @skforge_parallel(ptr %body, ptr %ctx, i64 %count, i64 %n) nounwind {{

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from inspect import Parameter, Signature, signature
@@ -88,6 +89,48 @@ class KernelTable:
     def _write(self, index: int, *words: int) -> None:
         # One call with the GIL, under which entries read the three words.
         self._words[3 * index : 3 * index + 3] = list(words)
+
+
+class ShareTable:
+    """How entries run batches: by whose kernel, on how many threads.
+
+    A step has three words: its first batch size, the place of a range's kernel, and the
+    number of threads; none if it is not planned yet, so that entries decline.
+    """
+
+    def __init__(self, least_rows: int) -> None:
+        #: Of how many threads the plan is; 0 before there is one.
+        self.threads = 0
+        self._word = ctypes.c_int64()
+        self._kept: dict[tuple[int, ...], Any] = {}  # an entry may be reading
+        self._point((0, 0, 1, least_rows, 0, 0))
+
+    @property
+    def address(self) -> int:
+        """The address of a word with the steps' address."""
+        return ctypes.addressof(self._word)
+
+    def fill(
+        self,
+        firsts: Sequence[int],
+        shares: Sequence[tuple[int, int] | None],
+        threads: int,
+    ) -> None:
+        """Publish a plan for ``threads``: a range and threads from each batch size on.
+
+        None is the range of the batch size, and one thread.
+        """
+        steps = [0, 0, 1]
+        for first, share in zip(firsts, shares, strict=True):
+            number, threads = share or (0, 1)
+            steps += [first, 3 * number, threads]
+        self._point(tuple(steps))
+        self.threads = threads
+
+    def _point(self, steps: tuple[int, ...]) -> None:
+        words = (*steps, sys.maxsize)
+        held = self._kept.setdefault(words, (ctypes.c_int64 * len(words))(*words))
+        self._word.value = ctypes.addressof(held)
 
 
 class _Holder:
@@ -163,11 +206,16 @@ def supports(forest: Forest) -> bool:
 
 
 def build_entry(
-    kind: EntryKind, table: KernelTable, target: Target, classes: Any = None
+    kind: EntryKind,
+    table: KernelTable,
+    target: Target,
+    classes: Any = None,
+    shares: ShareTable | None = None,
 ) -> Any:
     """Compile an entry point and return it as a builtin function of one argument.
 
-    It returns ``classes``, if given, in place of class indices.
+    It returns ``classes``, if given, in place of class indices, and runs batches on
+    several threads as ``shares`` says.
     """
     api = _numpy_api()
     assert api is not None
@@ -189,8 +237,9 @@ def build_entry(
         if takes:
             holder.kept.append(classes.take)
             symbols["skf_take"] = id(holder.kept[-1])
-    if kind.threads > 1:
-        symbols |= entry_symbols()
+    if shares is not None:
+        holder.kept.append(shares)
+        symbols |= {**entry_symbols(), "skf_shares": shares.address}
     holder.jit = compile_functions([write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 

@@ -51,7 +51,7 @@ class _Writer(ResultWriter):
         if item == 8:
             own, other = other, own
         row_bytes = k.n_features * item
-        pfor = "@skf_parallel" if k.threads > 1 else "null"
+        pfor = "@skf_parallel" if k.shared else "null"
         most = k.most_rows
         if not self.in_place:
             most = min(most, MAX_SCRATCH // k.n_outputs)
@@ -232,53 +232,64 @@ ask:
 
     def _sharing(self) -> str:
         """Declare what a call on several threads needs."""
-        if self.k.threads == 1:
+        if not self.k.shared:
             return ""
         return """@skf_started = external global i64
+@skf_shares = external global ptr
 declare i32 @skf_limit()
 declare void @skf_parallel(ptr, ptr, i64, i64)
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)"""
+declare i64 @llvm.smin.i64(i64, i64)"""
 
     def _share(self) -> str:
-        """Choose the number of threads and the rows of each, as ``Shares.of``."""
-        k = self.k
-        if k.threads == 1:
-            return "range:\n  %threads = add i64 0, 1\n  %own.rows = add i64 %n, 0"
-        first = max(2 * k.thread_rows, (0, *k.last_rows)[k.first_shared] + 1)
-        return f"""range:
-  %is.much = icmp sge i64 %n, {first}
-  br i1 %is.much, label %ask, label %chosen
-ask:
-  %started = load atomic i64, ptr @skf_started acquire, align 8
-  %enough = icmp sge i64 %started, {k.threads - 1}
-  br i1 %enough, label %bound, label %decline
-bound:
-  %most.int = call i32 @skf_limit()
-  %most.long = sext i32 %most.int to i64
-  %worth = sdiv i64 %n, {k.thread_rows}
-  %few.1 = call i64 @llvm.smin.i64(i64 %most.long, i64 {k.threads})
-  %few.2 = call i64 @llvm.smin.i64(i64 %few.1, i64 %worth)
-  %few.3 = call i64 @llvm.smax.i64(i64 %few.2, i64 1)
-  br label %chosen
-chosen:
-  %threads = phi i64 [ 1, %range ], [ %few.3, %bound ]
-  %least = phi i64 [ 0, %range ], [ {3 * k.first_shared}, %bound ]
-  %up = add i64 %n, %threads
-  %last.up = sub i64 %up, 1
-  %own.rows = sdiv i64 %last.up, %threads"""
+        """Find the step of the table of shares that a batch belongs to."""
+        if not self.k.shared:
+            return "range:\n  %threads = add i64 0, 1"
+        return """range:
+  %sh.steps = load atomic ptr, ptr @skf_shares acquire, align 8
+  br label %sh.next.step
+sh.next.step:
+  %sh.at = phi ptr [ %sh.steps, %range ], [ %sh.next, %sh.next.step ]
+  %sh.next = getelementptr i64, ptr %sh.at, i64 3
+  %sh.first.rows = load i64, ptr %sh.next
+  %sh.is.past = icmp sge i64 %n, %sh.first.rows
+  br i1 %sh.is.past, label %sh.next.step, label %sh.found
+sh.found:
+  %sh.planned.at = getelementptr i64, ptr %sh.at, i64 2
+  %sh.planned = load i64, ptr %sh.planned.at
+  %sh.is.alone = icmp eq i64 %sh.planned, 1
+  br i1 %sh.is.alone, label %sh.chosen, label %sh.ask
+sh.ask:
+  %sh.limit.int = call i32 @skf_limit()
+  %sh.limit = sext i32 %sh.limit.int to i64
+  %sh.is.limited = icmp slt i64 %sh.limit, 2
+  br i1 %sh.is.limited, label %sh.chosen, label %sh.those
+sh.those:
+  %sh.wanted = call i64 @llvm.smin.i64(i64 %sh.planned, i64 %sh.limit)
+  %sh.started = load atomic i64, ptr @skf_started acquire, align 8
+  %sh.workers = add i64 %sh.started, 1
+  %sh.enough = icmp sge i64 %sh.workers, %sh.wanted
+  %sh.others = icmp sgt i64 %sh.wanted, 0
+  %sh.can = and i1 %sh.enough, %sh.others
+  %sh.place.at = getelementptr i64, ptr %sh.at, i64 1
+  %sh.place = load i64, ptr %sh.place.at
+  br i1 %sh.can, label %sh.chosen, label %decline
+sh.chosen:
+  %threads = phi i64 [ 1, %sh.found ], [ 1, %sh.ask ], [ %sh.wanted, %sh.those ]
+  %own.place = phi i64 [ -1, %sh.found ], [ -1, %sh.ask ], [ %sh.place, %sh.those ]"""
 
     def _pick_range(self) -> str:
-        """Add three words of the table for each range that ends below a share."""
+        """Add three words of the table for each range that ends below the batch."""
         lines, total = [], "0"
         for i, last in enumerate(self.k.last_rows):
-            lines.append(f"  %past{i} = icmp sgt i64 %own.rows, {last}")
+            lines.append(f"  %past{i} = icmp sgt i64 %n, {last}")
             lines.append(f"  %more{i} = select i1 %past{i}, i64 3, i64 0")
             lines.append(f"  %sum{i} = add i64 {total}, %more{i}")
             total = f"%sum{i}"
-        base = f"add i64 {total}, 0"
-        if self.k.threads > 1:
-            base = f"call i64 @llvm.smax.i64(i64 {total}, i64 %least)"
+        if self.k.shared:
+            lines.append("  %is.free = icmp slt i64 %own.place, 0")
+            base = f"select i1 %is.free, i64 {total}, i64 %own.place"
+        else:
+            base = f"add i64 {total}, 0"
         lines.append(f"  %base = {base}")
         return "\n".join(lines)
 

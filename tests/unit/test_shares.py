@@ -1,0 +1,247 @@
+"""How many threads run a batch, and by which kernel, for stated estimates."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime import module as modules
+from skforge.compiler.runtime import shares
+from skforge.compiler.runtime.cpu import threads as runtime
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.runtime.shares import Share, Shares
+from skforge.compiler.schedule.families import bitsliced_schedule, lanes_schedule
+from skforge.compiler.schedule.schedule import Schedule
+from tests.exactness.forests import drawn, forest
+from tests.unit.test_directive_counts import run_counted
+
+FOREST = drawn(100, 6)
+SMALL, LARGE = bitsliced_schedule(64), bitsliced_schedule(512)
+LANES = lanes_schedule(parallel=True)
+Cost = Callable[[Any], Any]
+
+
+class Stated:
+    """An estimate that returns given microseconds."""
+
+    def __init__(self, costs: dict[Schedule, Cost]) -> None:
+        self._costs = costs
+
+    def seconds(self, schedule: Schedule, n_rows: Any) -> Any:
+        return self._costs[schedule](np.asarray(n_rows, float)) * 1e-6
+
+
+def blocks(rows: int, microseconds: float) -> Cost:
+    return lambda n: np.ceil(n / rows) * microseconds
+
+
+def a_row(microseconds: float) -> Cost:
+    return lambda n: n * microseconds
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls use 64 threads wherever the tests run."""
+    monkeypatch.setattr(shares, "thread_limit", lambda: lambda: 64)
+    monkeypatch.setattr(shares, "resolve_n_jobs", lambda n_jobs: n_jobs)
+
+
+def stated(ranges: dict[int, tuple[Schedule, Cost]], forest: Forest = FOREST) -> Shares:
+    """Return the shares of ranges that begin at these rows."""
+    schedules = [schedule for schedule, _ in ranges.values()]
+    estimate: Any = Stated(dict(ranges.values()))
+    return Shares(forest, schedules, list(ranges), lambda: estimate)
+
+
+def test_half_a_block_costs_a_whole_one() -> None:
+    found = stated({1: (SMALL, blocks(64, 100)), 129: (LARGE, blocks(512, 100))})
+    assert found.of(512, 2) == (1, 1)
+    assert found.of(256, 2) == (1, 1)
+    assert found.of(1024, 2) == (1, 2)
+    assert found.of(1024, 1) == found.of(1024, None) == (1, 1)
+
+
+def test_threads_take_the_kernel_for_their_own_rows() -> None:
+    found = stated({1: (SMALL, blocks(64, 20)), 257: (LARGE, blocks(512, 100))})
+    assert found.of(512, 2) == (1, 1)  # 4 small blocks each: 80 us, and a wake
+    assert found.of(512, 8) == (0, 8)  # one each
+    assert found.of(300, 4) == (0, 3)  # 2 each on three threads as on four
+    assert found.of(128, 2) == (0, 2)
+
+
+def test_a_thread_must_be_worth_its_wake() -> None:
+    found = stated({1: (LANES, a_row(1))})
+    assert found.of(8, 2) == (0, 1)  # 4 + 5 us instead of 8
+    assert found.of(12, 2) == (0, 1)  # 6 + 5
+    assert found.of(24, 2) == (0, 2)  # 12 + 5
+    assert found.of(24, 3) == (0, 2)  # 8 + 10 for three
+    assert found.of(10_000, 64) == (0, 64)
+
+
+def test_no_kernel_is_better_than_that_of_its_range() -> None:
+    """Ranges may be measured: what the estimate says against them does not count."""
+    table = {1: (SMALL, blocks(64, 100)), 129: (LARGE, blocks(512, 100))}
+    assert stated(table).of(128, 2) == (0, 2)
+    table[65] = LARGE, blocks(512, 100)
+    assert stated(dict(sorted(table.items()))).of(128, 2) == (1, 1)
+
+
+def test_a_range_keeps_its_kernel_unless_another_is_clearly_better() -> None:
+    medium = bitsliced_schedule(128)
+    for small, number in ((85, 1), (30, 0)):
+        table = {1: (medium, blocks(128, small)), 129: (LARGE, blocks(512, 100))}
+        found = stated(table).of(1024, 8)  # a block of 128 rows each, or two of 512
+        assert found == (number, 2 if number else 8)
+
+
+def test_kernels_without_parallel_loops_stay_alone() -> None:
+    alone = Schedule()
+    found = stated({1: (alone, a_row(10))})
+    assert found.most_threads(8) == 1 and found.of(1 << 20, 8) == (0, 1)
+    found = stated({1: (LANES, a_row(10)), 100: (alone, a_row(8))})
+    assert found.of(1 << 20, 2) == (0, 2)  # 5 us a row
+    assert found.of(50, 2) == (0, 2)
+
+
+def test_schedules_that_are_not_estimated() -> None:
+    trees = Schedule().reorder("tree", "batch").parallel("tree")
+    for schedule in (trees, Schedule().tile("batch", "b0", "b1", -4).parallel("b0")):
+        found = stated({1: (schedule, lambda n: n + np.inf)})
+        assert found.of(1, 4) == (0, 1) and found.of(100_000, 4) == (0, 4)
+        ranges = {1: (LANES, a_row(1)), 100: (schedule, lambda n: n + np.inf)}
+        assert stated(ranges).of(100_000, 4) == (1, 4)  # kernels are not compared
+    gpu = Shares(FOREST, [Schedule.preset("rapids")] * 2, [1, 100], None)
+    assert gpu.of(2, 8) == (0, 1) and gpu.of(100_000, 8) == (1, 8)
+
+
+def test_a_forest_without_trees_stays_alone() -> None:
+    found = stated({1: (LANES, a_row(1))}, forest("no trees"))
+    assert found.of(1 << 20, 8) == (0, 1) and found.most_threads(8) == 1
+
+
+def test_no_more_threads_than_openmp_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = stated({1: (SMALL, blocks(64, 20)), 257: (LARGE, blocks(512, 100))})
+    monkeypatch.setattr(shares, "thread_limit", lambda: lambda: 2)
+    assert found.of(512, 8) == (1, 1)  # as for n_jobs=2
+    monkeypatch.setattr(shares, "thread_limit", lambda: lambda: 1)
+    assert found.of(100_000, 8) == (1, 1)
+    monkeypatch.setattr(shares, "thread_limit", lambda: None)
+    assert found.of(512, 8) == (0, 8)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize("schedule", [LARGE, SMALL], ids=["512", "64"])
+def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> None:
+    """The loop has so many iterations that no thread has more rows than is said."""
+    (loop,) = Shares(FOREST, [schedule], [1], None)._loops.values()
+    made = drawn(3, 3)
+    for n in (65, 128, 512, 600, 1200, 3000):
+        rows = np.zeros((n, made.n_features), made.input_dtype)
+        counted, _ = run_counted(made, schedule, rows, threads=threads)
+        tasks = counted[0] if counted else 1
+        largest = float(loop.largest(np.float64(n), np.float64(threads)))
+        assert largest % loop.group == 0 or largest == n
+        assert largest <= -(-tasks // threads) * loop.block
+        assert largest * threads >= n
+
+
+# ------------------------------------------------------------------------ calls
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    with threadpool_limits(2, user_api="openmp"):
+        yield
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> list[Forest]:
+    """Return the forests that calls count."""
+    found = []
+    real = modules.CostEstimate
+
+    def recorded(forest: Forest, *given: Any) -> Any:
+        found.append(forest)
+        return real(forest, *given)
+
+    monkeypatch.setattr(modules, "CostEstimate", recorded)
+    return found
+
+
+def test_few_rows_are_not_estimated(counted: list[Forest]) -> None:
+    module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2)
+    rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
+    module.compile_all()
+    entry = module.entry()
+    for _ in range(5):
+        module.predict_raw(rows[:1])
+    assert entry(rows[:1]) is not None and not counted
+    for _ in range(3):
+        module.predict_raw(rows)
+        module.predict_raw(rows[:2000])
+    assert len(counted) == 1
+    assert entry(rows) is not None
+
+
+def test_a_module_goes_without_looking_for_circles() -> None:
+    module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2)
+    module.threads(100_000)
+    gone = weakref.ref(module)
+    gc.disable()
+    try:
+        del module
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_warming_up_plans_threads(counted: list[Forest]) -> None:
+    module = compile_forest(FOREST, bitsliced_schedule(64), n_jobs=2).warm_up()
+    rows = np.zeros((3000, FOREST.n_features), FOREST.input_dtype)
+    assert len(counted) == 1
+    module.predict_raw(rows)
+    module.apply(rows)
+    assert len(counted) == 1
+
+
+def test_entries_run_batches_as_the_module_does(
+    monkeypatch: pytest.MonkeyPatch, two_threads: None
+) -> None:
+    """Kernels are replaced by one that notes its number and threads."""
+    table = {(1, 256): SMALL, (257, None): LARGE}
+    module = compile_forest(FOREST, table, n_jobs=8)
+    costs: dict[Schedule, Cost] = {SMALL: blocks(64, 20), LARGE: blocks(512, 100)}
+    estimate: Any = Stated(costs)
+    module._estimate = lambda: estimate
+    module._shares = module._shares_of("accumulator")
+    kernel_type = ctypes.CFUNCTYPE(
+        None, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p, ctypes.c_int64
+    )
+    calls = []
+    fakes = [
+        kernel_type(lambda slots, pfor, threads, k=k: calls.append(Share(k, threads)))
+        for k in (0, 1)
+    ]
+    for k, fake in enumerate(fakes):
+        address = ctypes.cast(fake, ctypes.c_void_p).value
+        module.kernels.table.fill(k, address or 0, b"", fake)
+    entry = module.entry()
+    rows = np.zeros((5000, FOREST.n_features), FOREST.input_dtype)
+    assert entry(rows[:1]) is not None and calls == [(0, 1)]
+    assert entry(rows[:512]) is None  # not planned yet
+    runtime.parallel_for_pointer(2)
+    limit = runtime.thread_limit()
+    most = 2 if limit is None else min(2, limit())
+    monkeypatch.setattr(shares, "thread_limit", lambda: lambda: most)
+    for n in (2, 64, 65, 128, 200, 256, 257, 400, 512, 800, 1024, 2000, 5000):
+        planned = module._share(n, None)
+        calls.clear()
+        assert entry(rows[:n]) is not None and calls == [planned]
