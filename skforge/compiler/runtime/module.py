@@ -115,7 +115,7 @@ class CompiledModule(Explained):
         )
 
     def _shares_of(self, element: Element) -> Shares:
-        made = [self._compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        made = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
         return Shares(self.forest, made, self.kernels.first_rows, self._estimate)
 
     @cached_property

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
