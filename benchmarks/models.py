@@ -18,7 +18,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import FAMILY, random_model
-from training import MAKERS, Trained
+from training import MAKERS, WEAK, Trained
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -110,7 +110,8 @@ def get(name: str) -> Model:
     if name in SHARED:
         model = _shared(name, folder)
     else:
-        made = MAKERS[name]() if name in MAKERS else random_model(name)
+        maker = (MAKERS | WEAK).get(name)
+        made = maker() if maker else random_model(name)
         model = _keep(name, made, folder)
     description.write_text(json.dumps(asdict(model), indent=1), encoding="utf-8")
     return model
