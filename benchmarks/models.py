@@ -89,10 +89,12 @@ def names() -> list[str]:
 def models(wanted: list[str]) -> Iterator[Model]:
     """Yield the models whose name contains one of ``wanted``; all if it is empty.
 
-    A name of the random family, such as ``synthetic-200x64-7``, need not be listed.
+    Names of the random family, such as ``synthetic-200x64-7``, and of weak cells need
+    not be listed; they are whole names.
     """
     listed = [n for n in names() if not wanted or any(part in n for part in wanted)]
-    extra = [n for n in wanted if n.startswith("synthetic-") and n.count("-") == 2]
+    family = [n for n in wanted if n.startswith("synthetic-") and n.count("-") == 2]
+    extra = [*family, *(n for n in wanted if n in WEAK)]
     for name in dict.fromkeys([*listed, *extra]):
         try:
             yield get(name)
