@@ -32,7 +32,7 @@ PEERS = ("xgboost", "lightgbm", "sklearn", "treelite", "tl2cgen", "lleaves",
 LIMITS = Limits(rounds=5, slot=0.01, call=0.5, cell=0.25, prepare=20.0)
 
 #: C code of more leaves takes gcc longer than ``LIMITS.prepare``.
-MOST_C_LEAVES = 60_000
+MOST_C_LEAVES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
