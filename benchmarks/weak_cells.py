@@ -86,7 +86,7 @@ def main(
     print(text)
     if output is not None:
         document = {"machine": facts, "models": [asdict(r) for r in results]}
-        lines = json.dumps(rounded(document), indent=0)
+        lines = json.dumps(rounded(document)).replace('{"threads"', '\n{"threads"')
         (output / "weak.json").write_text(lines + "\n", encoding="utf-8")
         text += f"\n{in_words(facts)}\n"
         (output / "weak.md").write_text(text, encoding="utf-8")
