@@ -18,7 +18,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import FAMILY, random_model
-from training import MAKERS, Trained
+from training import MAKERS, WEAK, Trained
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -89,10 +89,12 @@ def names() -> list[str]:
 def models(wanted: list[str]) -> Iterator[Model]:
     """Yield the models whose name contains one of ``wanted``; all if it is empty.
 
-    A name of the random family, such as ``synthetic-200x64-7``, need not be listed.
+    Names of the random family, such as ``synthetic-200x64-7``, and of weak cells need
+    not be listed; they are whole names.
     """
     listed = [n for n in names() if not wanted or any(part in n for part in wanted)]
-    extra = [n for n in wanted if n.startswith("synthetic-") and n.count("-") == 2]
+    family = [n for n in wanted if n.startswith("synthetic-") and n.count("-") == 2]
+    extra = [*family, *(n for n in wanted if n in WEAK)]
     for name in dict.fromkeys([*listed, *extra]):
         try:
             yield get(name)
@@ -110,7 +112,8 @@ def get(name: str) -> Model:
     if name in SHARED:
         model = _shared(name, folder)
     else:
-        made = MAKERS[name]() if name in MAKERS else random_model(name)
+        maker = (MAKERS | WEAK).get(name)
+        made = maker() if maker else random_model(name)
         model = _keep(name, made, folder)
     description.write_text(json.dumps(asdict(model), indent=1), encoding="utf-8")
     return model

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -58,7 +59,7 @@ SYSTEMS = (
     Entry("daal4py", "peers", "daal4py"),
     Entry("hummingbird", "peers", "hummingbird", "hummingbird"),
 )
-OURS = ("skforge", "skforge tuned")
+OURS = ("skforge", "skforge AVX2", "skforge tuned")
 
 
 class Remote:
@@ -137,7 +138,9 @@ class Remote:
 
     def _start(self) -> subprocess.Popen[bytes]:
         name = self.entry.environment
-        python: Path | str | None = sys.executable if name is None else python_of(name)
+        python: Path | str | None = sys.executable
+        if name is not None and find_spec(name) is None:
+            python = python_of(name)
         if python is None:
             raise SystemFailedError("its environment is not made")
         # Compilers leave files behind when they are ended: all go with this folder.

@@ -8,7 +8,7 @@ NumPy and their one peer. A loader that cannot do a model raises, and says why.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,13 +63,24 @@ def method_of(estimator: Any) -> str:
 # ------------------------------------------------------------ skforge
 
 
-def skforge(model: Model) -> System:
+def skforge_avx2(model: Model) -> System:
+    """Load CompiledForest for this machine without AVX-512."""
+    from skforge import Target
+
+    host = Target.host()
+    caches = {k: getattr(host, k) for k in ("l1_bytes", "l2_bytes", "l3_bytes")}
+    level = replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
+    return skforge(model, level)
+
+
+def skforge(model: Model, target: Any = "cpu") -> System:
     """Load CompiledForest with default schedules; nothing is tuned."""
     from skforge import CompiledForest
 
     is_estimator = model["kind"] == "sklearn"
     source = load_estimator(model["path"]) if is_estimator else model["path"]
-    fast = CompiledForest(source, tuning="off").fit(np.load(model["rows"])[:1024])
+    fast = CompiledForest(source, tuning="off", target=target)
+    fast.fit(np.load(model["rows"])[:1024])
     has_raw = model["kind"] in ("xgboost", "lightgbm")
     name = "predict_raw" if has_raw else method_of(fast)
 

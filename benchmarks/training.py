@@ -120,6 +120,12 @@ def _xgboost_wide() -> Trained:
     return _xgboost(X, y, 100, parameters)
 
 
+def _xgboost_shape(rounds: int, depth: int, features: int = 28) -> Trained:
+    X, y = _table(6_000 if features > 500 else 20_000, features)
+    parameters = {"max_depth": depth, "nthread": 1}
+    return _xgboost(X, X[:, 0] * y + X[:, 1], rounds, parameters)
+
+
 # ------------------------------------------------------------ LightGBM
 
 
@@ -128,16 +134,16 @@ def _lightgbm(X: Rows, y: Any, estimator: str, **parameters: Any) -> Trained:
 
     X = X.astype(np.float64)
     named = parameters.pop("categorical_feature", "auto")
-    wrapper = getattr(lightgbm, estimator)(
-        n_estimators=100, n_jobs=1, verbose=-1, random_state=0, **parameters
-    )
+    usual = {"n_estimators": 100, "n_jobs": 1, "verbose": -1, "random_state": 0}
+    wrapper = getattr(lightgbm, estimator)(**usual | parameters)
     wrapper.fit(X[HELD_OUT:], y[HELD_OUT:], categorical_feature=named)
     return Trained("lightgbm", wrapper.booster_, X[:HELD_OUT], wrapper=wrapper)
 
 
-def _lightgbm_leaves(leaves: int) -> Trained:
+def _lightgbm_leaves(leaves: int, trees: int = 100) -> Trained:
     X, y = _table()
-    return _lightgbm(X, X[:, 0] * y + X[:, 1], "LGBMRegressor", num_leaves=leaves)
+    sizes = {"num_leaves": leaves, "n_estimators": trees}
+    return _lightgbm(X, X[:, 0] * y + X[:, 1], "LGBMRegressor", **sizes)
 
 
 def _lightgbm_classes() -> Trained:
@@ -168,6 +174,14 @@ def _forest(class_name: str, depth: int | None) -> Trained:
         100, max_depth=depth, n_jobs=1, random_state=0
     )
     return _fitted(model, X, target)
+
+
+def _one_tree(depth: int | None) -> Trained:
+    from sklearn.tree import DecisionTreeRegressor
+
+    X, y = _table()
+    model = DecisionTreeRegressor(max_depth=depth, random_state=0)
+    return _fitted(model, X, X[:, 0] * y + X[:, 1])
 
 
 def _boosting(class_name: str, missing: bool = False) -> Trained:
@@ -223,4 +237,24 @@ MAKERS: dict[str, Callable[[], Trained]] = {
         _boosting, "HistGradientBoostingRegressor"
     ),
     "IsolationForest": _isolation,
+}
+
+#: Shapes at which skforge was least ahead of its peers; see weak_cells.py.
+WEAK: dict[str, Callable[[], Trained]] = {
+    "wide-968": partial(_xgboost_shape, 100, 8, 968),
+    "wide-3000": partial(_xgboost_shape, 100, 8, 3000),
+    "500-of-depth-6": partial(_xgboost_shape, 500, 6),
+    "1000-of-31-leaves": partial(_lightgbm_leaves, 31, 1000),
+    **{f"depth-{d}": partial(_xgboost_shape, 100, d) for d in (8, 10, 12, 14)},
+    **{
+        f"{short}-{depth}": partial(_forest, name, depth)
+        for short, name in (
+            ("extra-trees", "ExtraTreesRegressor"),
+            ("random-forest", "RandomForestRegressor"),
+        )
+        for depth in (10, 12, 14)
+    },
+    "one-tree-8": partial(_one_tree, 8),
+    "one-tree-full": partial(_one_tree, None),
+    "one-tree-boosted": partial(_xgboost_shape, 1, 8),
 }

@@ -112,13 +112,14 @@ IMPORTS = {
     "hummingbird": ["hummingbird.ml"],
     "skforge": ["skforge.estimators", "skforge.compiler.runtime.cpu.jit"],
 }
+IMPORTS["skforge_avx2"] = IMPORTS["skforge"]
 OWN = {"onnx": "onnxruntime", "sklearn": "sklearn.ensemble"}
 
 
 def loader_imports(function: str, kind: str) -> None:
     """Import what a system needs now: preparing a model does not include that."""
     names = IMPORTS.get(function, [function])
-    if function == "skforge":  # it asks the model's own library, too
+    if function.startswith("skforge"):  # it asks the model's own library, too
         names = [*names, OWN.get(kind, kind)]
     for name in names:
         importlib.import_module(name)

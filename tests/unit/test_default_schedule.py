@@ -169,7 +169,7 @@ def test_no_more_trees_in_flight_than_there_are(n_trees: int) -> None:
     (first, *_) = walking_schedules(drawn(n_trees, 3, shape="full"), V3).values()
     together = first.loop_nest(n_trees).loops[0].body[0].mark(Interleave)
     in_flight = together and together.factor
-    at_most = min(n_trees, walk_rules.TREES_IN_FLIGHT)
+    at_most = min(n_trees, walk_rules.HEAPS_IN_FLIGHT)
     assert in_flight == (at_most if at_most > 1 else None)
 
 
@@ -194,10 +194,14 @@ def test_padding_is_estimated_by_what_it_adds() -> None:
     assert stump.padded_nodes == 1 + 2 * (2 * 3) / (31 + 3)
 
 
+#: A target whose L2 does not hold 50 trees.
+SMALL_L2 = replace(V3, l2_bytes=1 << 15)
+
+
 def test_blocks_of_wide_rows_stay_in_cache() -> None:
     def block(n_features: int) -> int:
         made = replace(drawn(50, 5, shape="full"), n_features=n_features)
-        schedule = walking_schedules(made, V3)[2049, None]
+        schedule = walking_schedules(made, SMALL_L2)[2049, None]
         (outer,) = schedule.loop_nest(50).loops
         return outer.step
 
@@ -208,9 +212,29 @@ def test_blocks_of_wide_rows_stay_in_cache() -> None:
 
 def test_rows_are_fetched_ahead_where_they_do_not_fit_a_cache() -> None:
     narrow = walking_schedules(drawn(50, 5), V3)[2049, None]
-    wide = walking_schedules(drawn(50, 5, n_features=2000), V3)[2049, None]
+    made = drawn(50, 5, shape="full", n_features=2000)
+    wide = walking_schedules(made, SMALL_L2)[2049, None]
     assert "cache" not in repr(narrow)
     assert '.cache("b0")' in repr(wide)
+
+
+def test_trees_are_in_flight_where_rows_of_a_group_do_not_fit_a_cache() -> None:
+    def large(n_features: int, target: Target = V3) -> str:
+        made = replace(drawn(50, 5, shape="full"), n_features=n_features)
+        return repr(walking_schedules(made, target)[2049, None])
+
+    most = V3.l1_bytes // 4 // walk_rules.ROWS_IN_FLIGHT
+    assert '.interleave("b1", 16)' in large(most)
+    wide = large(most + 1)
+    assert '.interleave("tree", 10)' in wide and '.parallel("b0")' in wide
+    assert '.interleave("b1", 16)' in large(most + 1, SMALL_L2)  # trees are read again
+
+
+def test_padded_trees_are_heaps_unless_these_are_much_larger() -> None:
+    full = walking_schedules(drawn(20, 5, shape="full"), V3)
+    assert all('.represent("array")' in repr(s) for s in full.values())
+    chains = walking_schedules(drawn(20, 6, shape="chain"), V3)
+    assert all("represent" not in repr(s) for s in chains.values())
 
 
 def test_few_wide_rows_are_fetched_before_their_walks() -> None:

@@ -345,9 +345,9 @@ def test_cache_prefetches_the_levels_next_to_the_roots(
     layout.cache_trees(b, first, count)
     heap, line = 2 ** (depth + 1) - 1, 16
     near = min(heap, 255)
-    spans = [((1 + tree) * heap, near) for tree in range(3)]
-    if near == heap:
-        spans = [(heap, 3 * heap)]
+    # five trees are one heap: each level begins behind those of all trees
+    level = [2**k for k in range(min(depth + 1, 8))]
+    spans = [(5 * (width - 1) + width, 3 * width) for width in level]
     if representation == "reorg":
         spans = [(place * 5 + 1, 3) for place in range(near)]
     assert prefetched(b.finish(), {"first": 1, "n": 3}) == [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -474,3 +476,24 @@ def test_errors_name_the_kernel_and_the_value():
     assert str(error.value) == (
         "LLVM emitter, function 'narrow': 16 lanes of 'cmp.3' do not fit i8 'bits.5'."
     )
+
+
+def test_the_start_of_a_row_is_added_to_the_buffer_before_its_columns():
+    """So that it leaves the loop over hops: a hop adds the column alone."""
+    names = buffers(rows=F32, column=U32, out=F32)
+
+    def write(b, rows, column, out, start):
+        with b.loop(0, 4) as i:
+            at = b.add(start, b.convert(b.load(column, i), I64))
+            b.store(out, i, b.load(rows, at))
+
+    function = kernel({**names, "start": I64}, write)
+    text = emit_llvm(function, Target.x86_64("v3"))
+    assert re.search(r"getelementptr float, ptr %\S*rows\S*, i64 %\S*start", text), text
+    args = {
+        "rows": np.arange(16, dtype=np.float32),
+        "column": np.array([3, 0, 7, 2], np.uint32),
+        "out": np.zeros(4, np.float32),
+        "start": 5,
+    }
+    check(function, args, {"out": args["rows"][5 + args["column"]]})

@@ -245,10 +245,44 @@ def test_reorg_interleaves_the_trees() -> None:
     layout = representations.get("reorg").lay_out(hir)
     roots = layout.item_of()[hir.tiles.item_offset[:-1]]
     assert roots.tolist() == list(range(hir.tiles.n_trees))
-    hir = pipeline.build_hir(forest("full"), Schedule().represent("array"), "exact")
+
+
+@pytest.mark.parametrize("kind", ["full", "mixed trees"])
+def test_array_numbers_the_nodes_of_all_trees_as_one_heap(kind: str) -> None:
+    hir = pipeline.build_hir(forest(kind), Schedule().represent("array"), "exact")
+    layout, tiles = representations.get("array").lay_out(hir), hir.tiles
+    number = layout.item_of() + tiles.n_trees
+    assert number[tiles.item_offset[:-1]].tolist() == [
+        *range(tiles.n_trees, 2 * tiles.n_trees)
+    ]
+    inner = np.flatnonzero(tiles.leaf < 0)
+    for side in (0, 1):
+        assert (number[tiles.child[inner, side]] == 2 * number[inner] + side).all()
+
+
+def test_tiles_of_an_array_lie_tree_by_tree() -> None:
+    schedule = Schedule().tile_nodes(3).represent("array")
+    hir = pipeline.build_hir(forest("full"), schedule, "exact")
     layout = representations.get("array").lay_out(hir)
     roots = layout.item_of()[hir.tiles.item_offset[:-1]]
-    assert roots.tolist() == list(range(0, 31 * 9, 31))
+    assert set(np.diff(roots)) == {layout.n_items // hir.tiles.n_trees}
+
+
+@pytest.mark.parametrize(("name", "masks"), [("array", 0), ("reorg", 1)])
+def test_leaves_of_equal_depth_need_no_flag_beside_the_feature(
+    name: str, masks: int
+) -> None:
+    """The feature word of a hop is then the feature, without a mask."""
+    made = drawn(9, 4, shape="full", missing=(Missing.NEVER,))
+    hir = pipeline.build_hir(made, Schedule().represent(name), "exact")
+    function = pipeline.lower(hir, Target.x86_64("v3")).kernel.function
+    found = [
+        stmt.op
+        for stmt in statements(function.body)
+        if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Binary)
+    ]
+    words = [op for op in found if op.op == "and" and op.a.type == lir.U32]
+    assert bool(words) == bool(masks)
 
 
 @pytest.mark.parametrize("name", ["array", "sparse", "reorg"])

@@ -23,6 +23,8 @@ class Known:
         self.constants: dict[str, Number] = {}
         self._multiples: dict[str, int] = {}
         self._sums: dict[str, tuple[lir.Value, int]] = {}
+        self._extended: set[str] = set()
+        self._pairs: dict[str, tuple[lir.Value, lir.Value]] = {}
 
     def constant_of(self, value: lir.Value) -> Number | None:
         """Return the known number of a value, or None."""
@@ -37,6 +39,14 @@ class Known:
         if found is None and self._parent is not None:
             return self._parent.sum_of(value)
         return found
+
+    def pair_of(self, value: lir.Value) -> tuple[lir.Value, lir.Value] | None:
+        """Return the number and the shorter, extended one whose sum it is, or None."""
+        return self._pairs.get(value.name)
+
+    def note_extended(self, value: lir.Value) -> None:
+        """Record that a 64-bit integer was a shorter one."""
+        self._extended.add(value.name)
 
     def multiple_of(self, value: lir.Value) -> int:
         """Return a power of two known to divide an integer."""
@@ -62,6 +72,8 @@ class Known:
                 self.note_multiple(value, a * b)
             case "add" | "sub" | "or":
                 self.note_multiple(value, min(a, b))
+                if op.op == "add" and op.b.name in self._extended:
+                    self._pairs[value.name] = op.a, op.b
                 term = self.constant_of(op.b)
                 if op.op == "add" and value.type == lir.I64 and term is not None:
                     start, known = self.sum_of(op.a) or (op.a, 0)

@@ -56,6 +56,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             w.bind(value.name, mixed)
         case lir.Convert(a=a):
             _convert(w, value, a)
+            if value.type == lir.I64 and a.type == lir.U32:
+                w.note_extended(value)
         case lir.Unary():
             _unary(w, value, op)
         case lir.Compare(op=name, a=a, b=b, unordered=unordered):

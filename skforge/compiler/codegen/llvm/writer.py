@@ -231,6 +231,13 @@ class Writer(Known):
             start, number = known
             base = self._shifted(base, element, start)
             return self.let(f"getelementptr {element}, ptr {base}, i64 {number}")
+        pair = self.pair_of(index)
+        if pair is not None:
+            # Of a row's start and a column, the start leaves the loop of the hops.
+            base = self._shifted(base, element, pair[0])
+            return self.let(
+                f"getelementptr {element}, ptr {base}, i64 {self.use(pair[1])}"
+            )
         flag = "inbounds " if inbounds else ""
         return self.let(
             f"getelementptr {flag}{element}, ptr {base}, i64 {self.index(index)}"

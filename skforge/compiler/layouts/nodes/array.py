@@ -5,11 +5,17 @@
 interleaves the heaps of all trees, roots first, as RAPIDS FIL does. Both reserve space
 for complete trees of the forest's maximum depth: fast for shallow balanced trees, an
 error for deep ones.
+
+On a CPU, ``array`` numbers single nodes of all T trees as one heap: the roots are
+T .. 2 T - 1, the children of node n are 2 n and 2 n + 1. A hop then adds nothing for
+its tree. Where all leaves have the same depth, as in padded trees, they are known by
+their number, and a feature word needs no mask.
 """
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +48,10 @@ Order = Literal["array", "reorg"]
 MOST_PREFETCHED = 255
 
 
+#: Bits of a feature word.
+WORD_BITS = 32
+
+
 def _heap_size(tiles: TiledForest) -> int:
     """Return the nodes of a complete tree of the maximum depth."""
     fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
@@ -54,16 +64,27 @@ class HeapLayout(RecordLayout):
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
         tiles = hir.tiles
+        self._order, self._forest_heap = order, order == "array" and _one_heap(hir)
+        self._heap, self._n_trees = _heap_size(tiles), tiles.n_trees
         #: Single nodes are numbered from 1, so that children are 2 n and 2 n + 1.
         self._root = 1 if shape.tile_size == 1 else 0
-        self._order = order
-        self._heap, self._n_trees = _heap_size(tiles), tiles.n_trees
+        if self._forest_heap:
+            self._root = self._n_trees
+        #: The first leaf's number, if leaves come last; else words have a flag.
+        self._first_leaf: int | None = None
         #: First interleaved tree in shared memory, and the most trees there.
         self._shared_trees: tuple[Value, int] | None = None
-        self._leaf_flag = 1 << shape.encoding.free_bit
+        if self._forest_heap and _even(tiles):
+            self._first_leaf = self._n_trees << int(tiles.max_depth.max(initial=0))
+        flagged = self._first_leaf is None
+        self._leaf_flag = 1 << shape.encoding.free_bit if flagged else 0
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         record = heap_numbers(tiles)
-        if order == "array":
+        if self._forest_heap:
+            # Before a tree's node of some level are as many of its level in each tree.
+            level = np.left_shift(1, tiles.depth.astype(np.int64))
+            record += (level - 1) * (self._n_trees - 1) + tree * level
+        elif order == "array":
             record += tree * self._heap
         else:
             record = record * tiles.n_trees + tree
@@ -72,6 +93,8 @@ class HeapLayout(RecordLayout):
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
+        if self._forest_heap:
+            return b.add(node, -self._root)
         tree = b.convert(tree, node_scalar(node))
         if self._order == "array":
             first = b.add(b.mul(tree, self._heap), -self._root)
@@ -81,15 +104,21 @@ class HeapLayout(RecordLayout):
 
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root's number, in as many lanes as there are trees."""
+        if self._forest_heap:
+            return b.add(b.convert(tree, node_scalar(tree)), self._root)
         return b.const(self._root, with_lanes(node_scalar(tree), tree.type))
 
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
         """Return node * fan + 1 + exit, or node * 2 + exit."""
-        first = b.add(b.mul(at.node, self.shape.tile_size + 1), 1 - self._root)
+        first = b.mul(at.node, self.shape.tile_size + 1)
+        if self.shape.tile_size > 1:
+            first = b.add(first, 1)
         return b.add(first, exit_)
 
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return the leaf flag of the first feature word."""
+        """Return whether the number is a leaf's, or the first feature word's flag."""
+        if self._first_leaf is not None:
+            return b.compare("ge", at.node, self._first_leaf)
         if self.shape.tile_size == 1:
             word = at.words[1]
         else:
@@ -107,7 +136,12 @@ class HeapLayout(RecordLayout):
             hi = b.add(lo, b.mul(length, words))
             prefetch_lines(b, self.nodes, lo, hi)
 
-        if self._order == "reorg":
+        if self._forest_heap:
+            levels = int(np.log2(near + 1))
+            for level in range(levels):
+                lo = b.add(b.mul(first, 1 << level), self._n_trees * ((1 << level) - 1))
+                lines(lo, b.mul(count, 1 << level))
+        elif self._order == "reorg":
             with b.loop(near, hint="heap") as place:
                 lines(b.add(b.mul(place, self._n_trees), first), count)
         elif near < self._heap:
@@ -150,6 +184,17 @@ class HeapLayout(RecordLayout):
         return b.add(b.mul(node, most), local)
 
 
+def _one_heap(hir: PredictEnsemble) -> bool:
+    """Whether the nodes of all trees are numbered as one heap."""
+    return hir.tiles.tile_size == 1 and not hir.nest.on_gpu
+
+
+def _even(tiles: TiledForest) -> bool:
+    """Whether all leaves have the same depth."""
+    depth = tiles.depth[tiles.leaf >= 0]
+    return bool((depth == depth.max(initial=0)).all())
+
+
 class Heap(WalkRepresentation):
     """``represent("array")`` and ``represent("reorg")``."""
 
@@ -159,6 +204,10 @@ class Heap(WalkRepresentation):
 
     def _shape(self, hir: PredictEnsemble) -> RecordShape:
         encoding = TestEncoding.of(hir, code_on_top=True)
+        alone = encoding.bits == encoding.feature_bits
+        if self.name == "array" and alone and _one_heap(hir) and _even(hir.tiles):
+            encoding = replace(encoding, feature_bits=WORD_BITS)  # no mask
+            return RecordShape(hir.tiles.tile_size, encoding, False, False)
         if encoding.bits >= 32:
             raise ScheduleError(
                 f'represent("{self.name}") has no room for {hir.forest.n_features:,} '

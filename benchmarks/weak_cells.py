@@ -1,0 +1,183 @@
+"""The shapes and sizes at which skforge is least ahead, beside its peers.
+
+    OMP_NUM_THREADS=1 python benchmarks/weak_cells.py --output benchmarks/results
+
+One thread. Answers, rounds and limits are those of table.py, with short samples;
+skforge runs twice, with the vectors of this machine and with AVX2 alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from machine import in_words, machine
+from measure import Cell, Limits, Result, measure
+from models import get
+from remote import OURS, SYSTEMS, Entry, Remote
+from report import at, best_peer
+from store import rounded
+from systems import OWN
+from table import different, say
+from training import WEAK
+
+SIZES = (1, 8, 64, 512, 4096, 65536)
+AVX2 = Entry("skforge AVX2", "systems", "skforge_avx2")
+PEERS = ("xgboost", "lightgbm", "sklearn", "treelite", "tl2cgen", "lleaves",
+         "onnxruntime", "daal4py")  # fmt: skip
+LIMITS = Limits(rounds=5, slot=0.01, call=0.5, cell=0.25, prepare=20.0)
+
+#: C code of more leaves takes gcc longer than ``LIMITS.prepare``.
+MOST_C_LEAVES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The least ratio to the best peer of some models, at some sizes."""
+
+    words: str
+    parts: tuple[str, ...]  # of the models' names
+    sizes: tuple[int, ...]
+    least: float
+    peers: tuple[str, ...] = PEERS
+
+
+AIMS = (
+    Aim("wide rows, 5× the best peer", ("wide",), SIZES[1:], 5.0),
+    Aim("few rows of many trees, 8×", ("500-of", "1000-of"), (1, 8), 8.0),
+    Aim("64 rows, 10×", ("wide", "-of-", "depth", "extra", "random"), (64,), 10.0),
+    Aim("ExtraTrees, 15× scikit-learn", ("extra",), SIZES, 15.0, ("sklearn",)),
+    Aim("one tree, no peer faster", ("one-tree",), SIZES, 1.0),
+)
+#: µs of a call of one row, and the models it is for.
+ONE_ROW, ONE_ROW_MODELS = 0.6, ("depth-8",)
+#: How much slower AVX2 may be.
+AVX2_FACTOR = 2.0
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Parts of names.")] = None,
+    batches: Annotated[str, typer.Option(help="Rows.")] = ",".join(map(str, SIZES)),
+    peers: Annotated[str, typer.Option(help="Peers.")] = ",".join(PEERS),
+    output: Annotated[Path | None, typer.Option(help="Folder for weak.md.")] = None,
+) -> None:
+    """Measure, print, and write weak.json and weak.md where asked."""
+    wanted = {OURS[0], *OWN.values(), *peers.split(",")}
+    remotes = [Remote(AVX2), *(Remote(e) for e in SYSTEMS if e.name in wanted)]
+    facts, results = machine(), []
+    sizes = [int(part) for part in batches.split(",")]
+    try:
+        for name in [n for n in WEAK if any(part in n for part in names or [""])]:
+            model = get(name)
+            say(f"{name}: {model.facts}")
+            others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
+            if model.facts["leaves"] > MOST_C_LEAVES:
+                others.add("tl2cgen")
+            able = [r for r in remotes if r.entry.name not in others]
+            results.append(measure(model, able, sizes, [1], LIMITS, say))
+    finally:
+        for remote in remotes:
+            remote.close()
+    text = report(results)
+    print(text)
+    if output is not None:
+        document = {"machine": facts, "models": [asdict(r) for r in results]}
+        lines = json.dumps(rounded(document)).replace('{"threads"', '\n{"threads"')
+        (output / "weak.json").write_text(lines + "\n", encoding="utf-8")
+        text += f"\n{in_words(facts)}\n"
+        (output / "weak.md").write_text(text, encoding="utf-8")
+    if wrong := different(results):
+        raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
+
+
+def report(results: Sequence[Result]) -> str:
+    """Return both tables and the aims."""
+    sizes = sorted({cell.rows for result in results for cell in result.cells})
+    parts = ["# Weak cells\n", "µs a row of skforge, and the best peer's by it.\n"]
+    for ours in (OURS[0], AVX2.name):
+        head = "".join(f" {n:,} rows |" for n in sizes)
+        lines = [f"| {ours} |{head}", "| --- |" + " --: |" * len(sizes)]
+        for result in results:
+            row = "".join(f" {_cell(at(result, 1, n), ours)} |" for n in sizes)
+            lines.append(f"| {result.model} |{row}")
+        parts.append("\n".join(lines) + "\n")
+    parts.append("| aim | met | the worst |\n| --- | --- | --- |")
+    parts += [_aim(aim, results) for aim in AIMS]
+    parts += [_avx2(results), _one_row(results), _flat(results)]
+    return "\n".join(parts) + "\n"
+
+
+def _seconds(cells: Iterable[Cell], system: str) -> float | None:
+    return next((c.seconds for c in cells if c.system == system), None)
+
+
+def _cell(cells: Sequence[Cell], ours: str) -> str:
+    own, best = _seconds(cells, ours), best_peer(cells)
+    if own is None:
+        return "–"
+    text = f"{own / cells[0].rows * 1e6:.3g}"
+    if best is None or best.seconds is None:
+        return text
+    return f"{text} **{best.seconds / own:.3g}×** {best.system}"
+
+
+def _line(words: str, found: Sequence[tuple[float, str]], met: int) -> str:
+    worst = min(found)[1] if found else "not measured"
+    return f"| {words} | {met} of {len(found)} cells | {worst} |"
+
+
+def _aim(aim: Aim, results: Sequence[Result]) -> str:
+    found = []
+    for result in results:
+        for n in aim.sizes if any(p in result.model for p in aim.parts) else ():
+            cells = at(result, 1, n)
+            own = _seconds(cells, OURS[0])
+            best = best_peer(c for c in cells if c.system in aim.peers)
+            if own and best and best.seconds:
+                ratio = best.seconds / own
+                found.append((ratio, f"{ratio:.3g}× {result.model}, {n:,} rows"))
+    return _line(aim.words, found, sum(ratio >= aim.least for ratio, _ in found))
+
+
+def _avx2(results: Sequence[Result]) -> str:
+    """Compare AVX2 with the machine's vectors, over all cells."""
+    found = []
+    for result in results:
+        for n in {cell.rows for cell in result.cells}:
+            cells = at(result, 1, n)
+            wide, narrow = _seconds(cells, OURS[0]), _seconds(cells, AVX2.name)
+            if wide and narrow:
+                times = narrow / wide
+                found.append((-times, f"{times:.3g}× {result.model}, {n:,} rows"))
+    met = sum(-times <= AVX2_FACTOR for times, _ in found)
+    return _line(f"AVX2, at most {AVX2_FACTOR:g}× the time", found, met)
+
+
+def _one_row(results: Sequence[Result]) -> str:
+    found = []
+    for result in results:
+        us = (_seconds(at(result, 1, 1), OURS[0]) or 0.0) * 1e6
+        if us and result.model in ONE_ROW_MODELS:
+            found.append((-us, f"{us:.3g} µs {result.model}"))
+    met = sum(-us <= ONE_ROW for us, _ in found)
+    return _line(f"one row, at most {ONE_ROW} µs", found, met)
+
+
+def _flat(results: Sequence[Result]) -> str:
+    """Compare 4,096 rows with 512, of boosted trees."""
+    found = []
+    for result in results:
+        few, many = (_seconds(at(result, 1, n), OURS[0]) for n in (512, 4096))
+        if few and many and result.model.startswith("depth"):
+            times = many / few / 8
+            found.append((-times, f"{times:.3g}× {result.model}"))
+    met = sum(-times <= 1.0 for times, _ in found)
+    return _line("4,096 rows, a row not slower than of 512", found, met)
+
+
+if __name__ == "__main__":
+    typer.run(main)
