@@ -93,7 +93,7 @@ def test_arrays_lie_on_cache_lines_with_room_behind_each(folder):
     for data in stored.data.values():
         assert data.ctypes.data % 64 == 0
         assert data.ctypes.data + data.nbytes + 64 <= last
-    made = compile_forest(MODELS[0], Schedule())._compiler
+    made = compile_forest(MODELS[0], Schedule()).compiler
     for name, data in made.kernel(Schedule(), "accumulator").stored().data.items():
         assert data.tobytes() == stored.data[name].tobytes()
 
