@@ -18,7 +18,7 @@ from models import cache_folder, shared_folder
 from numpy.typing import NDArray
 from synthetic import random_model
 from training import HELD_OUT, Trained
-from unseen import DRAWN
+from unseen import DRAWN, drawn
 from unseen import MAKERS as UNSEEN
 
 from skforge import load_forest
@@ -177,6 +177,8 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (200, 1, 24),
         (60, 5, 2400),
         (200, 3, 1000),
+        (5, 5, 400),
+        (30, 3, 80),
     ):
         made["xgboost-{}x{}x{}".format(*sizes)] = partial(_xgboost, *sizes)
     for sizes in ((150, 5, 40), (60, 9, 24)):
@@ -197,6 +199,7 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         (40, 63, 1500),
         (1, 300, 24),
         (15, 1000, 24),
+        (4, 20, 250),
     ):
         made["lightgbm-{}x{}x{}".format(*sizes)] = partial(_lightgbm, *sizes)
     made["lightgbm-40x31x28x5"] = partial(_lightgbm, 40, 31, 28, 5)
@@ -219,13 +222,27 @@ def _makers() -> dict[str, Callable[[], Trained]]:
         ("ExtraTreesRegressor", 150, 10, 12),
         ("RandomForestRegressor", 60, 13, 24, 12_000),
         ("RandomForestRegressor", 1, 6, 20),
+        ("RandomForestRegressor", 6, 9, 17),
+        ("ExtraTreesRegressor", 25, None, 300),
     ):
         sizes = "x".join(map(str, args))
         made[f"{kind}-{sizes}"] = partial(_sklearn, kind, *args)
-    for sizes in ((100, 6, 28, 3, 300), (50, 8, 40, 6, 40), (80, 7, 30, 5, 25)):
+    for sizes in (
+        (100, 6, 28, 3, 300),
+        (50, 8, 40, 6, 40),
+        (80, 7, 30, 5, 25),
+        (8, 4, 40, 10, 60),
+    ):
         made["xgboost-sets-{}x{}x{}".format(*sizes)] = partial(_xgboost_sets, *sizes)
-    for sizes in ((100, 31, 28, 3, 300), (60, 63, 12, 2, 1000), (200, 15, 28, 6, 60)):
+    for sizes in (
+        (100, 31, 28, 3, 300),
+        (60, 63, 12, 2, 1000),
+        (200, 15, 28, 6, 60),
+        (12, 8, 80, 6, 100),
+    ):
         made["lightgbm-sets-{}x{}x{}".format(*sizes)] = partial(_lightgbm_sets, *sizes)
+    for seed in range(100, 130):
+        made[f"drawn-{seed}"] = partial(drawn, seed)
     for name in ("airline.json", "year_prediction_msd.json", "epsilon.json"):
         made[name] = partial(_shared, name)
     made["lightgbm/NYC_taxi.txt"] = partial(_shared, "lightgbm/NYC_taxi.txt")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Annotated, Any
@@ -30,7 +31,7 @@ from unseen import MAKERS as UNSEEN
 
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.work import plan_of
-from skforge.compiler.defaults.cpu import candidates, default_schedules
+from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
@@ -73,7 +74,8 @@ def main(
     """Time what is missing, and print what today's defaults lose."""
     found = read(file)
     machines = {k: t for k, t in targets().items() if not only or k == only}
-    chosen = names or list(DRAWN if drawn else UNSEEN if unseen else MAKERS)
+    chosen = names or [*(UNSEEN if unseen else ()), *(DRAWN if drawn else ())]
+    chosen = chosen or list(MAKERS)
     for name in chosen:
         sample = get(name)
         for label, target in machines.items():
@@ -122,6 +124,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
         made[tiled_schedule(512, 15)] = None
     if "values" in kinds:
         made |= dict.fromkeys(tiled_schedule(n, 7, codes=False) for n in (128, 512))
+    made[few_rows(forest)] = None
     few = plan_of(walks[16, 127])
     assert few is not None
     for walks_together in (8, 24):
@@ -226,17 +229,19 @@ def report(
         "| target | " + " | ".join(f"{n:,} rows" for n in SHOWN_SIZES) + " | all |",
         "| --- |" + " --- |" * (len(SHOWN_SIZES) + 1),
     ]
-    for label, target in machines.items():
+    for (label, target), are_drawn in product(machines.items(), (False, True)):
         by_size = defaultdict(list)
-        for (_, one, size), (value, _) in losses.items():
-            if one == label and size in SHOWN_SIZES:
+        for (name, one, size), (value, _) in losses.items():
+            if one == label and size in SHOWN_SIZES and (name in DRAWN) == are_drawn:
                 by_size[size].append(value)
         every = [v for values in by_size.values() for v in values]
         if not every:
             continue
         cells = [_cell(by_size[size]) for size in SHOWN_SIZES] + [_cell(every)]
-        lines.append(f"| {target.cpu} | " + " | ".join(cells) + " |")
-    lines += ["", "Cells have the geometric mean and the worst.", ""]
+        of = f"{target.cpu}, drawn" if are_drawn else target.cpu
+        lines.append(f"| {of} | " + " | ".join(cells) + " |")
+    lines += ["", "Cells have the geometric mean and the worst."]
+    lines += ["The sizes of the drawn forests were drawn; nobody chose them.", ""]
     bad = [
         f"| {name} | {label} | {size:,} | {value:.2f} | {said} |"
         for (name, label, size), (value, said) in sorted(losses.items())

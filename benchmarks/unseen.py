@@ -222,7 +222,7 @@ MAKERS: dict[str, Callable[[], Trained]] = {
 }
 
 
-def _drawn(seed: int) -> Trained:
+def drawn(seed: int) -> Trained:
     """Train a forest whose library and sizes are drawn."""
     random = np.random.default_rng(seed)
 
@@ -260,5 +260,5 @@ def _drawn(seed: int) -> Trained:
 
 
 DRAWN: dict[str, Callable[[], Trained]] = {
-    f"drawn-{seed}": partial(_drawn, seed) for seed in range(24)
+    f"drawn-{seed}": partial(drawn, seed) for seed in range(24)
 }

@@ -72,7 +72,7 @@ class ForestCounts:
 
     # lanes
     lanes: LanesCost
-    looks_up: bool  # whether categories are looked up
+    set_groups: int  # features whose categories are looked up
 
     # walks and tiles
     code_columns: int
@@ -126,7 +126,7 @@ class ForestCounts:
             listed=listed,
             look_ups=look_ups,
             lanes=lanes,
-            looks_up=bool(set_groups(forest)),
+            set_groups=len(set_groups(forest)),
             code_columns=code_columns,
             code_bytes=LINE * -(-code_columns // LANES),
             code_searches=int(levels.sum()),

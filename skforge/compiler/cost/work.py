@@ -105,18 +105,18 @@ class Work:
         return np.asarray(whole * self.block + last)
 
     @property
-    def _again(self) -> Counts:
+    def again(self) -> Counts:
         """Rows of the calls that follow each other before rows are met again."""
         return np.maximum(self.n, np.minimum(CALLS * self.n, DISTINCT_ROWS))
 
     @property
     def surprise(self) -> Counts:
         """The share of walks whose ends a CPU does not foresee: it learns a few."""
-        return np.minimum(1.0, self._again * self.forest.trees / LEARNED_WALKS)
+        return np.minimum(1.0, self.again * self.forest.trees / LEARNED_WALKS)
 
     def met(self, lines: Reach) -> Counts:
         """Return the bytes of lines that the rows of some calls reach."""
-        return lines.distinct(self._again) * LINE
+        return lines.distinct(self.again) * LINE
 
     def line(self, size: float | Counts) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order."""
