@@ -12,8 +12,6 @@ from remote import OURS
 
 from skforge.cli.report import count, duration
 
-BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
-
 
 def to_markdown(results: Sequence[Result], facts: dict[str, Any]) -> str:
     """Return the whole report."""
