@@ -18,10 +18,10 @@ function prepare(table) {
     heading.classList.add("number");
     cells.forEach((cell, i) => {
       cell.dataset.sort = values[i] ?? ""; // what is no number comes last
-      if (values[i] !== null && cell.textContent.length < 24) cell.classList.add("number");
+      if (values[i] !== null && cell.textContent.length < 16) cell.classList.add("number");
     });
+    if (rows.length > 2) table.classList.add("sortable", "n-last");
   }
-  if (rows.length > 2) table.classList.add("sortable", "n-last");
 }
 
 document.addEventListener("DOMContentLoaded", () =>
