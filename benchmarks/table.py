@@ -51,13 +51,13 @@ def main(
         int, typer.Option(help="Samples of each system.")
     ] = DEFAULT.rounds,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for results.json, .md and .png.")
+        Path | None, typer.Option(help="Folder for results.json, .md and .svg.")
     ] = None,
     merge: Annotated[
         bool, typer.Option(help="Keep the output's models that are not measured.")
     ] = False,
 ) -> None:
-    """Measure and print; write JSON, Markdown and a plot where asked.
+    """Measure and print; write JSON, Markdown and a picture where asked.
 
     Results are written after each model, so that a run that is ended keeps them.
     """

@@ -28,12 +28,13 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import measure
     import pipelines
     import pipelines_cases
+    import redraw
     import remote
     import report
     import synthetic
 
     modules = (engines_report, export, forms, front_page, measure, remote, report)
-    more = (pipelines, pipelines_cases, synthetic)
+    more = (pipelines, pipelines_cases, redraw, synthetic)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -108,11 +109,24 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
         measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
         measure.Cell(1, 8, "quick", 16e-6, 5, 2.0),
     ]
-    assert "| m | 1 **2×** quick † | 100 ms |" in report.summary([result])
+    assert "| m | 2× † | quick |" in report.summary([result])
+    assert "| m | 1 | 100 ms |" in report.summary([result])
     table = report.table_of(result)
     assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
     assert "8 rows, 64 B" in table
     assert "lleaves: reads LightGBM files only" in table
+
+
+def test_tables_and_pictures_are_those_of_the_stored_numbers(benchmarks, tmp_path):
+    pytest.importorskip("matplotlib")
+    stored = FOLDER / "results"
+    benchmarks["redraw"].redraw(stored, tmp_path)
+    for file in ("results.md", "weak.md"):
+        assert (tmp_path / file).read_text() == (stored / file).read_text(), file
+    ratios = (tmp_path / "results.svg").read_text()
+    assert ">airline.json<" in ratios and ">65,536<" in ratios
+    calls = (tmp_path / "latency.svg").read_text()
+    assert ">CompiledForest.predict<" in calls and ">onnxruntime<" in calls
 
 
 def test_figures_of_readme_are_those_of_the_results(benchmarks):
