@@ -209,12 +209,7 @@ def _difference(known: Prepared) -> str:
 
 
 def _preparation(known: Prepared) -> str:
-    if known.seconds is None:
-        return "–"
-    text = duration(known.seconds)
-    if known.compile_seconds is None:
-        return text
-    return f"{text} (compile {duration(known.compile_seconds)})"
+    return "–" if known.seconds is None else duration(known.seconds)
 
 
 def _bytes(result: Result, rows: int) -> str:

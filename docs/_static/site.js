@@ -22,6 +22,10 @@ function prepare(table) {
     });
     if (rows.length > 2) table.classList.add("sortable", "n-last");
   }
+  if (table.tHead.rows[0].cells.length < 7) return;
+  for (const cell of rows.flatMap((row) => [...row.cells])) {
+    if (!cell.classList.contains("number") && cell.textContent.length > 16) cell.classList.add("text");
+  }
 }
 
 document.addEventListener("DOMContentLoaded", () =>
