@@ -369,7 +369,7 @@ def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
     rows = [
         " ".join(words),
         "| model | rows | condition | call | answer | calls | p50 | p99 | p99.9 "
-        "| slowest | by our predict |",
+        "| slowest | × predict |",
         "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     ours = {(x.model, x.rows, x.condition): x.p50 for x in lines if x.system == OURS}

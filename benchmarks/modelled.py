@@ -295,7 +295,8 @@ scheduler tables: ports, latencies, micro-operations. Two bounds correct these t
 L1 delivers no more than its bytes a cycle, and a gather on AMD takes one cycle a
 number. Clocks that change with load, mispredicted branches and the front end are not
 modelled. The cycles of lines and loads from L2 and L3 are rounded constants. Those of
-L3 are the least certain, because chips of one CPU differ in them. This LLVM has no table of Zen 5.
+L3 are the least certain, because chips of one CPU differ in them. This LLVM has no
+table of Zen 5.
 
 {cpus}"""
 

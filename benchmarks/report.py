@@ -217,9 +217,9 @@ def _bytes(result: Result, rows: int) -> str:
     size = float(rows * width * result.facts["features"])
     for unit in ("B", "kB", "MB"):
         if size < 1000:
-            return f"{size:.3g} {unit}"
+            return f"{size:.3g}\N{NO-BREAK SPACE}{unit}"
         size /= 1000
-    return f"{size:.3g} GB"
+    return f"{size:.3g}\N{NO-BREAK SPACE}GB"
 
 
 def _number(value: float) -> str:

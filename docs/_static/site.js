@@ -23,11 +23,18 @@ function prepare(table) {
     if (rows.length > 2) table.classList.add("sortable", "n-last");
   }
   if (table.tHead.rows[0].cells.length < 7) return;
-  for (const cell of rows.flatMap((row) => [...row.cells])) {
-    if (!cell.classList.contains("number") && cell.textContent.length > 16) cell.classList.add("text");
+  for (const cell of table.querySelectorAll("th, td:not(.number)")) {
+    const length = cell.textContent.length; // so wide that two lines hold it
+    const share = cell.tagName === "TH" ? 0.5 : 0.35;
+    if (length > 12) cell.style.minWidth = `${Math.min(22, share * length)}em`;
   }
 }
 
-document.addEventListener("DOMContentLoaded", () =>
-  document.querySelectorAll("article table.docutils").forEach((t) => t.tHead && prepare(t)),
-);
+document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("article table.docutils").forEach((t) => t.tHead && prepare(t));
+});
+addEventListener("load", () => {
+  for (const img of document.querySelectorAll("article img")) {
+    img.classList.toggle("broad", img.naturalWidth > 800);
+  }
+});
