@@ -55,7 +55,7 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     sizes = sorted((size_ranges(batch_sizes) or _usual(wrapper)).values())
     share = SECONDS / len(sizes)
     own = partial(methodcaller, method)
-    source, theirs = _source(wrapper, method)
+    source, theirs = _source(wrapper, method, X)
     times: list[CallTime] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's, once a call
@@ -79,10 +79,15 @@ def _usual(wrapper: Any) -> dict[Any, int]:
     return {size: size for size in SIZES if size <= most}
 
 
-def _source(wrapper: Any, method: str) -> tuple[str, Callable[[Any], object] | None]:
-    """Return the name and the function of the source; None if there is no live one."""
-    model, adapter = model_of(wrapper), wrapper._compiled().source
+def _source(
+    wrapper: Any, method: str, X: Any
+) -> tuple[str, Callable[[Any], object] | None]:
+    """Return the name and the function of a live source; None if it cannot be timed."""
+    model, predictor = model_of(wrapper), wrapper._compiled()
+    adapter = predictor.source
     if adapter.model is None:  # a file, or a stored model
+        return "", None
+    if is_mapped(X) and predictor.framed(X) is not X:  # it takes no mappings
         return "", None
     if is_estimator(model):
         if not hasattr(model, method):

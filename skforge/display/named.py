@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -48,6 +49,28 @@ def named(model: Any, forest: Forest | None = None) -> Any:
     if forest is not None:
         sizes = f": {forest.n_trees:,} trees, {forest.n_features:,} features"
     return Named(f"<{kind} of {library}{sizes}>")
+
+
+class OwnRepr:
+    """The ``__repr__`` of a wrapper: scikit-learn's, with short names of models.
+
+    Of the class it is scikit-learn's own, by which scikit-learn's printer knows how to
+    break the lines of an estimator, also inside another.
+    """
+
+    def __get__(self, wrapper: Any, owner: Any = None) -> Any:
+        """Return the bound method, or for the class scikit-learn's function."""
+        if wrapper is None:
+            return BaseEstimator.__repr__
+        return partial(_repr, wrapper)
+
+
+def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
+    """Return the repr of a wrapper like this one with a short name of its model."""
+    params = wrapper.get_params(deep=False)
+    params["estimator"] = named(params["estimator"], wrapper.__dict__.get("forest_"))
+    text: str = BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
+    return text
 
 
 class _Call(BaseEstimator):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge.display.diagram import html_of, visual_block
 from skforge.display.latency import draw, drawn_search, measured
-from skforge.display.named import named
+from skforge.display.named import OwnRepr
 from skforge.display.summary import Summary, summary_of
 from skforge.prediction.delegated import Delegated
 from skforge.tuning.plots import axes_for
@@ -112,13 +112,7 @@ class Shown(Delegated):
         check_is_fitted(self)
         return drawn_search(self.tuning_result_, kind, ax)
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return scikit-learn's repr, with short names for what has none."""
-        params = self.get_params(deep=False)
-        fitted = self.__dict__.get("forest_")
-        params["estimator"] = named(params["estimator"], fitted)
-        shown: str = super(Shown, type(self)(**params)).__repr__(N_CHAR_MAX)
-        return shown
+    __repr__ = OwnRepr()
 
     def _sk_visual_block_(self) -> Any:
         """Return the parts that a diagram around it draws."""

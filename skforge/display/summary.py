@@ -8,6 +8,7 @@ from typing import Any
 
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
@@ -16,6 +17,7 @@ from skforge.display.card import card
 from skforge.display.text import Table, aligned, duration, plural, ranges_of
 from skforge.display.times import CallTime, known_times
 from skforge.prediction.arrival import REFERENCE_ROWS
+from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
 from skforge.sources.stored_model import StoredModel
@@ -49,7 +51,7 @@ class Summary:
     library : str
         The library that made the model.
     task : str
-        One of regression, binary, multiclass, multilabel, ranking, outlier.
+        Such as "regression" or "binary classification".
     n_forests : int
         Number of forests; more than one for some wrappers, such as ``VotingRegressor``.
     n_trees, n_nodes : int
@@ -130,14 +132,12 @@ class Summary:
     def facts(self) -> list[tuple[str, str]]:
         """Labels and texts: the lines of the text and of the card."""
         low, high = self.depth
-        forests = f"{self.n_forests} forests, " if self.n_forests > 1 else ""
         deep = f"{low} to {high}" if low != high else f"{high}"
+        within = f" in {self.n_forests} forests" if self.n_forests > 1 else ""
+        nodes = plural(self.n_nodes, "node")
         found = [
-            (
-                "trees",
-                f"{forests}{self.n_trees:,}, depth {deep}, {self.n_nodes:,} nodes",
-            ),
-            ("features", f"{self.n_features:,}, {self.input_dtype}"),
+            ("trees", f"{self.n_trees:,}{within}, depth {deep}, {nodes}"),
+            ("features", f"{self.n_features:,}, read as {self.input_dtype}"),
             ("outputs", f"{self.n_outputs:,}, {self.task}"),
             ("exact", self._check()),
             ("runs on", self._place()),
@@ -246,7 +246,7 @@ def summary_of(
         predictor.source if predictor else source_of(model, forest, start_of(wrapper))
     )
     forests: list[Forest] = [forest, *adapter.more]
-    n_threads = resolve_n_jobs(wrapper.n_jobs)
+    n_threads = _threads(wrapper.n_jobs)
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
@@ -257,7 +257,7 @@ def summary_of(
     return Summary(
         model=name_of(model),
         library=LIBRARIES.get(forest.source, forest.source),
-        task=forest.task,
+        task=_task(wrapper, adapter),
         n_forests=len(forests),
         n_trees=sum(one.n_trees for one in forests),
         n_nodes=sum(one.n_nodes for one in forests),
@@ -283,6 +283,25 @@ def summary_of(
         times=times,
         source=source,
     )
+
+
+def _threads(n_jobs: Any) -> int:
+    """Return the threads of a call; 1 for what calls refuse."""
+    try:
+        return resolve_n_jobs(n_jobs)
+    except (TypeError, ValueError):
+        return 1
+
+
+def _task(wrapper: Any, adapter: Source) -> str:
+    """Return the task; that of the model if it makes answers of several scores."""
+    task = wrapper.forest_.task
+    if adapter.answers:
+        kind = wrapper.__sklearn_tags__().estimator_type
+        return "classification" if kind == "classifier" else "regression"
+    if task in CLASSIFICATION:
+        return f"{task} classification"
+    return "outlier detection" if task == "outlier" else str(task)
 
 
 def _times(faster: float | None) -> str:
@@ -314,6 +333,6 @@ def name_of(model: Any) -> str:
         short = isinstance(text, str) and "\n" not in text
         return os.path.basename(text) if short else "text of a model"
     name = type(model).__name__
-    return (
-        f"{name} of {type(last_step(model)).__name__}" if is_pipeline(model) else name
-    )
+    if is_pipeline(model):
+        return f"{name} ending in {type(last_step(model)).__name__}"
+    return name

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
@@ -38,7 +39,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
         self.forest_, self._split = made.forest, made.split
-        self.schedule_ = dict(made.module.schedules)
+        self.schedule_ = ScheduleTable(made.module.schedules)
         self.target_ = self.fitted_target_ = made.module.target
         self._tables = made.choice.tables
         self.gpu_min_rows_ = made.gpu_min_rows
@@ -78,7 +79,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         if predictor is not None and isinstance(predictor.module, AutoModule):
             predictor.module.gpu_min_rows = rows
             predictor.threads_change()
-            self.schedule_ = predictor.module.schedules
+            self.schedule_ = ScheduleTable(predictor.module.schedules)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a state; kernels compile on the first call, for this CPU."""
@@ -130,7 +131,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             choice = Choice(target, self.schedule_)
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
-        self.target_, self.schedule_ = module.target, dict(module.schedules)
+        self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
         made = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)

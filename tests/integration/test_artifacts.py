@@ -447,7 +447,7 @@ def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
     assert equal(again.predict_proba(X), compiled.predict_proba(X))
     assert not hasattr(again, "estimator_")
     assert repr(loaded).startswith(
-        "CompiledForest(estimator=<RandomForestClassifier, stored: 5 trees, 6 features>"
+        "CompiledForest(estimator=<RandomForestClassifier, stored: 4 trees, 6 features>"
     )
     assert "CompiledForest of RandomForestClassifier" in loaded._repr_html_()
     step = make_pipeline(StandardScaler().fit(X), loaded)
