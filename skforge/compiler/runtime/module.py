@@ -123,11 +123,13 @@ class CompiledModule(Explained):
         return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
-        """Return one line: the forest, the target, the mode."""
+        """Return one line: the forest's size, the target, the mode."""
         kind = f"{self.target.kind} " if self.target.is_gpu else ""
+        n = len(set(self.schedules.values()))
         return (
-            f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
-            f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
+            f"<CompiledModule of {self.forest.n_trees:,} trees, "
+            f"{self.forest.n_features:,} features, for {kind}{self.target.cpu}, "
+            f"{self.reduction}, {n} schedule{'s' if n != 1 else ''}>"
         )
 
     @property
