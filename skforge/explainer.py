@@ -102,14 +102,15 @@ class TreeExplainer:
     ) -> None:
         if model_output != "raw":
             raise InvalidInputError(
-                f"model_output must be 'raw'. Got {model_output!r} instead: use "
+                f"model_output must be 'raw'. Got {model_output!r} instead; use "
                 "shap.TreeExplainer with background rows to explain probabilities or "
                 "losses."
             )
         if background is not None:
             if data is not None:
                 raise InvalidInputError(
-                    "data and background are two names of one argument; give one."
+                    "data and background are two names for the same argument; pass "
+                    "only one of them."
                 )
             data = background
         self.data = _rows_of_masker(data)
@@ -265,7 +266,8 @@ class TreeExplainer:
             values = self.shap_values(rows, y, None, approximate, check_additivity)
         elif approximate:
             raise InvalidInputError(
-                "interactions=True and approximate=True exclude each other."
+                "interactions=True and approximate=True cannot be combined; leave one "
+                "of them out."
             )
         else:
             values = self.shap_interaction_values(rows)
@@ -286,7 +288,7 @@ class TreeExplainer:
             asked = [name for name, given in options.items() if given]
             if asked:
                 raise InvalidInputError(
-                    f"{asked[0]}=True asks for path-dependent values, and this "
+                    f"{asked[0]}=True asks for path-dependent values, but this "
                     "explainer has background rows; use TreeExplainer(model) without "
                     "them."
                 )
@@ -314,7 +316,7 @@ class TreeExplainer:
             row = int(np.argwhere(wrong)[0][0])
             raise VerificationError(
                 f"row {row}: the contributions add up to "
-                f"{found[row].sum(axis=-1).tolist()!r}, and the score is "
+                f"{found[row].sum(axis=-1).tolist()!r}, but the score is "
                 f"{raw[row].tolist()!r}; please report the model."
             )
 
@@ -400,7 +402,7 @@ def _rows(X: Any) -> tuple[Any, bool]:
     if type(X).__module__.startswith("xgboost.") and type(X).__name__ == "DMatrix":
         if X.get_base_margin().size:
             raise InvalidInputError(
-                "the DMatrix has base margins, which no feature contributes; pass its "
+                "the DMatrix has base margins, which belong to no feature; pass its "
                 "rows as an array."
             )
         return X.get_data(), False

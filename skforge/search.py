@@ -257,8 +257,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         if not self.refit:
             raise AttributeError(
-                "ScheduleSearch predicts with refit=True only; best_schedule_ is there "
-                "with refit=False, too."
+                "ScheduleSearch predicts only with refit=True; with refit=False, read "
+                "best_schedule_."
             )
         return self.best_estimator_
 

@@ -173,13 +173,13 @@ def _other_kind(path: Path) -> str | None:
         pickled = file.read(1) == b"\x80"
     if pickled or path.suffix in (".pkl", ".pickle", ".joblib"):
         return (
-            f"{path} is no .skforge file but a pickle; use joblib.load(path), if you "
-            "trust who wrote it."
+            f"{path} is a pickle, not a .skforge file; use joblib.load(path) if you "
+            "trust its author."
         )
     return (
-        f"{path} is no .skforge file; skforge.load reads what skforge.save wrote. For "
-        "a model file of another library, use CompiledForest(path) or "
-        "load_forest(path)."
+        f"{path} is not a .skforge file; skforge.load reads only files that "
+        "skforge.save wrote. For a model file of another library, use "
+        "CompiledForest(path) or load_forest(path)."
     )
 
 
@@ -205,7 +205,9 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     check_version(entry(manifest, "skforge_version", str))
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
-        raise InvalidModelError(f"it holds a {kind!r}, which is not known.")
+        raise InvalidModelError(
+            f"it holds a {kind!r}, which this version of skforge does not know."
+        )
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":
         return forest

@@ -240,14 +240,14 @@ def strategy_of(value: str | Strategy) -> Strategy:
     if isinstance(value, str):
         if value not in STRATEGIES:
             raise InvalidInputError(
-                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with a "
-                f"method rounds. Got {value!r} instead."
+                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with "
+                f"a method 'rounds'. Got {value!r} instead."
             )
         return STRATEGIES[value]()
     if not isinstance(value, Strategy):
         raise InvalidInputError(
-            "a strategy is an object with a name and a method rounds(problem); got "
-            f"{type(value).__name__}."
+            "a strategy must have a name and a method rounds(problem). Got "
+            f"{type(value).__name__} instead."
         )
     return value
 
@@ -265,7 +265,7 @@ def check_space(space: object) -> None:
     """Raise unless ``space`` is a ScheduleSpace with at least one point."""
     if not isinstance(space, ScheduleSpace):
         raise InvalidInputError(
-            f"space must be a ScheduleSpace, got {type(space).__name__}."
+            f"space must be a ScheduleSpace. Got {type(space).__name__} instead."
         )
     if next(iter(space), None) is None:
         raise TuningError(

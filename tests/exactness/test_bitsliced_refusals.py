@@ -147,7 +147,14 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
         parts(64, 128),
         "exact",
         "cache_predicates takes blocks of one size; this schedule has blocks of 128 "
-        "and 64 rows.",
+        "and 64 rows. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
+        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
+        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
+        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
+        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size.",
     ),
     "out of bounds": (
         sliced(1 << 28),

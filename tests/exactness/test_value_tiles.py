@@ -262,8 +262,8 @@ REFUSED = {
     "no blocks": (
         "scalar",
         Schedule().tile_nodes(7, "complete").represent("tiles"),
-        'represent("tiles") takes blocks of rows; tile the batch, put the trees '
-        "outside the rows of a block, and vectorize these.",
+        'represent("tiles") takes blocks of rows; tile the batch, put the loop over '
+        "trees outside the loop over the rows of a block, and vectorize the latter.",
     ),
     "odd blocks": (
         "scalar",

@@ -195,8 +195,8 @@ def test_saved_models_as_sources(tmp_path):
         with pytest.raises(InvalidModelError) as error:
             skforge.CompiledForest(path).fit(X)
         assert str(error.value) == (
-            f"{path} was saved by skforge.save; skforge.load(path) returns the "
-            "compiled model, and load_forest(path) its forest alone."
+            f"{path} was saved by skforge.save; use skforge.load(path) for the "
+            "compiled model, or load_forest(path) for its forest."
         )
         with pytest.raises(UnsupportedModelError) as error:
             load_forest(path, iteration_range=(0, 1))

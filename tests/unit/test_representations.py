@@ -114,7 +114,8 @@ def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> Non
         (
             BLOCKS.represent("toy_blocks"),
             'represent("toy_blocks") takes blocks of rows; tile the batch, put the '
-            "trees outside the rows of a block, and vectorize these.",
+            "loop over trees outside the loop over the rows of a block, and vectorize "
+            "the latter.",
         ),
         (
             LANES.represent("toy_blocks"),
@@ -143,8 +144,8 @@ def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> Non
         ),
         (
             COMPLETE.cache("tree").represent("tiles"),
-            "cache prefetches the nodes of walks, of which blocks of rows have none; "
-            "leave the cache of trees out.",
+            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
+            "of rows without walks; leave out the cache of trees.",
         ),
     ],
 )

@@ -125,7 +125,7 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         with pytest.warns(TuningWarning) as said:
             found = [one.strategy for one in records]
         assert [str(one.message) for one in said] == [
-            f"{path}: line 2 is no record of this version, and left out."
+            f"{path}: line 2 is not a record of this version, and left out."
         ]
         assert [one.filename for one in said] == [__file__]
         with pytest.warns(TuningWarning):
@@ -157,7 +157,7 @@ def test_a_record_that_cannot_be_used_is_searched_anew(damage, tmp_path):
         why = 'there is no representation "nothing"'
     else:
         content["table"][0][:2] = [3, 4]
-        why = "its batch sizes are not those that were asked for"
+        why = "it is for other batch sizes"
     path.write_text(json.dumps(content) + "\n")
     with pytest.warns(
         TuningWarning, match=r"1 record\(s\) in .* cannot be used"
@@ -179,7 +179,8 @@ def test_records_are_a_regular_file(make, tmp_path):
         with pytest.raises(InvalidInputError) as error:
             act(TuningRecords(path))
         assert str(error.value) == (
-            f"the records {path} are no regular file; name one, or a new one."
+            f"the records {path} are not a regular file; give the path of a regular "
+            "file or of a new one."
         )
 
 
@@ -193,8 +194,8 @@ def test_a_search_that_cannot_be_recorded_is_not_lost(tmp_path, monkeypatch):
         _, result = search(path)
     assert result.table == {(1, 1): FAST}
     assert [str(one.message) for one in said] == [
-        f"the search is not recorded: {path} cannot be written (No space left on "
-        "device)."
+        f"the result of the search was not recorded: {path} cannot be written (No "
+        "space left on device)."
     ]
 
 

@@ -114,7 +114,7 @@ def test_hopeless_candidates_are_given_up_after_a_look():
     result = search(machine, Listed(SLOW))
     (trial,) = [t for t in result.trials if t.schedule == SLOW]
     assert (trial.status, len(trial.samples)) == ("stopped", 1)
-    assert trial.reason == "one call took 100.0 times the default's"
+    assert trial.reason == "one call took 100.0 times as long as the default's"
     poor = FakeMachine(FOREST, times({SLOW: 2e-5}))
     (trial,) = [t for t in search(poor, Listed(SLOW)).trials if t.schedule == SLOW]
     assert (trial.status, len(trial.samples)) == ("stopped", 2)
@@ -230,7 +230,7 @@ def test_an_interruption_returns_the_best_so_far():
     assert [w.filename for w in seen] == [__file__]
     assert result.table == {(1, 1): FAST}
     assert not result.complete
-    assert result.notes[0] == "interrupted; what follows is the best so far"
+    assert result.notes[0] == "interrupted: these are the best schedules so far"
 
 
 def test_the_same_seed_gives_the_same_result():
@@ -276,7 +276,7 @@ def test_too_few_rows_are_filled_up_and_missing_ones_replaced():
     row = np.zeros((1, FOREST.n_features), FOREST.input_dtype)
     result = search(machine, Listed(FAST), rows=row)
     assert result.notes == (
-        "the sample has 1 rows; the rest of the batches was drawn around the model's "
+        "the sample has 1 rows; the other rows were drawn around the model's "
         "thresholds",
     )
     result = search(machine, Listed(FAST), rows=np.full_like(row, np.nan))
@@ -332,7 +332,8 @@ def test_summary_and_frame():
     assert (
         result.summary().splitlines()[-2:]
         == [
-            "  1 rows: 5 us a row (5 to 5) at 1, 2.00 times the default",
+            "  1 rows: 5 us a row (5 to 5) at 1 rows, 2.00 times as fast as the "
+            "default",
             '    Schedule().interleave("tree", 7)',
         ]
         or result.notes

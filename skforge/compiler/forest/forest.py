@@ -259,8 +259,8 @@ def round_thresholds(
     if (equal & (near != exact)).any():
         at = int((equal & (near != exact)).argmax())
         raise ValueError(
-            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality and "
-            f"is no {np.dtype(dtype)} number, so it cannot be rounded."
+            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
+            f"a {np.dtype(dtype)} number, so it cannot be rounded."
         )
     low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
     with np.errstate(over="ignore", under="ignore"):

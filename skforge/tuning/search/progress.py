@@ -118,7 +118,7 @@ def trial_line(trial: Trial) -> str:
     told: str = trial.status
     if trial.samples:
         times = 1 / trial.relative
-        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times the default"
+        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times as fast as the default"
     if trial.reason:
         told += f", {trial.reason.splitlines()[0].rstrip('.')}"
     return f"{trial.n_rows} rows: {told}: {what!r}"
@@ -126,6 +126,6 @@ def trial_line(trial: Trial) -> str:
 
 def _line(batch: BatchRange, n_trials: int, best: float, seconds: float) -> str:
     return (
-        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times the "
-        f"default, {seconds:.1f} s"
+        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times as fast "
+        f"as the default, {seconds:.1f} s"
     )

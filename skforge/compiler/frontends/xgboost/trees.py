@@ -174,8 +174,8 @@ def _join(
         mixed = any(bool in {*map(type, part)} for part in lists)
     if flat.ndim != 1 or flat.dtype.kind not in kinds or mixed:
         damaged(
-            f"{name} holds something that is no "
-            f"{'number' if 'f' in kinds else 'integer'}"
+            f"{name} holds something that is not "
+            f"{'a number' if 'f' in kinds else 'an integer'}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         return flat.astype(dtype)
