@@ -250,12 +250,11 @@ class TuningRecords:
         if damaged:
             first = ", ".join(map(str, damaged[:5]))
             more = f" and {len(damaged) - 5} more" if len(damaged) > 5 else ""
-            where = (
-                f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
-            )
+            what, it = f"lines {first}{more} are not valid records", "they are"
+            if len(damaged) == 1:
+                what, it = f"line {first} is not a valid record", "it is"
             warn(
-                f"{self.path}: {where} ignored: no valid record of this version of "
-                "skforge.",
+                f"{self.path}: {what} of this version of skforge, so {it} ignored.",
                 TuningWarning,
             )
         return iter(records)

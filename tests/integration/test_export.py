@@ -119,9 +119,9 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
     ("options", "error", "match"),
     [
         ({"kind": "dll"}, InvalidInputError, "kind must be one of"),
-        ({"target": "cuda"}, TargetError, "libraries are for CPUs"),
+        ({"target": "cuda"}, TargetError, "libraries run on CPUs"),
         ({"target": ["x86-64-v3", "aarch64"]}, TargetError, "one instruction set"),
-        ({"name": "1st"}, InvalidInputError, "name must begin"),
+        ({"name": "1st"}, InvalidInputError, "name is the prefix"),
         ({"batch_sizes": [0]}, InvalidInputError, "positive numbers of rows"),
         ({"batch_sizes": [True]}, InvalidInputError, r"of rows. Got \[True\] instead"),
         ({"batch_sizes": [1.0]}, InvalidInputError, r"of rows. Got \[1.0\] instead"),
@@ -186,7 +186,9 @@ def test_what_differs_is_not_written(
 
 
 def test_what_was_compiled_for_a_gpu_is_refused(forest: Any, tmp_path: Path) -> None:
-    said = "was compiled for emulated .*, and libraries are for CPUs: export its forest"
+    said = (
+        "was compiled for emulated .*, but exported libraries run on CPUs; export its"
+    )
     module = skforge.compile_forest(forest, target="emulated")
     with pytest.raises(TargetError, match=said):
         skforge.export(module, tmp_path / "tiny")

@@ -420,7 +420,9 @@ def test_a_driver_older_than_the_compiler(cupy, monkeypatch) -> None:
     monkeypatch.setattr(cupy.cuda.function.Module, "load", load)
     monkeypatch.setattr(device_cupy, "compiler_version", lambda kind: "13.5")
     module = compile_forest(forest("scalar"), DIRECT, "cuda")
-    with pytest.raises(TargetError, match=r"sm_90\) does not load what NVRTC 13\.5"):
+    with pytest.raises(
+        TargetError, match=r"sm_90\) cannot load code compiled by NVRTC 13\.5"
+    ):
         module.predict_raw(expected("scalar")[0])
 
 

@@ -75,7 +75,7 @@ CASES = {
     "bench text.json": "text.json is not JSON",
     "bench text.ubj": "text.ubj: Byte 1 ",
     "bench text.txt": "text.txt: The text does not begin with the line 'tree'",
-    "bench text.onnx": "text.onnx is no ONNX model",
+    "bench text.onnx": "text.onnx is not an ONNX model",
     "bench text.xyz": "text.xyz is no model that is known by its content",
     "bench file": "file is empty; save the model again.",
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",

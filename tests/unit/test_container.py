@@ -331,8 +331,8 @@ def test_entries_are_those_of_the_manifest(tmp_path, members):
     manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
     path = forge(tmp_path / "a", manifest, members)
     assert refusal(path) == (
-        "FILE cannot be loaded: its entries are not those that its manifest.json lists. "
-        "Save the model again."
+        "FILE cannot be loaded: its entries are not those that its manifest.json "
+        "lists. Save the model again."
     )
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 

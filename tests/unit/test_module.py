@@ -238,8 +238,8 @@ def test_rows_of_unequal_lengths_are_refused() -> None:
 
 S = Schedule()
 RANGE = (
-    " is no batch range; a key is (first, last), both included and 0 or more, or "
-    "(first, None) for all batches from there on."
+    " is not a batch range; a key is (first, last), both included and 0 or more, or "
+    "(first, None) for all batches of at least first rows."
 )
 N_JOBS = (
     "n_jobs must be None (one thread), a positive number of threads, or negative to "
@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"target": Target.aarch64()},
         TargetError,
         "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
-        "compile there.",
+        "compile on an aarch64 machine.",
     ),
     "CPU's schedule": (
         {"schedule": Schedule().parallel("batch"), "target": "emulated"},

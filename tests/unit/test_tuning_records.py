@@ -125,7 +125,8 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         with pytest.warns(TuningWarning) as said:
             found = [one.strategy for one in records]
         assert [str(one.message) for one in said] == [
-            f"{path}: line 2 is not a record of this version, and left out."
+            f"{path}: line 2 is not a valid record of this version of skforge, so "
+            "it is ignored."
         ]
         assert [one.filename for one in said] == [__file__]
         with pytest.warns(TuningWarning):
@@ -141,8 +142,8 @@ def test_many_damaged_lines_are_one_warning(tmp_path):
     with pytest.warns(TuningWarning) as said:
         assert len(list(TuningRecords(path))) == 1
     assert [str(one.message) for one in said] == [
-        f"{path}: lines 1, 2, 3, 4, 5 and 3 more are no record of this version, and "
-        "left out."
+        f"{path}: lines 1, 2, 3, 4, 5 and 3 more are not valid records of this "
+        "version of skforge, so they are ignored."
     ]
 
 

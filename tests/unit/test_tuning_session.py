@@ -264,7 +264,7 @@ def test_halving_measures_the_better_ones_more_often():
 
 def test_spaces_without_a_legal_point_are_an_error():
     illegal = ScheduleSpace.of([Schedule().unroll("batch")])
-    with pytest.raises(TuningError, match="no schedule of the 1 that were tried is"):
+    with pytest.raises(TuningError, match="none of the 1 schedules tried is legal"):
         search(FakeMachine(FOREST, times({})), "exhaustive", space=illegal)
     empty = ScheduleSpace.cpu().where(lambda walk: False)
     with pytest.raises(TuningError, match="the space 'cpu' is empty"):
@@ -305,9 +305,8 @@ def test_a_result_says_what_share_of_exhaustive_it_took():
     line = next(t for t in result.summary().splitlines() if t.startswith("tried"))
     share = round(result.exhaustive_seconds / result.seconds)
     assert line == (
-        "tried 10 of 100 points, 1/10; all of them would take about "
-        f"{result.exhaustive_seconds:.3g} s, an estimate, of which this search took "
-        f"1/{share}"
+        "tried 10 of 100 points (1/10); trying all would take an estimated "
+        f"{result.exhaustive_seconds:.3g} s, and this search took 1/{share} of that"
     )
     both = result.beside(result)
     assert (both.n_points, both.n_tried, both.share_tried) == (200, 20, 0.1)

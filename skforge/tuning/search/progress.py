@@ -107,8 +107,8 @@ def trial_line(trial: Trial) -> str:
     >>> from skforge.compiler.schedule.schedule import Schedule
     >>> from skforge.tuning import Candidate, Trial
     >>> two = Candidate(Schedule().interleave("tree", 2))
-    >>> trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5))
-    '1 rows: 2.50 us, 2.00 times the default: Schedule().interleave("tree", 2)'
+    >>> print(trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5)))
+    1 rows: 2.50 us, 2.00 times as fast as the default: Schedule().interleave("tree", 2)
     >>> trial_line(Trial((1, 1), 1, two, "too large", "1,000 loops."))
     '1 rows: too large, 1,000 loops: Schedule().interleave("tree", 2)'
     """
