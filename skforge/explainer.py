@@ -32,17 +32,17 @@ class TreeExplainer:
 
     Shapes, the order of the axes, ``expected_value`` and the rules of the arguments
     are those of shap 0.51; the values are those of
-    :meth:`CompiledForest.predict_contribs`. All background rows count, while shap
-    draws 100 of them. The trees are those that the model predicts with: of a Booster
-    that stopped early all, while shap takes the best iterations.
+    :meth:`CompiledForest.predict_contribs`. All background rows are used, while shap
+    samples 100 of them. All trees that the model predicts with are used: for a Booster
+    that stopped early, these are all its trees, while shap stops at the best iteration.
 
     Parameters
     ----------
     model : CompiledForest, CompiledModule, or what CompiledForest takes
         A compiled forest, also one that :func:`skforge.load` returned. Any other
-        fitted model is compiled with ``tuning="off"``. Of a pipeline whose steps fold
-        into the trees, the columns of its rows are explained; if the first steps run
-        in their library, the columns that these make.
+        fitted model is compiled with ``tuning="off"``. For a pipeline whose steps fold
+        into the trees, the values explain the columns of its input rows; if its first
+        steps run in their own library, the columns that these steps return.
     data : array-like of shape (n_background, n_features), default=None
         Background rows, or a ``shap.maskers.Independent`` of them. With rows, the
         values are interventional (Lundberg et al. 2020, Algorithm 3); without, they
@@ -52,22 +52,22 @@ class TreeExplainer:
         scikit-learn's forest classifiers, mean path lengths of an IsolationForest.
     feature_perturbation : {"auto", "interventional", "tree_path_dependent"}, \
             default="auto"
-        "auto" is "interventional" if there are background rows.
+        "auto" is "interventional" with background rows, else "tree_path_dependent".
     feature_names : list of str, default=None
-        Names of the columns. None means those of the DataFrame explained, of the
-        background, or of the model.
+        Names of the columns. None uses those of the explained DataFrame, of the
+        background rows, or of the model.
     background : array-like of shape (n_background, n_features), default=None
-        Another name of ``data``, as in ``predict_contribs``.
+        Another name for ``data``, as in ``predict_contribs``.
     n_jobs : int, default=None
-        Threads of a model that is compiled here, as in :class:`CompiledForest`; a
-        compiled forest keeps its own.
+        Threads of a model that is compiled here, as in :class:`CompiledForest`; an
+        already compiled forest keeps its own setting.
 
     Attributes
     ----------
     model : CompiledForest or CompiledModule
-        What computes the values.
+        The compiled model that computes the values.
     expected_value : float or ndarray of shape (n_outputs,)
-        The score expected of a row of which nothing is known.
+        The expected score of a row whose features are all unknown.
     data : array-like or None
         The background rows.
     feature_perturbation : str
@@ -124,7 +124,7 @@ class TreeExplainer:
 
     @property
     def expected_value(self) -> Any:
-        """The score expected of a row of which nothing is known."""
+        """The expected score of a row whose features are all unknown."""
         if self._expected is None:
             if self.data is None:  # the bias of any row
                 fast = self.model
@@ -157,26 +157,26 @@ class TreeExplainer:
         X : array-like of shape (n_samples, n_features) or (n_features,)
             Rows, in any form that ``predict_contribs`` takes; also a DMatrix.
         y : None
-            Not used: raw scores depend on no label.
+            Not used: raw scores do not depend on labels.
         tree_limit : int, default=None
-            Must include all trees; None and -1 do.
+            Must be None or -1, which both mean all trees.
         approximate : bool, default=False
             Return Saabas' values instead.
         check_additivity : bool, default=True
-            Compare the sums with the scores.
+            Check that the values of each row add up to its score.
         from_call : bool, default=False
             Not used.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_outputs)
-            In the dtype of the source's sums; without the first axis if ``X`` is a
-            single row with one axis.
+            In the dtype of the source's sums; without the first axis if ``X`` is one
+            row of shape (n_features,).
 
         Raises
         ------
         VerificationError
-            If a sum is not the score; this is a fault of skforge.
+            If a sum differs from the score, which is a bug in skforge.
         """
         self._check_limit(tree_limit)
         rows, single = _rows(X)
@@ -229,7 +229,7 @@ class TreeExplainer:
         check_additivity: bool = True,
         approximate: bool = False,
     ) -> Any:
-        """Return the SHAP values of rows as an object that ``shap.plots`` draw.
+        """Return the SHAP values of rows as an object that ``shap.plots`` can draw.
 
         Parameters
         ----------

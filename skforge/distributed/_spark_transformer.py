@@ -57,7 +57,7 @@ class ForestTransformer(
         Whether several values per row are returned as a vector of doubles, as Spark's
         evaluators expect probabilities, instead of an array of the model's type.
     nJobs : int, default=1
-        Threads of one task.
+        Number of threads per task.
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
 
@@ -149,7 +149,7 @@ class ForestTransformer(
         return self
 
     def setNJobs(self, value: int) -> ForestTransformer:
-        """Set the threads of one task."""
+        """Set the number of threads per task."""
         self._set(nJobs=value)
         return self
 

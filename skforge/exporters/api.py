@@ -67,8 +67,8 @@ def export(
     kind : {"object", "shared", "c", "wheel"}, default="object"
         ``object``: a relocatable object file to link into a program; exporting it needs
         no C compiler. ``shared``: a shared library, made by the system's linker.
-        ``c``: one file of portable C99 for any CPU, also where this LLVM has no code
-        generator; it ignores ``target`` and is many times slower. ``wheel``: a shared
+        ``c``: one file of portable C99 for any CPU, even if LLVM has no code generator
+        for it; it ignores ``target`` and is many times slower. ``wheel``: a shared
         library as a Python package for Linux that needs NumPy but not skforge.
     target : str, Target or sequence of them, default="cpu"
         "cpu" is this machine's CPU; "x86-64-v2" to "x86-64-v4" and "aarch64" are any
@@ -86,7 +86,7 @@ def export(
         Whether to add ``predict_contribs``, which returns what each feature contributes
         to the raw scores (SHAP values), as :meth:`CompiledForest.predict_contribs`
         without options; not for ``kind="c"``. It stores about 100 bytes per node for
-        few rows per call, and as many for many rows.
+        calls with few rows, and as many again for calls with many rows.
     version : str, default=None
         The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False
@@ -102,7 +102,7 @@ def export(
     InvalidInputError
         If an argument is invalid, or ``path`` already exists.
     UnsupportedModelError
-        If the model cannot be exported, or ``contribs=True`` and it does not keep the
+        If the model cannot be exported, or ``contribs=True`` and it does not store the
         covers of its nodes.
     TargetError
         If a target is not supported, the model was compiled only for a GPU, or no
@@ -110,8 +110,8 @@ def export(
     NotFittedError
         If a CompiledForest was not fitted.
     VerificationError
-        If the code does not give the model's own bits. It is checked by running it, if
-        this CPU can.
+        If the exported code does not return the model's bits. It is checked by running
+        it, if this CPU can run it.
 
     Examples
     --------

@@ -70,7 +70,7 @@ class CostModel:
     Raises
     ------
     InvalidModelError
-        If this version has other features.
+        If it was trained on other features than this version of skforge uses.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class ScheduleSpace:
     Raises
     ------
     InvalidInputError
-        If a parameter has no values, or has a value twice.
+        If a parameter has no values, or the same value twice.
 
     Examples
     --------
