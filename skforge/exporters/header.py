@@ -165,7 +165,7 @@ def example_text(name: str, results: Results, build: str) -> str:
 #include "{name}.h"
 #define BLANKS " \\t\\r\\n\\xef\\xbb\\xbf"
 
-/* Returns how many cells a line has, or -1 if one of them is no number. */
+/* Returns how many cells a line has, or -1 if one of them is not a number. */
 static int read_row(const char *at, double *row) {{
   int n = 0;
   at += strspn(at, BLANKS);

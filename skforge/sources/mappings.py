@@ -140,7 +140,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is no number.
+            If a column is absent or unknown, or a value is not a number.
         """
         if self._columns.by_frame:
             return None
@@ -190,7 +190,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is no number.
+            If a column is absent or unknown, or a value is not a number.
         """
         given, alone = _as_dicts(X)
         flat = self._values(given, alone)
@@ -226,7 +226,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, a value is no number, or pandas is not
+            If a column is absent or unknown, a value is not a number, or pandas is not
             installed.
         """
         try:

@@ -484,7 +484,7 @@ class Schedule:
         Raises
         ------
         ScheduleError
-            If the text is no schedule, or one of a later version.
+            If the text is not a schedule, or one of a later version.
         """
         try:
             content = json.loads(text)
