@@ -135,7 +135,9 @@ def export(
     targets = _targets(target)
     package = check_package(chosen, version) if kind == "wheel" else None
     if kind != "wheel" and version is not None:
-        raise InvalidInputError("version is of wheels; other kinds have a checksum.")
+        raise InvalidInputError(
+            "version applies only to kind='wheel'; other kinds carry a checksum."
+        )
     if kind == "c":
         if reduction != "exact":
             raise InvalidInputError(

@@ -309,7 +309,10 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         value = value.item() if isinstance(value, np.generic) else value
         record[name] = value if type(value) in (bool, int, str) else None
         if record[name] is None and None not in types:
-            raise InvalidInputError(f"{name} = {value!r} cannot be saved.")
+            known = " or ".join(t.__name__ for t in types if t is not None)
+            raise InvalidInputError(
+                f"{name} = {value!r} cannot be saved; it must be of type {known}."
+            )
     record["tuning"] = tuner_out(params["tuning"])
     sizes, budget = params["batch_sizes"], params["tuning_budget"]
     record["batch_sizes"] = None if sizes is None else np.asarray(sizes).tolist()

@@ -527,8 +527,8 @@ def test_another_release_warns(tmp_path, monkeypatch):
             loaded = load()
         assert [str(w.message) for w in caught] == [
             f"This {noun} was saved by skforge 0.0.9 and is loaded by "
-            f"{skforge.__version__}; predictions are only promised for the same "
-            f"version. {verb} it again."
+            f"{skforge.__version__}; identical predictions are promised only for the "
+            f"same version. {verb} it again."
         ]
         assert [w.filename for w in caught] == [__file__]
         assert equal(loaded.predict(X), compiled.predict(X))
@@ -634,7 +634,7 @@ def test_text_and_dates_in_a_frame_are_named_by_column():
     )
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
     dates = pandas.DataFrame({"a": pandas.to_datetime(["2024-01-02"]), "b": [1.0]})
-    no_numbers = "which holds no plain numbers; convert it to float64."
+    no_numbers = "which is not plain numbers; convert it to float64."
     for rows, text, of_column in (
         (frame, f"row 1 has 'red' in column 'b'; {mend}", "'b' has the dtype object"),
         (

@@ -313,7 +313,7 @@ def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
     with pytest.raises(UnsupportedModelError, match="decision_function is not"):
         fast.decision_function(Array(X))
     named = RandomForestClassifier(5).fit(X, np.array(["a", "b", "c"])[y])
-    with pytest.raises(UnsupportedModelError, match="labels of this model are no num"):
+    with pytest.raises(UnsupportedModelError, match="labels of this model are not num"):
         CompiledForest(named, target="cuda", batch_sizes=SIZES).fit(X).predict(Array(X))
 
 
@@ -368,7 +368,7 @@ def test_a_table_of_both_kinds(cupy) -> None:
     fast = CompiledForest(model, schedule=table).fit(X)
     assert fast.gpu_min_rows_ == 64
     assert_same_bits(fast.predict_proba(X), model.predict_proba(X), "table")
-    with pytest.raises(skforge.ScheduleError, match="let the GPU take the largest"):
+    with pytest.raises(skforge.ScheduleError, match="give the largest batches to"):
         wrong = {(1, 63): "tahoe-direct", (64, None): "xgboost"}
         CompiledForest(model, schedule=wrong).fit(X)
     only = CompiledForest(model, schedule="tahoe-direct").fit(X)

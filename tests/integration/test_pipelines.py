@@ -646,7 +646,7 @@ def test_a_forest_cannot_hold_it(kind):
         model.fit(np.round(X), Y)
         with pytest.raises(UnsupportedModelError, match=why) as error:
             load_forest(model)
-    assert "CompiledForest(pipeline) runs it in its library" in str(error.value)
+    assert "CompiledForest(pipeline) runs it in its own library" in str(error.value)
 
 
 def test_subclasses_are_refused():

@@ -74,7 +74,7 @@ def test_it_predicts(search):
 def test_without_refit_there_are_only_results():
     search = ScheduleSearch(MODEL, GRID, batch_sizes=[4], refit=False).fit(X)
     assert isinstance(search.best_schedule_, Schedule)
-    with pytest.raises(AttributeError, match="predicts with refit=True only"):
+    with pytest.raises(AttributeError, match="predicts only with refit=True"):
         search.predict(X)
 
 

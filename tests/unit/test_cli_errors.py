@@ -144,9 +144,13 @@ CASES = {
         "none/a.jsonl cannot be written: there is no folder none."
     ),
     "export model.json -o file/lib": "file/lib cannot be written: ",
-    "export model.json -o file": "file is there already; choose another path, or --ov",
+    "export model.json -o file": (
+        "file already exists; choose another path, or pass --ov"
+    ),
     "export model.json -o lib --kind nope": "kind must be one of 'object', 'shared'",
-    "export model.json -o lib --target cuda": "cannot be exported: libraries are for",
+    "export model.json -o lib --target cuda": (
+        "cannot be exported, because libraries run"
+    ),
     "plot model.json -o a.png": (
         "model.json is no .skforge file; skforge tune makes one."
     ),

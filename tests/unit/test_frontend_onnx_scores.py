@@ -246,7 +246,9 @@ def test_copies_of_trees_are_bounded():
     for name in ("treeids", "nodeids", "ids", "weights"):
         attributes[f"target_{name}"] += attributes[f"target_{name}"][:1] * size
     model = make_model("TreeEnsembleRegressor", attributes, 4)
-    with pytest.raises(UnsupportedModelError, match="nodes once each weight of a leaf"):
+    with pytest.raises(
+        UnsupportedModelError, match=("nodes, because each weight of a leaf")
+    ):
         load_forest(model)
 
 

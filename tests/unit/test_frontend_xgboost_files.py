@@ -484,7 +484,7 @@ def test_damaged_ubjson_is_named_and_costs_no_memory(data, message):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert str(error.value) == message + (
-        "the file is damaged or not UBJSON, save the model again."
+        "the file is damaged or not UBJSON, so save the model again."
     )
     assert peak < 1 << 20
 

@@ -46,8 +46,8 @@ def test_the_compiler_s_report_decides(monkeypatch):
     for kind in ("spill_bytes", "stack_bytes"):
         says(monkeypatch, registers=64, **{kind: 24})
         assert judged(FEW) == (
-            "predict_0 spills 24 bytes per thread to local memory, besides using 64 "
-            "registers (sm_90)"
+            "predict_0 uses 24 bytes of local memory per thread, besides 64 registers "
+            "(sm_90)"
         )
 
 
@@ -71,7 +71,7 @@ def test_nvrtc_says_what_spills(tmp_path, monkeypatch):
         pytest.skip(str(error))
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     assert judged(FEW) == ""
-    assert "bytes of each thread in local memory" in judged(MANY)
+    assert "bytes of local memory per thread" in judged(MANY)
     # The code is kept: it is what a device would load.
     monkeypatch.setattr(gpu_cache.gpu_compilers, "compile_text", None)
     assert judged(FEW) == ""

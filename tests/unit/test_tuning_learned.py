@@ -243,19 +243,21 @@ def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
 def test_files_that_are_no_model_are_refused(tmp_path):
     bad = tmp_path / "bad.npz"
     np.savez(bad, names=np.array(NAMES))
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(bad)
     bad.write_bytes(b"nothing")
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(bad)
-    with pytest.raises(InvalidModelError, match=r"no cost model: .*No such file"):
+    with pytest.raises(
+        InvalidModelError, match=r"not a valid cost model: .*No such file"
+    ):
         CostModel.load(tmp_path / "none.npz")
     np.save(tmp_path / "array.npy", np.arange(3))
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(tmp_path / "array.npy")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        InvalidModelError, match=("no cost model: it is not a regular file")
+        InvalidModelError, match=("not a valid cost model: it is not a regular file")
     ):
         CostModel.load(tmp_path / "pipe")
     with pytest.raises(InvalidModelError, match="other features"):
@@ -281,7 +283,7 @@ def test_headers_of_a_cost_model_are_not_evaluated(header, tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds no cost model: its array 'left' is damaged"
+        f"{path} holds not a valid cost model: its array 'left' is damaged"
     )
 
 
@@ -291,7 +293,7 @@ def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds no cost model: its array 'left' is too large"
+        f"{path} holds not a valid cost model: its array 'left' is too large"
     )
 
 

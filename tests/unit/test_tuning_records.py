@@ -238,9 +238,9 @@ def test_export_and_merge(tmp_path):
     other = TuningRecords(tmp_path / "d.jsonl")
     assert other.merge(there) == 2
     assert other.merge(there) == 0
-    with pytest.raises(InvalidInputError, match="is no file of records"):
+    with pytest.raises(InvalidInputError, match="is not a file of tuning records"):
         other.merge(tmp_path / "absent.jsonl")
-    with pytest.raises(InvalidInputError, match="exported to another file"):
+    with pytest.raises(InvalidInputError, match="cannot be exported to their own file"):
         other.export(other.path)
 
 

@@ -42,8 +42,8 @@ def problem(schedule: Schedule, lowered: Lowered, target: Target) -> str:
         local = max(used.stack_bytes, used.spill_bytes)
         if local:
             return (
-                f"{launch.kernel} spills {local} bytes per thread to local memory, "
-                f"besides using {used.registers} registers ({target.cpu})"
+                f"{launch.kernel} uses {local} bytes of local memory per thread, "
+                f"besides {used.registers} registers ({target.cpu})"
             )
     return ""
 
