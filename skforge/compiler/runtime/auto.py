@@ -224,5 +224,5 @@ def check_min_rows(rows: Any) -> None:
     """Raise if ``rows`` is not a number of rows."""
     if not is_count(rows, 1):
         raise InvalidInputError(
-            f"gpu_min_rows must be a number of rows from 1 on. Got {rows!r} instead."
+            f"gpu_min_rows must be a positive number of rows. Got {rows!r} instead."
         )
