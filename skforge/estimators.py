@@ -9,56 +9,43 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import (
-    MetaEstimatorMixin,
     is_classifier,
 )
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metadata_routing import (
     UNUSED,
-    MetadataRouter,
-    MethodMapping,
 )
 from sklearn.utils.validation import check_is_fitted
 
-from skforge._notebook import html_of, visual_block
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.display.shown import Shown
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
 from skforge.prediction.predictor import METHODS, Predictor
-from skforge.prediction.state import CompiledState
 from skforge.sources.delegation import (
-    FITTED,
-    attribute_of,
     fitted_model,
-    is_estimator,
     model_of,
-    no_attribute,
     offered,
-    tags_of,
     validated,
 )
 from skforge.sources.mappings import is_mapped
-from skforge.sources.store import store
-from skforge.sources.stored_model import StoredModel
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["CompiledForest"]
 
 
-class CompiledForest(MetaEstimatorMixin, CompiledState):
+class CompiledForest(Shown):
     """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
         A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
         ends in one, whose last transformers are folded into the trees, as many as can
         be, while those before run in their library; a ``CalibratedClassifierCV``,
@@ -244,28 +231,10 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         model = unwrap(given)
         asked = (self.target, self.reduction)
         made = make(self, model, X)
-        if isinstance(model, StoredModel):
-            self._stored = model
-            self.__dict__.pop("estimator_", None)
-        else:
-            self.estimator_ = model
-            self.__dict__.pop("_stored", None)
+        self._keep(made, model, asked)
         self.__dict__.pop("search_", None)
         if is_search(given):
             self.search_ = given
-        self.forest_, self._split = made.forest, made.split
-        self.schedule_ = dict(made.module.schedules)
-        self.target_ = self.fitted_target_ = made.module.target
-        self._tables = made.choice.tables
-        self.gpu_min_rows_ = made.gpu_min_rows
-        self.tuning_result_ = made.found
-        self.compile_time_ = made.seconds
-        self._asked = asked
-        self._witness = made.predictor.witness
-        before = self.__dict__.get("_predictor")
-        self._predictor = made.predictor
-        if before is not None:
-            before.retire()
         return self
 
     @offered("fit_predict")
@@ -585,61 +554,5 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         check_is_fitted(self)
         self._check_model()
-        model = store(self, model_of(self), self.__sklearn_tags__())
-        params = {**self.get_params(deep=False), "estimator": model}
-        copy = type(self)(**params)
-        kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
-            kept.pop(name, None)
-        copy.__dict__.update(kept, _stored=model)
+        copy: CompiledForest = self._without_source(self.__sklearn_tags__())
         return copy
-
-    # ------------------------------------------------------ the meta-estimator
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is a compiled forest; a fitted model does not count."""
-        return "forest_" in self.__dict__
-
-    def __sklearn_tags__(self) -> Tags:
-        """Return the tags of the model."""
-        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model, such as ``classes_``."""
-        state = self.__dict__
-        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
-        if fitted and "forest_" in state:
-            model = model_of(self)
-            if hasattr(model, name):
-                self._check_model()
-                return getattr(model, name)
-            live = is_estimator(model)  # texts have no n_features_in_
-            if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                found = attribute_of(state["forest_"], name)
-                if found is not None:
-                    return found
-        if "_stored" in state:
-            state["_stored"].explain(name)
-        raise AttributeError(no_attribute(self, name))
-
-    def _sk_visual_block_(self) -> Any:
-        """Return the parts that notebooks draw: model, target and schedules."""
-        return visual_block(self)
-
-    def _html_repr(self) -> str:
-        """Return the HTML that notebooks draw."""
-        return html_of(self)
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the model's ``fit`` and ``score``.
-
-        Returns
-        -------
-        MetadataRouter
-        """
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        mapping = mapping.add(caller="score", callee="score")
-        router = MetadataRouter(owner=type(self).__name__)
-        if is_estimator(self.estimator):
-            router.add(estimator=self.estimator, method_mapping=mapping)
-        return router

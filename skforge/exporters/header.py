@@ -55,7 +55,8 @@ def header_text(library: Library) -> str:
         f"/* {name}_checksum() of the library that this header belongs to. */",
         f'#define {upper}_CHECKSUM "{library.forest.content_hash()}"',
         "",
-        f"/* What functions return; {name}_error(code) says it in words. */",
+        f"/* Return codes of the functions; {name}_error(code) gives the text of one. "
+        "*/",
         "enum {",
         *(
             f"  {upper}_{code} = {k}{',' if k + 1 < len(ERRORS) else ''} /* {text} */"
@@ -63,13 +64,13 @@ def header_text(library: Library) -> str:
         ),
         "};",
         "",
-        "/* A model that is open. Any number of threads may use it at once. */",
+        "/* An open model. Any number of threads may use it at once. */",
         f"typedef struct {model} {model};",
         "",
         *_open_says(name, library.scratch.bytes),
         f"int {name}_open(int threads, {model} **model);",
         "",
-        "/* Frees a model, which nobody may use any more. NULL is none. */",
+        "/* Frees a model. Nobody may use it afterwards. NULL is allowed. */",
         f"void {name}_close({model} *model);",
         "",
         f"/* Functions read n_rows rows of {upper}_N_FEATURES values: value c of row r",
@@ -94,7 +95,7 @@ def header_text(library: Library) -> str:
             ]
     lines += [
         "",
-        "/* What made the library; a digest of the model; what a code means. */",
+        "/* The version of skforge; a digest of the model; the text of a code. */",
         f"const char *{name}_version(void);",
         f"const char *{name}_checksum(void);",
         f"const char *{name}_error(int code);",
@@ -164,7 +165,7 @@ def example_text(name: str, results: Results, build: str) -> str:
 #include "{name}.h"
 #define BLANKS " \\t\\r\\n\\xef\\xbb\\xbf"
 
-/* Returns how many cells a line has, or -1 if one of them is no number. */
+/* Returns how many cells a line has, or -1 if one of them is not a number. */
 static int read_row(const char *at, double *row) {{
   int n = 0;
   at += strspn(at, BLANKS);

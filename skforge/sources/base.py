@@ -200,8 +200,8 @@ class Source(ABC):
             )
         if len({*names}) < len(names):
             raise InvalidInputError(
-                "the rows are mappings, but the model has several columns of one name; "
-                "pass a DataFrame or an array."
+                "the rows are mappings, but the model has several columns with the "
+                "same name; pass a DataFrame or an array."
             )
         unseen = None if reading is None else reading.unseen
         rules = []

@@ -364,7 +364,7 @@ def test_exports_refuse_codes_of_numbers(tmp_path):
     )
     rows = FRAME[["fare"]].to_numpy()
     _, fast = fitted(make_pipeline(bins, clone(FORESTS["forest"])), rows)
-    with pytest.raises(skforge.UnsupportedModelError, match="codes of intervals"):
+    with pytest.raises(skforge.UnsupportedModelError, match="interval codes"):
         skforge.export(fast, tmp_path / "bins")
 
 
