@@ -1,8 +1,8 @@
 """Measure exported libraries: calls from C, sizes, seconds to make, beside peers'.
 
-Programs in C take turns, several rounds of a few samples each; what is shown is the
-median of all samples, in CPU time of the process, with one thread. Every answer is
-compared with the source's: one bit that differs in an answer of skforge ends the run.
+Programs in C call the libraries, in turns and in several rounds. A time is the median
+of all samples, in CPU time of the process, on one thread. Every answer is compared with
+the source's. A run ends if one bit of skforge's answers differs.
 """
 
 from __future__ import annotations
