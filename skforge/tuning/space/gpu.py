@@ -256,7 +256,7 @@ TABLE_5 = {
 
 @lru_cache(maxsize=1)  # spaces are immutable and list their points only once
 def gpu_space() -> ScheduleSpace:
-    """Return Table 5 of papers on SilvanForge (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
+    """Return SilvanForge's Table 5 (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
     return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
 
 
