@@ -21,11 +21,11 @@ C_TYPES = {
 
 _SAYS = {
     "predict_raw": "margins (raw scores)",
-    "predict": "what the model's own booster or estimator calls a prediction:\n"
+    "predict": "the predictions of the model's own booster or estimator:\n"
     " * margins after the objective's transform",
     "predict_proba": "probabilities of the classes",
     "predict_class": "the position of the predicted class among the classes",
-    "apply": "the leaf of each tree, by the source's numbers",
+    "apply": "the leaf of each tree, numbered as in the source model",
     "predict_contribs": "what each feature contributes to a margin (SHAP values),\n"
     " * then the expected margin; they add up to the margin. Several outputs follow\n"
     " * one another",
@@ -76,14 +76,14 @@ def header_text(library: Library) -> str:
         f"/* Functions read n_rows rows of {upper}_N_FEATURES values: value c of row r",
         " * is rows[r * row_stride + c * column_stride]. Rows without gaps have the",
         f" * strides {upper}_N_FEATURES and 1, columns without gaps 1 and n_rows.",
-        " * Missing values are NaN, unless the model has a marker of its own. Results",
-        " * are dense, row after row. */",
+        " * Missing values are NaN, unless the model marks them by another value.",
+        " * Results are dense, row after row. */",
     ]
     for column, codes in library.texts.items():
         lines += ["", *_codes_say(library, column, codes)]
     for function, (dtype, columns) in results.items():
         out = C_TYPES[dtype]
-        each = f"{columns} {out}{'s' if columns != 1 else ''} a row"
+        each = f"{columns} {out}{'s' if columns != 1 else ''} per row"
         lines += ["", f"/* {each}: {_SAYS[function]}. */"]
         for given, c_type in (("f32", "float"), ("f64", "double")):
             head = f"int {name}_{function}_{given}("
@@ -103,9 +103,10 @@ def header_text(library: Library) -> str:
     if variants:
         lines += [
             "",
-            "/* Code for one CPU or several, numbered from the best: what a model",
-            " * uses, what it is called, and what the model is to use from now on",
-            f" * ({upper}_ERROR_CPU if that does not run here). */",
+            "/* The library has one variant of the code for each of these CPUs, the",
+            " * best first. The functions return the variant that a model uses and the",
+            " * name of a variant, and make a model use a variant",
+            f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
             *(f"/*   {k}: {one.target.cpu} */" for k, one in enumerate(variants)),
             f"int {name}_variant(const {model} *model);",
             f"const char *{name}_variant_name(int variant);",
@@ -122,12 +123,12 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     others = [
         f"{what} {'are refused by the pipeline' if code is None else f'are {code}'}"
         for what, code in (
-            ("missing texts", codes["missing"]),
+            ("missing strings", codes["missing"]),
             ("all others", codes["other"]),
         )
     ]
     lines = [
-        f"Column {column}{name} takes codes of texts, here and in {library.name}.json;",
+        f"Column {column}{name} takes codes for strings, see {library.name}.json;",
         f"{', '.join(others)}:",
         *(f"  {code} {json.dumps(text)}" for text, code in codes["codes"].items()),
     ]
@@ -138,14 +139,15 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
 def _open_says(name: str, scratch_bytes: int) -> list[str]:
     if not scratch_bytes:
         return [
-            "/* Opens the model and gives a handle, or NULL and a code. It needs no",
-            " * memory, whatever the number of threads is, and calls allocate none. */",
+            "/* Opens the model: sets *model to a handle, or to NULL and returns a",
+            " * code. The number of threads does not matter: calls need no memory. */",
         ]
     return [
-        "/* Opens the model for a number of threads: gives a handle, or NULL and a",
-        f" * code. It has {scratch_bytes:,} bytes of scratch for each thread. Up to",
-        " * that many calls at once allocate nothing; each further one allocates its",
-        f" * own, and frees it. {name}_close frees the model. */",
+        "/* Opens the model for a number of threads: sets *model to a handle, or to",
+        f" * NULL and returns an error code. It allocates {scratch_bytes:,} bytes of",
+        " * scratch for each thread. Up to that many calls at once allocate nothing;",
+        " * each further call allocates and frees its own scratch.",
+        f" * {name}_close frees the model. */",
     ]
 
 

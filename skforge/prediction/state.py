@@ -9,9 +9,11 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import resolve_target, stored_target
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.prediction.arrival import by_reference
@@ -28,6 +30,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
     gpu_min_rows_: int | None
+    schedule_: dict[BatchRange, Schedule]
     target_: Target
 
     def _keep(self, made: Made, model: Any, asked: tuple[Any, Any]) -> None:

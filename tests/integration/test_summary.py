@@ -30,7 +30,7 @@ from skforge import (
     compile_forest,
     load_forest,
 )
-from skforge.tuning import ScheduleSpace, Tuner
+from skforge.tuning import ScheduleSearch, ScheduleSpace, Tuner
 from tests.plain import plain
 
 X, Y = make_classification(300, 6, n_informative=4, random_state=0)
@@ -388,6 +388,9 @@ def test_reprs_of_xgboost():
     assert "estimator=<Booster of xgboost>" in repr(made)
     assert "estimator=<Booster of xgboost: 2 trees, 6 features>" in repr(made.fit(X))
     assert made.estimator is booster
+    assert repr(ScheduleSearch(booster)) == (
+        "ScheduleSearch(estimator=<Booster of xgboost>)"
+    )
 
 
 def test_reprs_of_texts_and_protos():

@@ -437,5 +437,7 @@ def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
     model = make_model("TreeEnsembleRegressor", first, 3)
     rows = np.zeros((1, 3), np.float32)
     assert run(model, rows)[0].tolist() == [[1.0, 5.0]]  # 5 belongs to node 1
-    with pytest.raises(InvalidModelError, match="node 1 has a weight and is no leaf"):
+    with pytest.raises(
+        InvalidModelError, match=("node 1 has a weight but is not a leaf")
+    ):
         load_forest(model)

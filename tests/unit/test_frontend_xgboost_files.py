@@ -398,11 +398,14 @@ def test_leaf_weights_must_fit_the_leaves():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"\n", "m.json is not JSON (Expecting value: line 2 column 1 (char 1)); "),
-        (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
-        (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
         (
-            ("[1, 2]"),
+            ("\n"),
+            "m.json is not valid JSON (Expecting value: line 2 column 1 (char 1)); ",
+        ),
+        (b"\xff\xfe\x00", "m.json is not valid JSON ('utf-16-le' codec can't decode"),
+        (b"{", "m.json is not valid JSON (Expecting property name enclosed in double"),
+        (
+            b"[1, 2]",
             "m.json: The document has no learner, so it is not an XGBoost model; ",
         ),
         (b"[" * 100_000, "m.json is nested too deeply, so it is not an XGBoost model."),

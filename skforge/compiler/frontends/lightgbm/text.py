@@ -118,8 +118,8 @@ def check_version(header: dict[str, str]) -> None:
     """Refuse a model of an unknown version of the format."""
     if header.get("version") not in _VERSIONS:
         raise UnsupportedModelError(
-            f"The model's version is {header.get('version')!r}; "
-            f"{', '.join(_VERSIONS)} are known."
+            f"The model has the format version {header.get('version')!r}, but only "
+            f"{', '.join(_VERSIONS)} are supported."
         )
 
 
