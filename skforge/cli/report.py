@@ -17,6 +17,7 @@ from rich.text import Text
 
 from skforge.cli.timing import Timing, interleave
 from skforge.compiler.forest.reference import differing_rows
+from skforge.prediction.verification import take_rows
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
+    if ours.dtype == object:  # labels
+        ours, theirs = ours.astype(str), theirs.astype(str)
     bad = differing_rows(ours, theirs)
     if bad.size == 0:
         return None
@@ -222,6 +225,6 @@ def _three_digits(value: float) -> str:
 
 
 def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:
-    batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
+    batch = take_rows(X, np.arange(size) % len(X))
     bound = {name: partial(predict, batch) for name, predict in calls.items()}
     return interleave(bound, seconds=seconds)
