@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,13 +60,20 @@ class RowsFile(AbstractContextManager["RowsFile"]):
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
-        found = (one for one in self.table.batches(self._there) if one.n_rows)
+        found: Iterator[Batch] = (
+            one for one in self.table.batches(self._there) if one.n_rows
+        )
         if self._needs.whole:
             every = list(found)
             found = iter([merged(every)] if every else [])
         for batch in found:
             yield batch
             self.before += batch.n_rows
+
+    def whole(self, batches: Sequence[Batch]) -> Any:
+        """Return all batches of the file as one array or frame."""
+        self.before = 0
+        return self.rows(merged(batches))
 
     def rows(self, batch: Batch) -> Any:
         """Return a batch as an array, or as a frame if the model needs one."""
@@ -187,10 +193,11 @@ def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
     InvalidInputError
         If the file cannot be read, lacks columns or has no rows.
     """
-    with RowsFile(path, replace(needs, whole=True), columns) as file:
-        for batch in file.batches():
-            return file.rows(batch)
-    raise no_rows(file.table.name)
+    with RowsFile(path, needs, columns) as file:
+        every = list(file.batches())
+        if not every:
+            raise no_rows(file.table.name)
+        return file.whole(every)
 
 
 def no_rows(name: str) -> InvalidInputError:

@@ -107,7 +107,8 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
     if is_compiled(model) and not options:
         return model
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # columns were found by name
+        # columns were found by name
+        warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
         if is_compiled(model):
             return model.set_params(**options).fit(rows)
         source = getattr(model, "forest", model)  # of a CompiledModule

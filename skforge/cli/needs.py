@@ -67,8 +67,10 @@ def needs_of(model: Any) -> Needs:
     from skforge.sources.delegation import model_of, start_of
     from skforge.sources.stored_model import StoredModel
 
-    if isinstance(model, (Forest, CompiledModule)):
-        return _of_forest(getattr(model, "forest", model))
+    if isinstance(model, CompiledModule):
+        model = model.forest
+    if isinstance(model, Forest):
+        return _of_forest(model)
     inner = unwrap(model_of(model) if is_compiled(model) else model)
     if is_compiled(model) and isinstance(inner, (StoredModel, Forest)):
         return _of_stored(model)

@@ -92,9 +92,12 @@ class _CsvWriter(Writer):
         except ImportError:
             arrow = None
         self._arrow: Any = arrow
-        self._lines([answer.names])
+        self._begun = False
 
     def write(self, table: Array) -> None:
+        if not self._begun:  # an error in the first rows leaves nothing printed
+            self._begun = True
+            self._lines([self.answer.names])
         if self._arrow is None or table.dtype.kind not in "fiu":
             self._lines(table.astype(str).tolist())
             return

@@ -276,7 +276,8 @@ class _CsvTable(Table):
             if ragged:
                 row = ragged[0]
                 raise self._ragged(row.actual_columns, row.text) from error
-            raise unreadable(self.name, error) from error
+            if "Empty CSV file" not in str(error):  # nothing but names
+                raise unreadable(self.name, error) from error
 
     def _ragged(self, n_cells: int, text: str) -> InvalidInputError:
         shown = text if len(text) <= 60 else f"{text[:57]}..."
