@@ -112,9 +112,8 @@ def _of_forest(
     forest = forest_of(model)
     _check_memory(most, forest)
     rows = _drawn_rows(forest)
-    given = load_rows(data, forest, columns)
-    if data is not None and given is not None:
-        rows = {f"of {data.name}": given, **rows}
+    if data is not None:
+        rows = {f"of {data.name}": _given(data, model, columns), **rows}
     own = getattr(model, "schedule_", getattr(model, "schedules", None))
     if (
         own is not None
@@ -127,6 +126,15 @@ def _of_forest(
     compiled = module.compile_all()
     pair = source_pair(console, model_file, model, module)
     return _Job(forest, module, compiled, [] if pair is None else [pair], rows)
+
+
+def _given(data: Path, model: Any, columns: str | None) -> Any:
+    """Return the rows of a file as the kernels of an opened model read them."""
+    if not is_compiled(model):
+        return load_rows(data, forest_of(model), columns)
+    rows, source = all_rows(data, needs_of(model), columns), model._compiled().source
+    read = source.read(rows)
+    return source.rows(rows, "predict_raw") if read is None else read[0]
 
 
 def _of_estimator(

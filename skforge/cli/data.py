@@ -213,15 +213,10 @@ def check_columns(data: Path | None, columns: str | None) -> None:
         )
 
 
-def load_rows(
-    path: Path | None, forest: Forest, columns: str | None = None
-) -> Rows | None:
-    """Return the rows of a file as a forest's kernels read them, if there is a file."""
+def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
+    """Return the rows of a file as a forest's kernels read them."""
     from skforge.compiler.forest.rows import prepare_rows
 
-    check_columns(path, columns)
-    if path is None:
-        return None
     rows = all_rows(path, needs_of(forest), columns)
     made: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
     return made

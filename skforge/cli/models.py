@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skforge.cli.errors import warn
 from skforge.cli.needs import needs_of
-from skforge.compiler.frontends.base import is_compiled, unwrap
+from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -81,11 +81,15 @@ def _check_model(path: Path, model: Any) -> None:
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
     from skforge.sources.delegation import is_fitted
+    from skforge.sources.files import ForestSource
     from skforge.sources.find import adapter_of
 
     if isinstance(model, (Forest, CompiledModule)):
         return
-    if not is_compiled(model) and adapter_of(unwrap(model)) is None:
+    adapter = adapter_of(unwrap(model))
+    proto = is_a(model, "onnx.onnx_ml_pb2.ModelProto")
+    known = is_compiled(model) or proto or adapter not in (None, ForestSource)
+    if not known:
         raise InvalidInputError(
             f"{path.name} holds an object of type {type(model).__name__}, which is no "
             "model that skforge compiles."

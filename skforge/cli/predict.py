@@ -38,16 +38,21 @@ METHODS = {
 _CHECKED = 1000
 
 
+def _is_there(path: Path) -> Path:
+    """Return a path if it is a file, or ``-``."""
+    if str(path) != "-" and not path.is_file():
+        problem = "is a directory" if path.is_dir() else "does not exist"
+        raise typer.BadParameter(f"File {str(path)!r} {problem}.")
+    return path
+
+
 def predict(
     model_file: ModelFile,
     rows_file: Annotated[
         Path,
         typer.Argument(
             metavar="ROWS",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            allow_dash=True,
+            callback=_is_there,
             help="The rows: .csv, .parquet, .arrow, .feather or .npy; - reads CSV "
             "from standard input.",
         ),
@@ -73,7 +78,7 @@ def predict(
     name = _method(method, contribs)
     if output is not None:
         check_output(output, *ENDINGS)
-        if output.exists() and output.samefile(rows_file):
+        if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
     opened = open_model(model_file)
     with ExitStack() as stack:

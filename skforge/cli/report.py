@@ -17,7 +17,6 @@ from rich.text import Text
 
 from skforge.cli.timing import Timing, interleave
 from skforge.compiler.forest.reference import differing_rows
-from skforge.prediction.verification import take_rows
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
@@ -225,6 +224,8 @@ def _three_digits(value: float) -> str:
 
 
 def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:
+    from skforge.prediction.verification import take_rows
+
     batch = take_rows(X, np.arange(size) % len(X))
     bound = {name: partial(predict, batch) for name, predict in calls.items()}
     return interleave(bound, seconds=seconds)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from skforge._container import replacing
 from skforge.exceptions import InvalidInputError
-from skforge.prediction.answers import Answer
+
+if TYPE_CHECKING:
+    from skforge.prediction.answers import Answer
 
 Array: TypeAlias = NDArray[Any]
 

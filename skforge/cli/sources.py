@@ -13,8 +13,6 @@ from rich.console import Console
 
 from skforge.cli.report import Pair
 from skforge.compiler.frontends.base import is_a
-from skforge.prediction.answers import as_array
-from skforge.sources.files import ForestSource
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.module import CompiledModule
@@ -39,6 +37,7 @@ def estimator_pairs(fast: Any) -> list[Pair]:
 
 def _quiet(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a method without warnings about arrays, which have no names of columns."""
+    from skforge.prediction.answers import as_array
 
     def call(X: Any) -> Any:
         with warnings.catch_warnings():
@@ -79,6 +78,8 @@ def source_pair(
 
 def reference_pair(module: CompiledModule) -> Pair:
     """Return the compiled predictor and skforge's slow reference traversal."""
+    from skforge.sources.files import ForestSource
+
     walk = ForestSource(None, module.forest).raw
     return Pair("predict_raw", module.predict_raw, "reference", walk)
 

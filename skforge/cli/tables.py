@@ -9,9 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import mmap
+import os
+import select
+import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -25,7 +28,7 @@ from skforge.exceptions import InvalidInputError
 #: Values in a batch, and the most rows in one.
 _VALUES, _ROWS = 1 << 21, 1 << 16
 #: Bytes of a CSV file that are parsed at a time.
-_BLOCK = 8 << 20
+_BLOCK = 2 << 20
 
 ENDINGS = (".npy", ".csv", ".parquet", ".arrow", ".feather", ".ipc")
 
@@ -179,8 +182,10 @@ class _CsvTable(Table):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._file: BinaryIO = sys.stdin.buffer
-        if str(path) != "-":
+        self._file: BinaryIO
+        if str(path) == "-":
+            self._file = self._open.enter_context(_standard_input())
+        else:
             self._file = self._open.enter_context(path.open("rb"))
             self.total = path.stat().st_size
         self._first = b""  # the first record, where it is a row
@@ -209,8 +214,10 @@ class _CsvTable(Table):
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes after the names."""
         found, self._first = self._first[:size], self._first[size:]
-        if len(found) < size:
+        while len(found) < size:
             more = self._file.read(size - len(found))
+            if not more:
+                break
             self.done += len(more)
             found += more
         return found
@@ -245,6 +252,7 @@ class _CsvTable(Table):
     def _arrow_batches(self, arrow: Any, places: Sequence[int]) -> Iterator[Batch]:
         import pyarrow as pa
 
+        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Piped
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
         ragged: list[Any] = []
@@ -287,6 +295,47 @@ class _CsvTable(Table):
         )
 
 
+@contextmanager
+def _standard_input() -> Iterator[BinaryIO]:
+    """Yield standard input, whose reads end at Ctrl-C in any thread."""
+    try:
+        source = sys.stdin.fileno()
+    except (OSError, ValueError):  # replaced by an object
+        yield sys.stdin.buffer
+        return
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    before = signal.set_wakeup_fd(wake)
+    try:
+        yield io.BufferedReader(_Piped(source, woken), 1 << 16)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(wake)
+
+
+class _Piped(io.RawIOBase):
+    """Bytes of a pipe or terminal.
+
+    pyarrow reads in a thread of its own while the main thread waits for it, and only
+    the main thread can handle a signal: the thread's read has to end first.
+    """
+
+    def __init__(self, source: int, woken: int) -> None:
+        self._source, self._woken = source, woken
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        ready, _, _ = select.select([self._source, self._woken], [], [])
+        if self._woken in ready:
+            raise InterruptedError
+        found = os.read(self._source, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
 def _both(head: io.StringIO, text: io.TextIOWrapper) -> Iterator[str]:
     yield from head
     yield from text
@@ -314,7 +363,8 @@ class _ParquetTable(Table):
         from pyarrow import parquet
 
         self._file = self._open.enter_context(
-            parquet.ParquetFile(path, buffer_size=1 << 20)
+            # with a buffer in advance or threads, memory grows with the file
+            parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         )
         schema = self._file.schema_arrow
         # pandas writes an index that is no range as a column
@@ -327,7 +377,9 @@ class _ParquetTable(Table):
         wanted = [self.names[i] for i in places]
         step, columns = _rows_at_a_time(len(wanted)), list(dict.fromkeys(wanted))
         try:
-            for batch in self._file.iter_batches(step, columns=columns):
+            for batch in self._file.iter_batches(
+                step, columns=columns, use_threads=False
+            ):
                 self.done += batch.num_rows
                 yield Batch(batch.num_rows, [batch.column(name) for name in wanted])
         except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
