@@ -80,7 +80,7 @@ def test_other_pages_name_commands_and_options_that_exist():
         (page.name, *call)
         for page in pages
         for call in re.findall(
-            r"(?:^|\$ |    |`)(?:python -m )?skforge (\w+)([^`\n|]*)",
+            r"(?:[`/]|\$ |^ {4})(?:\S*python -m )?skforge (\w+)([^`\n|]*)",
             page.read_text(encoding="utf-8"),
             re.MULTILINE,
         )
