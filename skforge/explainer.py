@@ -122,6 +122,15 @@ class TreeExplainer:
         self.model = _compiled(model, n_jobs)
         self._expected: Any = None
 
+    def __repr__(self) -> str:
+        """Return the size of the model and the kind of values."""
+        fast = self.model
+        forest = fast.forest_ if isinstance(fast, CompiledForest) else fast.forest
+        return (
+            f"<TreeExplainer of {forest.n_trees:,} trees, {forest.n_features:,} "
+            f"features, {self.feature_perturbation}>"
+        )
+
     @property
     def expected_value(self) -> Any:
         """The expected score of a row whose features are all unknown."""

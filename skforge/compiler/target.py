@@ -346,6 +346,13 @@ class Target:
                 )
         return cls(**facts)
 
+    def __repr__(self) -> str:
+        """Return the call that makes it; of this machine without its hundred flags."""
+        if self == _host():
+            return "Target.host()"
+        facts = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return f"Target({', '.join(facts)})"
+
     def __str__(self) -> str:
         """Return a short text, such as "cpu znver4, 512-bit vectors, 8 cores"."""
         if self.is_gpu:

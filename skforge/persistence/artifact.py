@@ -31,6 +31,7 @@ from skforge.compiler.forest.record import (
     refusal,
 )
 from skforge.compiler.runtime.module import CompiledModule, restored
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -378,7 +379,7 @@ def _estimator_in(
         _stored=model,
         _asked=(target, asked[1]),
         forest_=forest,
-        schedule_=_table_in(entry(record, "schedules", list)),
+        schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
         gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
         fitted_target_=fitted,

@@ -62,12 +62,14 @@ class Predictor:
         "_narrow",
         "_retired",
         "_single",
+        "checked",
         "entries",
         "entry_jobs",
         "forest",
         "module",
         "offered",
         "source",
+        "timed",
         "witness",
     )
 
@@ -98,6 +100,11 @@ class Predictor:
         #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
+        #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
+        self.checked = 0, 0
+        #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
+        #: batch size and the source's name.
+        self.timed: tuple[str, tuple[Any, ...], str] | None = None
 
     def __del__(self) -> None:
         """Retire the compiled methods."""
@@ -118,6 +125,7 @@ class Predictor:
                 retire(entry)
             self._methods = {}
             self._forget_entries()
+            self.timed = None
 
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
@@ -542,7 +550,10 @@ def build_entry(
     if refused != "nothing":
         rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
     with module.kernels.one():
-        same = all(_same(ordinary(part), entry(part)) for part in (rows[:1], rows))
+        parts = [rows[:1], rows]
+        if entry(rows) is None:  # until threads are planned, if they may share the rows
+            parts = [rows[i : i + 1] for i in range(len(rows))]
+        same = all(_same(ordinary(part), entry(part)) for part in parts)
     made: Entry = entry
     return made if same else None
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import draw_rows, reference_raw

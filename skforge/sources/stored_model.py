@@ -56,7 +56,8 @@ class StoredModel:
 
     def __repr__(self) -> str:
         """Return one line, for the repr of the wrapper."""
-        return f"<StoredModel of {self.class_name}: {self.forest!r}>"
+        trees, features = self.forest.n_trees, self.forest.n_features
+        return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
         """Return a kept fitted attribute of the model."""

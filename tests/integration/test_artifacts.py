@@ -446,8 +446,10 @@ def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
     assert set(again.schedule_.values()) == {SCHEDULE}
     assert equal(again.predict_proba(X), compiled.predict_proba(X))
     assert not hasattr(again, "estimator_")
-    assert repr(loaded).startswith("CompiledForest(estimator=<StoredModel of Random")
-    assert "StoredModel" in loaded._repr_html_()
+    assert repr(loaded).startswith(
+        "CompiledForest(estimator=<RandomForestClassifier, stored: 4 trees, 6 features>"
+    )
+    assert "CompiledForest of RandomForestClassifier" in loaded._repr_html_()
     step = make_pipeline(StandardScaler().fit(X), loaded)
     assert equal(step.predict(X), loaded.predict(step[0].transform(X)))
 

@@ -203,13 +203,15 @@ def test_feature_selection_and_inspection():
     assert np.array_equal(found["average"], expected["average"])
 
 
-def test_the_representation_for_notebooks():
+def test_the_diagram_for_notebooks():
     compiled = CompiledForest(forest(), schedule={(1, 1): "xgboost", (2, None): BLOCKS})
-    text = compiled._repr_html_()
+    text = compiled._repr_html_()  # not fitted: scikit-learn's
     assert "estimator: RandomForestClassifier" in text
     assert "target: " not in text
-    text = compiled.fit(X, Y)._repr_html_()
-    assert "estimator: RandomForestClassifier" in text
+    inside = make_pipeline(StandardScaler(), compiled).fit(X, Y)
+    compiled = inside[-1]
+    text = inside._repr_html_()
+    assert "StandardScaler" in text
     lines = [
         f"target: {compiled.target_.cpu}",
         f"1 rows: {Schedule.preset('xgboost')!r}",

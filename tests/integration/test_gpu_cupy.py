@@ -441,7 +441,7 @@ def test_an_amd_gpu(cupy) -> None:
     rows, raw, _ = expected("scalar")
     module = compile_forest(forest("scalar"), DIRECT, "hip")
     assert (module.target.kind, module.target.cpu) == ("hip", "gfx942")
-    assert repr(module).endswith("for hip gfx942, exact, 1 schedule(s)>")
+    assert repr(module).endswith("for hip gfx942, exact, 1 schedule>")
     assert_same_bits(module.predict_raw(rows[:9]), raw[:9, 0], "hip")
     assert what(cupy, "graph") == []  # CuPy does not capture them there
 

@@ -407,7 +407,7 @@ def test_the_estimator():
     same(out, model.predict_proba(X))
     same(fast.warm_up().predict(X), model.predict(X))
     html = fast._repr_html_()
-    assert "steps: 1 in their library, 1 folded" in html
+    assert '<th scope="row">steps</th><td>1 in their library, 1 folded</td>' in html
     assert "PCA is not one of the transformers that can be folded" in html
 
 

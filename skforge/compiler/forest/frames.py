@@ -9,12 +9,12 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]

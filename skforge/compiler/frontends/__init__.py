@@ -45,8 +45,9 @@ def load_forest(
     Parameters
     ----------
     model : path, Booster, ModelProto or estimator
-        A JSON or UBJSON file saved by XGBoost, or a text file or string by LightGBM
-        (neither library is needed); their ``Booster`` or wrappers; an ONNX file (which
+        A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
+        what its ``dump_model`` returns, as a dict or a JSON file (neither library is
+        needed); their ``Booster`` or wrappers; an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
@@ -179,7 +180,7 @@ _APART = ("lightgbm", "onnx", "xgboost")
 
 def _discover(model: object = "") -> None:
     """Import all frontends, or for an object in memory those that may read it."""
-    a_file = isinstance(model, (str, os.PathLike))
+    a_file = isinstance(model, (str, os.PathLike, dict))  # or the content of one
     packages = {name.partition(".")[0] for name in class_names(model)}
     for module in iter_modules(__path__):
         needed = a_file or module.name not in _APART or module.name in packages

@@ -13,6 +13,7 @@ _HEAD = 4096  # bytes that are read
 #: Patterns of a file's start, and the frontend that reads the file.
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"tree\r?\n", "lightgbm"),
+    (r"\{\s*\"name\"\s*:\s*\"tree\"", "lightgbm"),  # Booster.dump_model
     (r"\{[ \t\r\n\"}]", "xgboost"),
     (r"\{[iUIlL$#]", "xgboost"),  # UBJSON
     (r"PK\x03\x04", "skforge"),
@@ -25,11 +26,6 @@ CONTENTS = frozenset(name for _, name in _STARTS)
 
 #: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
-    (
-        r"\{\s*\"name\"\s*:\s*\"tree\"",
-        "holds JSON of LightGBM's Booster.dump_model, which LightGBM itself cannot "
-        "read; save the model with Booster.save_model",
-    ),
     (
         r"\[\s*(\{\s*\"nodeid\"|\"?booster)|booster\[0\]",
         "holds a dump of XGBoost's trees, which XGBoost itself cannot read; save the "

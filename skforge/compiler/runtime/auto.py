@@ -51,9 +51,10 @@ class AutoModule:
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
-        """Return both modules and the crossover."""
-        return f"<AutoModule of {self.cpu!r} and, from {self.gpu_min_rows} rows, " + (
-            f"{self.gpu!r}>"
+        """Return both modules and the crossover, on two lines."""
+        return (
+            f"<AutoModule: {self.cpu!r},\n"
+            f"from {self.gpu_min_rows:,} rows on {self.gpu!r}>"
         )
 
     @property

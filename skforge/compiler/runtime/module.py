@@ -6,12 +6,13 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
@@ -123,11 +124,13 @@ class CompiledModule(Explained):
         return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
-        """Return one line: the forest, the target, the mode."""
+        """Return one line: the forest's size, the target, the mode."""
         kind = f"{self.target.kind} " if self.target.is_gpu else ""
+        n = len(set(self.schedules.values()))
         return (
-            f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
-            f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
+            f"<CompiledModule of {self.forest.n_trees:,} trees, "
+            f"{self.forest.n_features:,} features, for {kind}{self.target.cpu}, "
+            f"{self.reduction}, {n} schedule{'s' if n != 1 else ''}>"
         )
 
     @property

@@ -15,6 +15,14 @@ from skforge.exceptions import InvalidInputError, ScheduleError
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
 
 
+class ScheduleTable(dict[BatchRange, Schedule]):
+    """A dict from ranges of batch sizes to schedules, printed with a line for each."""
+
+    def __repr__(self) -> str:
+        """Return the dict's repr, on several lines."""
+        return "{" + ",\n ".join(f"{k!r}: {v!r}" for k, v in self.items()) + "}"
+
+
 def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
     """Return the schedule of each range of batch sizes; None means the defaults.
 

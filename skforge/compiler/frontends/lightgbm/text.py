@@ -96,11 +96,7 @@ def parse(text: str) -> ModelText:
         damaged("The text ends before the line 'end of trees'")
     head, first, trees = f"{body}\n".partition("\nTree=")
     header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
-    if header.get("version") not in _VERSIONS:
-        raise UnsupportedModelError(
-            f"The model has the format version {header.get('version')!r}, but only "
-            f"{', '.join(_VERSIONS)} are supported."
-        )
+    check_version(header)
     trees = f"Tree={trees}" if first else ""
     sizes = header.get("tree_sizes")
     if sizes is None:
@@ -116,6 +112,15 @@ def parse(text: str) -> ModelText:
             blocks = _by_size(trees.replace("\n", "\r\n"), announced)
     parts = [_pairs(one, f"tree {i}", _TREE_KEYS) for i, one in enumerate(blocks)]
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
+
+
+def check_version(header: dict[str, str]) -> None:
+    """Refuse a model of an unknown version of the format."""
+    if header.get("version") not in _VERSIONS:
+        raise UnsupportedModelError(
+            f"The model has the format version {header.get('version')!r}, but only "
+            f"{', '.join(_VERSIONS)} are supported."
+        )
 
 
 def _sizes(text: str) -> list[int]:
