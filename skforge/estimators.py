@@ -46,59 +46,63 @@ class CompiledForest(Shown):
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
-        ends in one, whose last transformers are folded into the trees, as many as can
-        be, while those before run in their library; a ``CalibratedClassifierCV``,
-        ``FixedThresholdClassifier``, ``TunedThresholdClassifierCV``,
-        ``TransformedTargetRegressor``, ``MultiOutput*``, ``OneVsRestClassifier`` or
-        ``Voting*`` around these; a search over one of these, such as
-        ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an ONNX
-        model; or the path of a saved model. Models that cannot be trained are compiled
-        as they are.
+        What to compile:
+
+        - a scikit-learn, XGBoost or LightGBM forest, fitted or not;
+        - a ``Pipeline`` that ends in one: its last transformers are folded into the
+          trees, as many as can be, and the others run in their library;
+        - a ``CalibratedClassifierCV``, ``FixedThresholdClassifier``,
+          ``TunedThresholdClassifierCV``, ``TransformedTargetRegressor``,
+          ``MultiOutput*``, ``OneVsRestClassifier`` or ``Voting*`` around these;
+        - a search over one of these, such as ``GridSearchCV``: its
+          ``best_estimator_`` is compiled;
+        - a Booster, an ONNX model, or the path of a saved model. These cannot be
+          trained and are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
-        Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
-        train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
-        cross-validation) drops the fit; ``FrozenEstimator(model)`` keeps it.
+        Whether ``estimator`` is already fitted. "auto": ``fit`` uses a fitted
+        estimator as it is, and trains a clone of one that is not. A fitted estimator
+        is never changed. ``clone``, and so cross-validation, drops the fit;
+        ``FrozenEstimator(model)`` keeps it.
     schedule : "auto", str, Schedule or dict, default="auto"
         One schedule, a preset's name, or one of these for each range of batch sizes,
-        ``{(first, last): ...}``. "auto" uses the default schedule of each range.
+        ``{(first, last): ...}``. "auto": the best schedules that ``tuning`` finds.
     target : str or Target, default="auto"
         The machine to compile for. "cpu": this CPU. "cuda", "hip": CuPy's current
-        GPU. "auto": the CPU and, if there is one, the GPU; each batch runs where it is
-        faster. "emulated" runs GPU schedules on the CPU; "emulated-source" runs the
-        text of their kernels on the CPU and needs g++.
+        GPU. "auto": the CPU and, if there is one, the GPU; each batch runs on the
+        faster of the two. "emulated": the CPU runs GPU schedules. "emulated-source":
+        the CPU runs the source text of GPU kernels, which needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
-        How leaf values are summed; only "exact" keeps every bit of the source.
+        How leaf values are summed. Only "exact" returns the model's own bits.
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
             or Tuner, default="heuristic"
-        How to search the schedules that ``schedule="auto"`` leaves open, on this
-        machine and the rows given to ``fit``. "heuristic" times only schedules whose
-        gain, by an estimate and its known error, is worth the time that the trial
-        takes: none for most models. A result is reused for later forests of a similar
-        shape, as in clones and cross-validation; ``tuning_result_.notes`` then says so,
-        and ``Tuner(records=None)`` or ``SKFORGE_CACHE=off`` searches anew. "off" uses
-        the static defaults and measures nothing. A :class:`skforge.tuning.Tuner` also
-        sets the space, the budget and the records.
+        How ``fit`` searches for schedules if ``schedule="auto"``; it times them on
+        this machine, with the rows of ``X``. "heuristic" times a schedule only if the
+        gain that the cost model expects is worth the time of the trial; most models
+        have no such schedule. "off" uses the static defaults and measures nothing.
+        Later forests of a similar shape, such as clones in cross-validation, reuse a
+        result, and ``tuning_result_.notes`` says so; ``Tuner(records=None)`` or
+        ``SKFORGE_CACHE=off`` searches again. A :class:`skforge.tuning.Tuner` also sets
+        the space, the budget and the records.
     tuning_budget : float, default=None
-        Maximum seconds of a search, compilation included. None means
-        ``SKFORGE_TUNING_SECONDS`` from the environment, or else 4, or 10 on a GPU. If
-        that variable is 0, there is no search unless a budget is given. The heuristic
-        on a CPU uses a share that grows with the gain that is likely.
+        Maximum seconds of the search, with compilation. None means the environment
+        variable ``SKFORGE_TUNING_SECONDS`` or, without it, 4 seconds, and 10 on a GPU.
+        If the variable is 0, ``fit`` searches only if a budget is given. On a CPU,
+        "heuristic" uses less of the budget if it expects a smaller gain.
     batch_sizes : array-like of int, default=None
-        Batch sizes to choose schedules for; each also covers the sizes down to the
-        next smaller one. None means ranges that suit most uses.
+        Batch sizes to choose schedules for. Each one also covers the sizes down to
+        the next smaller one. None means ranges that suit most uses.
     gpu_min_rows : int, default=None
-        Batch size from which the GPU is used, if "auto" has found one. None means 100
-        if ``tuning="off"``, and otherwise a value measured in ``fit``. It can be
-        changed after ``fit``.
+        With ``target="auto"`` and a GPU, the batch size from which the GPU is used.
+        None: ``fit`` measures it, or takes 100 if ``tuning="off"``. You can change it
+        after ``fit``.
     n_jobs : int, default=None
         Maximum threads per call; None means 1 and -1 all. Small batches stay on the
         calling thread.
     random_state : int, RandomState instance or None, default=None
-        Seed of a search; never passed to ``estimator``.
+        Seed of the search. It is not passed to ``estimator``.
     verbose : int or None, default=None
-        Progress of a search. None: a bar once it has taken a second, in terminals and
-        notebooks only, never in pipes, logs and worker processes. 0: none. 1: a bar or
+        Progress of the search. None: a bar after one second, but only in terminals
+        and notebooks, not in pipes, logs and worker processes. 0: nothing. 1: a bar or
         log lines. 2: more.
 
     Attributes
@@ -111,19 +115,20 @@ class CompiledForest(Shown):
         The fitted search whose ``best_estimator_`` is ``estimator_``; set only if
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
-        The forest read from the model; of a pipeline, that after the steps that run in
-        their library; for a wrapper around several, their raw scores, or the first of
-        them if they cannot be one forest.
+        The forest read from the model. Of a pipeline, it takes the rows that come out
+        of the steps run by their library. Of a wrapper around several models, it is
+        their common forest, or the first one if they cannot be one.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
-        The machine compiled for: the GPU if there are two; after loading, this CPU.
+        The machine that predictions run on: the GPU if both are used, and after
+        loading this CPU.
     gpu_min_rows_ : int or None
         Batch size from which the GPU is used; None if there is only one target.
     fitted_target_ : Target
-        The machine that the schedules were chosen for.
+        The machine that ``fit`` chose the schedules for.
     tuning_result_ : TuningResult or None
-        All trials and their times; None if nothing was searched.
+        All trials of the search and their times; None if ``fit`` searched nothing.
     compile_time_ : float
         Seconds that ``fit`` spent on reading and compiling, without the search.
 

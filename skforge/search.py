@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.target import Target
+from skforge.display.named import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
@@ -114,6 +115,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     >>> bool((search.predict(X) == forest.predict(X)).all())
     True
     """
+
+    __repr__ = OwnRepr()
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
         "estimator": "no_validation",

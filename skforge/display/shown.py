@@ -123,3 +123,10 @@ class Shown(Delegated):
         if not self.__sklearn_is_fitted__():
             return html_of(self)
         return summary_of(self)._repr_html_()
+
+    def _repr_html_inner(self) -> str:  # scikit-learn 1.6 does not call _html_repr
+        return self._html_repr()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:  # nor here
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
+        return bundle | {"text/html": self._html_repr()} if len(bundle) > 1 else bundle

@@ -550,10 +550,10 @@ def build_entry(
     if refused != "nothing":
         rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
     with module.kernels.one():
-        same = _same(ordinary(rows[:1]), entry(rows[:1]))
-        # Before threads are planned, an entry declines batches that may be shared.
-        found = entry(rows)
-        same &= found is None or _same(ordinary(rows), found)
+        parts = [rows[:1], rows]
+        if entry(rows) is None:  # until threads are planned, if they may share the rows
+            parts = [rows[i : i + 1] for i in range(len(rows))]
+        same = all(_same(ordinary(part), entry(part)) for part in parts)
     made: Entry = entry
     return made if same else None
 

@@ -427,7 +427,9 @@ def test_a_driver_older_than_the_compiler(cupy, monkeypatch) -> None:
 
 
 def test_the_other_vendor_and_other_architectures(cupy) -> None:
-    with pytest.raises(TargetError, match="'hip' was asked for, but the CuPy"):
+    with pytest.raises(
+        TargetError, match="'hip' was asked for, but the installed CuPy"
+    ):
         compile_forest(forest("scalar"), target="hip")
     with pytest.raises(TargetError, match="sm_80 does not run on GPU 0, which is sm_9"):
         compile_forest(forest("scalar"), target="cuda:sm_80")

@@ -30,7 +30,7 @@ from skforge import (
     compile_forest,
     load_forest,
 )
-from skforge.tuning import ScheduleSpace, Tuner
+from skforge.tuning import ScheduleSearch, ScheduleSpace, Tuner
 from tests.plain import plain
 
 X, Y = make_classification(300, 6, n_informative=4, random_state=0)
@@ -245,7 +245,7 @@ def test_times_of_the_search():
     ("options", "text"),
     [
         ({"method": "transform"}, "method must be one of predict, predict_proba, "),
-        ({"batch_sizes": [0]}, "batch_sizes must be whole numbers of rows from 1 on."),
+        ({"batch_sizes": [0]}, "batch_sizes must be positive whole numbers of rows."),
     ],
 )
 def test_wrong_arguments(fast, options, text):
@@ -388,6 +388,9 @@ def test_reprs_of_xgboost():
     assert "estimator=<Booster of xgboost>" in repr(made)
     assert "estimator=<Booster of xgboost: 2 trees, 6 features>" in repr(made.fit(X))
     assert made.estimator is booster
+    assert repr(ScheduleSearch(booster)) == (
+        "ScheduleSearch(estimator=<Booster of xgboost>)"
+    )
 
 
 def test_reprs_of_texts_and_protos():
@@ -449,9 +452,11 @@ def test_a_plot_of_latency(fast, axes):
 
 
 def test_a_plot_of_the_search(axes):
-    space = ScheduleSpace.cpu().with_values(walk=["rows"], block=[0])
+    values = {"node_tile": [1], "layout": ["sparse"], "hops": ["checked"]}
+    values |= {"walk": ["rows"], "block": [0], "in_flight": [1, 8]}
+    space = ScheduleSpace.cpu().with_values(**values)
     tuner = Tuner("exhaustive", space=space, records=None)
-    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=1.0, batch_sizes=[4])
+    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=60.0, batch_sizes=[4])
     made.fit(X)
     assert made.plot_tuning(ax=axes) is axes
     assert axes.get_xlabel() == "times slower than the fastest schedule"
