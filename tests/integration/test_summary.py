@@ -245,7 +245,7 @@ def test_times_of_the_search():
     ("options", "text"),
     [
         ({"method": "transform"}, "method must be one of predict, predict_proba, "),
-        ({"batch_sizes": [0]}, "batch_sizes must be whole numbers of rows from 1 on."),
+        ({"batch_sizes": [0]}, "batch_sizes must be positive whole numbers of rows."),
     ],
 )
 def test_wrong_arguments(fast, options, text):
