@@ -40,7 +40,7 @@ FAST = (
 DIST = Path(__file__).parent / ".nox" / "dist"
 
 #: The main job of README's first command.
-DEMO = ("python", "-m", "skforge", "demo")
+DEMO = ("skforge", "demo")
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"

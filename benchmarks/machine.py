@@ -59,6 +59,6 @@ def in_words(facts: dict[str, Any]) -> str:
     """Return the facts as a sentence."""
     versions = ", ".join(f"{name} {v}" for name, v in facts["packages"].items())
     return (
-        f"{facts['target']}; Python {facts['python']}, {versions}; load average "
-        f"{facts['load_average']:.1f}; {facts['measured']}."
+        f"Measured on {facts['measured']}: {facts['target']}, load average "
+        f"{facts['load_average']:.1f}. Versions: Python {facts['python']}, {versions}."
     )

@@ -12,13 +12,13 @@ from remote import OURS
 
 from skforge.cli.report import count, duration
 
-BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
+MODELS = "<!-- models -->"
 
 
 def to_markdown(results: Sequence[Result], facts: dict[str, Any]) -> str:
-    """Return the whole report."""
-    parts = ["# Benchmark results\n", in_words(facts) + "\n"]
-    parts.append(summary(results))
+    """Return the whole report; docs/benchmarks.md includes what is before MODELS."""
+    parts = ["# Every model, system and batch size\n", summary(results)]
+    parts += [in_words(facts) + "\n", MODELS + "\n"]
     parts += [table_of(result) for result in results]
     return "\n".join(parts)
 
@@ -38,52 +38,103 @@ def at(result: Result, threads: int, rows: int) -> list[Cell]:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return for each model: skforge's time, and the best peer's by it."""
+    """Return how much faster skforge is than the best peer, and its own times."""
     parts = []
     for threads in sorted({c.threads for r in results for c in r.cells}):
-        sizes = sorted({c.rows for r in results for c in r.cells})
-        head = f"| {_threads(threads)}: µs a row of skforge, ratio to the best peer | "
-        lines = [head + " | ".join(f"{n:,} rows" for n in sizes) + " | compile |"]
-        lines.append("|---|" + "--:|" * (len(sizes) + 1))
-        ratios: dict[int, list[float]] = {n: [] for n in sizes}
-        for result in results:
-            if all(c.threads != threads for c in result.cells):
-                continue
-            row = []
-            for n in sizes:
-                cells = at(result, threads, n)
-                best = best_peer(cells)
-                if best is not None and best.ratio is not None:
-                    ratios[n].append(best.ratio)
-                row.append(_best(result, cells, best, n))
-            row.append(_compile(result))
-            lines.append(f"| {result.model} | " + " | ".join(row) + " |")
-        means = [f"**{_geomean(ratios[n]):.1f}×**" if ratios[n] else "" for n in sizes]
-        lines.append("| geometric mean | " + " | ".join(means) + " | |")
-        parts.append("\n".join(lines) + "\n")
-    parts.append(
-        "Ratio: time of the fastest peer by that of skforge. † its answers differ from "
-        "those of the model's own library by more than rounding, see its table.\n"
-    )
+        found = [r for r in results if any(c.threads == threads for c in r.cells)]
+        on = f" on {count(threads, 'thread')}\n"
+        parts += [f"## Times faster than the fastest other system,{on}", NOTE]
+        parts += [ratios(found, threads), f"## µs a row of skforge,{on}"]
+        parts += [times(found, threads)]
     return "\n".join(parts)
 
 
-def _compile(result: Result) -> str:
-    ours = next((s for s in result.systems if s.system == OURS[0]), None)
+NOTE = """A cell is the time of the fastest other system divided by skforge's time.
+† That system's answers differ from the model's own library by more than rounding.
+"""
+
+
+def ratios(results: Sequence[Result], threads: int, ours: str = "") -> str:
+    """Return the best peer's time by ours, and which peer it is.
+
+    Without a name of ours, ratios are those measured side by side with `OURS[0]`.
+    """
+    sizes = sorted({c.rows for r in results for c in r.cells})
+    lines = heading("model", sizes, "fastest other system", ":--")
+    found: dict[int, list[float]] = {n: [] for n in sizes}
+    for result in results:
+        row, names = [], []
+        for n in sizes:
+            cells = at(result, threads, n)
+            best, ratio = best_peer(cells), ratio_to_best(cells, ours)
+            if best is None or ratio is None:
+                row.append("–")
+                continue
+            found[n].append(ratio)
+            names.append((n, best.system))
+            wrong = any(s.system == best.system and s.differs for s in result.systems)
+            row.append(_ratio(ratio) + (" †" if wrong else ""))
+        lines.append(_line(result.model, *row, _by_size(names)))
+    means = [f"**{_geomean(found[n]):.1f}×**" if found[n] else "" for n in sizes]
+    return "\n".join([*lines, _line("**geometric mean**", *means, "")]) + "\n"
+
+
+def times(results: Sequence[Result], threads: int, ours: str = OURS[0]) -> str:
+    """Return our µs a row, and how long the compilation took."""
+    sizes = sorted({c.rows for r in results for c in r.cells})
+    lines = heading("model", sizes, "compile", "--:")
+    for result in results:
+        row = []
+        for n in sizes:
+            own = _seconds(at(result, threads, n), ours)
+            row.append("–" if own is None else _number(own / n * 1e6))
+        lines.append(_line(result.model, *row, _compile(result, ours)))
+    return "\n".join(lines) + "\n"
+
+
+def ratio_to_best(cells: Sequence[Cell], ours: str = "") -> float | None:
+    """Return the best peer's time by ours."""
+    best = best_peer(cells)
+    if best is None or best.seconds is None or not ours:
+        return best and best.ratio
+    own = _seconds(cells, ours)
+    return own and best.seconds / own
+
+
+def heading(first: str, sizes: Sequence[int], last: str, align: str) -> list[str]:
+    """Return the first two lines of a table with a column for each batch size."""
+    columns = [count(n, "row") for n in sizes]
+    return [_line(first, *columns, last), "|---|" + "--:|" * len(sizes) + align + "|"]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def _by_size(names: list[tuple[int, str]]) -> str:
+    """Return who is fastest, and from how many rows on.
+
+    >>> _by_size([(1, "onnxruntime"), (8, "daal4py"), (64, "daal4py")])
+    'onnxruntime; from 8 rows daal4py'
+    """
+    changes = [
+        (n, name)
+        for place, (n, name) in enumerate(names)
+        if place == 0 or names[place - 1][1] != name
+    ]
+    texts = [f"from {count(n, 'row')} {name}" for n, name in changes[1:]]
+    return "; ".join([*(name for _, name in changes[:1]), *texts])
+
+
+def _seconds(cells: Iterable[Cell], system: str) -> float | None:
+    return next((c.seconds for c in cells if c.system == system), None)
+
+
+def _compile(result: Result, system: str) -> str:
+    ours = next((s for s in result.systems if s.system == system), None)
     if ours is None or ours.compile_seconds is None:
         return "–"
     return duration(ours.compile_seconds)
-
-
-def _best(result: Result, cells: list[Cell], best: Cell | None, n: int) -> str:
-    ours = next((c for c in cells if c.system == OURS[0]), None)
-    if ours is None or ours.seconds is None:
-        return "–"
-    text = _number(ours.seconds / n * 1e6)
-    if best is None or best.ratio is None:
-        return text
-    wrong = any(s.system == best.system and s.differs for s in result.systems)
-    return f"{text} **{_ratio(best.ratio)}** {best.system}{' †' if wrong else ''}"
 
 
 def _geomean(values: list[float]) -> float:
@@ -110,17 +161,19 @@ def table_of(result: Result) -> str:
         lines += _table(result, threads)
     missing = [f"{s.system}: {s.reason}" for s in result.systems if s.reason]
     if missing:
-        lines.append("Not here – " + "; ".join(missing) + ".\n")
+        lines.append("Not measured – " + "; ".join(missing) + ".\n")
     return "\n".join(lines)
+
+
+LAST = ("greatest difference", "prepare")
 
 
 def _table(result: Result, threads: int) -> list[str]:
     sizes = sorted({c.rows for c in result.cells})
-    columns = [f"{n:,} rows, {_bytes(result, n)}" for n in sizes]
-    head = f"| {_threads(threads)}, µs a row | " + " | ".join(columns)
+    columns = [f"{count(n, 'row')}, {_bytes(result, n)}" for n in sizes]
     lines = [
-        head + " | max abs diff | prepare |",
-        "|---|" + "--:|" * (len(sizes) + 2),
+        _line(f"{count(threads, 'thread')}, µs a row", *columns, *LAST),
+        "|---|" + "--:|" * (len(sizes) + len(LAST)),
     ]
     for known in result.systems:
         if known.reason is not None:
@@ -132,7 +185,7 @@ def _table(result: Result, threads: int) -> list[str]:
         }
         row = [_cell(cells.get(n), n) for n in sizes]
         row += [_difference(known), _preparation(known)]
-        lines.append(f"| {known.system} | " + " | ".join(row) + " |")
+        lines.append(_line(known.system, *row))
     return [*lines, ""]
 
 
@@ -156,12 +209,7 @@ def _difference(known: Prepared) -> str:
 
 
 def _preparation(known: Prepared) -> str:
-    if known.seconds is None:
-        return "–"
-    text = duration(known.seconds)
-    if known.compile_seconds is None:
-        return text
-    return f"{text} (compile {duration(known.compile_seconds)})"
+    return "–" if known.seconds is None else duration(known.seconds)
 
 
 def _bytes(result: Result, rows: int) -> str:
@@ -169,13 +217,9 @@ def _bytes(result: Result, rows: int) -> str:
     size = float(rows * width * result.facts["features"])
     for unit in ("B", "kB", "MB"):
         if size < 1000:
-            return f"{size:.3g} {unit}"
+            return f"{size:.3g}\N{NO-BREAK SPACE}{unit}"
         size /= 1000
-    return f"{size:.3g} GB"
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread" if count == 1 else f"{count} threads"
+    return f"{size:.3g}\N{NO-BREAK SPACE}GB"
 
 
 def _number(value: float) -> str:

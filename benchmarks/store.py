@@ -1,4 +1,4 @@
-"""Results on disk: JSON that can be read again, Markdown and a plot."""
+"""Results on disk: JSON that can be read again, Markdown and a picture."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from measure import Cell, Prepared, Result
 from models import names
-from plot import plot
+from plot import heat_map
 from report import to_markdown
 
 
 def write(results: Sequence[Result], facts: dict[str, Any], folder: Path) -> None:
-    """Write results.json, results.md and results.png.
+    """Write results.json, results.md and results.svg.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def write(results: Sequence[Result], facts: dict[str, Any], folder: Path) -> Non
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     report = to_markdown(results, facts)
     (folder / "results.md").write_text(report, encoding="utf-8")
-    plot(results, folder / "results.png")
+    heat_map(results, folder / "results.svg")
 
 
-def read(folder: Path) -> list[Result]:
-    """Return what ``write`` wrote, nothing if it did not."""
-    file = folder / "results.json"
+def read(folder: Path, name: str = "results") -> list[Result]:
+    """Return what ``write`` or ``weak_cells.py`` wrote; nothing if there is no file."""
+    file = folder / f"{name}.json"
     if not file.exists():
         return []
     document = json.loads(file.read_text(encoding="utf-8"))

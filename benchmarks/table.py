@@ -8,18 +8,17 @@ differs ends the run with status 1, after everything is written.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from machine import in_words, machine
+from machine import machine
 from measure import Limits, Result, measure
 from models import models
 from remote import OURS, SYSTEMS, Remote, SystemFailedError
-from report import BEGIN, END, summary, to_markdown
+from report import to_markdown
 from store import merged, read, write
 from systems import OWN
 
@@ -52,16 +51,13 @@ def main(
         int, typer.Option(help="Samples of each system.")
     ] = DEFAULT.rounds,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for results.json, .md and .png.")
+        Path | None, typer.Option(help="Folder for results.json, .md and .svg.")
     ] = None,
     merge: Annotated[
         bool, typer.Option(help="Keep the output's models that are not measured.")
     ] = False,
-    readme: Annotated[
-        Path | None, typer.Option(help=f"Put the summary between {BEGIN} and {END}.")
-    ] = None,
 ) -> None:
-    """Measure and print; write JSON, Markdown and a plot where asked.
+    """Measure and print; write JSON, Markdown and a picture where asked.
 
     Results are written after each model, so that a run that is ended keeps them.
     """
@@ -91,8 +87,6 @@ def main(
             remote.close()
     results = merged(old, results)
     print("\n" + to_markdown(results, facts))
-    if readme is not None:
-        _replace(readme, f"{in_words(facts)}\n\n{summary(results)}")
     if wrong := different(results):
         sys.exit("predictions of skforge differ: " + ", ".join(wrong))
 
@@ -130,15 +124,6 @@ def different(results: list[Result]) -> list[str]:
         for known in result.systems
         if known.system in OURS and not (known.same_bits or known.reason)
     ]
-
-
-def _replace(readme: Path, report: str) -> None:
-    text = readme.read_text(encoding="utf-8")
-    pattern = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
-    if not pattern.search(text):
-        sys.exit(f"{readme} has no {BEGIN} ... {END}")
-    text = pattern.sub(lambda _: f"{BEGIN}\n{report}{END}", text)
-    readme.write_text(text, encoding="utf-8")
 
 
 def _numbers(text: str) -> list[int]:

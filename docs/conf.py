@@ -40,6 +40,12 @@ _FONTS = {"code-font-size": "var(--font-size--small--3)"}
 html_theme_options = {"light_css_variables": _FONTS, "dark_css_variables": _FONTS}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+# In this order: site.js says which tables are sortable.
+html_js_files = [
+    "site.js",
+    "sortable/sortable.min.js",
+    "sortable/sortable.a11y.min.js",
+]
 
 myst_heading_anchors = 3
 # Not run here: tests/integration/test_notebooks.py does, and compares what they print.

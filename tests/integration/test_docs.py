@@ -128,5 +128,5 @@ def test_the_quick_start_is_two_commands():
     assert len(blocks) == 2
     assert all(block.count("\n") == 1 for block in blocks)
     assert readme.count("```sh") == 2
-    assert blocks[0].rstrip().endswith("-m skforge demo")
+    assert blocks[0].rstrip().endswith("/skforge demo")
     assert blocks[1].rstrip().endswith("-m pytest -n auto --dist worksteal")

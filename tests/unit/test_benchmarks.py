@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -23,16 +24,17 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import engines_report
     import export
     import forms
+    import front_page
     import measure
     import pipelines
     import pipelines_cases
+    import redraw
     import remote
     import report
-    import start_page
     import synthetic
 
-    modules = (engines_report, export, forms, measure, remote, report, start_page)
-    more = (pipelines, pipelines_cases, synthetic)
+    modules = (engines_report, export, forms, front_page, measure, remote, report)
+    more = (pipelines, pipelines_cases, redraw, synthetic)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -107,25 +109,55 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
         measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
         measure.Cell(1, 8, "quick", 16e-6, 5, 2.0),
     ]
-    assert "| m | 1 **2×** quick † | 100 ms |" in report.summary([result])
+    assert "| m | 2× † | quick |" in report.summary([result])
+    assert "| m | 1 | 100 ms |" in report.summary([result])
     table = report.table_of(result)
     assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
-    assert "8 rows, 64 B" in table
+    assert "8 rows, 64\N{NO-BREAK SPACE}B" in table
     assert "lleaves: reads LightGBM files only" in table
 
 
-def test_figures_of_the_first_page_are_those_of_the_results(benchmarks):
-    start_page = benchmarks["start_page"]
-    page = (FOLDER.parent / "docs" / "start.md").read_text(encoding="utf-8")
-    assert start_page.with_figures(page, FOLDER / "results") == page
-    for what in start_page.SHOWN.values():
+def test_tables_and_pictures_are_those_of_the_stored_numbers(benchmarks, tmp_path):
+    pytest.importorskip("matplotlib")
+    stored = FOLDER / "results"
+    benchmarks["redraw"].redraw(stored, tmp_path)
+    for file in ("results.md", "weak.md"):
+        assert (tmp_path / file).read_text() == (stored / file).read_text(), file
+    ratios = (tmp_path / "results.svg").read_text()
+    assert ">airline.json<" in ratios and ">65,536<" in ratios
+    calls = (tmp_path / "latency.svg").read_text()
+    assert ">CompiledForest.predict<" in calls and ">onnxruntime<" in calls
+
+
+def test_figures_of_readme_are_those_of_the_results(benchmarks):
+    front_page = benchmarks["front_page"]
+    page = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    assert front_page.with_figures(page, FOLDER / "results") == page
+    for what in front_page.SHOWN.values():
         assert f"| {what} | " in page
     with pytest.raises(ValueError, match="the page has no <!-- figures:begin"):
-        start_page.with_figures("# A page", FOLDER / "results")
+        front_page.with_figures("# A page", FOLDER / "results")
 
 
-def test_the_first_page_shows_the_faster_interface_of_the_library(benchmarks):
-    measure, start_page = benchmarks["measure"], benchmarks["start_page"]
+def test_the_picture_of_readme_is_that_of_the_results(benchmarks):
+    front_page = benchmarks["front_page"]
+    results = front_page.read(FOLDER / "results")
+    drawn = (FOLDER / "results" / front_page.PICTURE).read_text(encoding="utf-8")
+    shown = [text.strip() for text in re.findall(r"<text[^>]*>(.*?)</text>", drawn)]
+    page = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    (words,) = re.findall(r"!\[(.*?)\]\(benchmarks/results/speed.svg\)", page)
+    for rows, title in front_page.ROWS.items():
+        found = front_page.bars(results, rows)
+        panel = shown[: shown.index(title)]
+        shown = shown[shown.index(title) + 1 :]
+        for name, ratio in found.items():
+            assert name in panel
+            assert front_page.times(ratio) in panel
+            assert front_page.times(ratio).rstrip("×") in words
+
+
+def test_readme_shows_the_faster_interface_of_the_library(benchmarks):
+    measure, front_page = benchmarks["measure"], benchmarks["front_page"]
     result = measure.Result("m", "xgboost", {}, "uniform")
     result.cells = [
         measure.Cell(1, 8, "skforge", 8e-6, 5, 1.0),
@@ -134,7 +166,8 @@ def test_the_first_page_shows_the_faster_interface_of_the_library(benchmarks):
         measure.Cell(1, 8, "another", 9e-6, 5, 1.1),
         measure.Cell(2, 8, "xgboost", 9e-6, 5, 1.1),
     ]
-    assert start_page._cells(result, 8) == "20.0 µs | 8.00 µs, **2.5×**"
+    expected = "20.0 µs | 9.00 µs (another) | 8.00 µs, **2.5×**"
+    assert front_page._cells(result, 8) == expected
 
 
 def test_engines_are_compared_with_skforge(benchmarks):

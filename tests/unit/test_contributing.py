@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 #: What is said in code and looks like a path of the repository.
 PATHS = sorted(
@@ -43,9 +44,11 @@ def test_paths_are_found_in_the_text():
 
 def test_modules_of_commands_are_there():
     modules = set(re.findall(r"python -m ([\w.]+)", TEXT))
-    assert modules >= {"pytest", "ruff", "mypy", "skforge", "benchmarks.regression"}
+    assert modules >= {"pytest", "ruff", "mypy", "benchmarks.regression"}
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     assert missing == []
+    assert "\n    skforge demo\n" in TEXT
+    assert '\nskforge = "skforge.cli.main:main"\n' in PROJECT
 
 
 def test_names_in_code_are_names_of_the_code():

@@ -1,6 +1,6 @@
 """Reductions on a GPU: one element per thread or per warp, and sums by output.
 
-SilvanForge §5.2. Elements (rows times outputs) are independent, so each thread takes
+SilvanForge §5.1. Elements (rows times outputs) are independent, so each thread takes
 some of them. Where there are too few elements and any order is allowed, the threads of
 a warp (or part of one) share an element and combine their parts by shuffles
 (divide and conquer).

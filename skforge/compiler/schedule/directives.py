@@ -27,7 +27,7 @@ GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
 #: How nodes are grouped into tiles, and the description of each.
 TILE_KINDS = {
     "uniform": "breadth-first",
-    "probability": "by how often they are met",
+    "probability": "by how often rows visit them",
     "complete": "by level",
 }
 MAX_SIZE = 2**31 - 1
@@ -46,7 +46,7 @@ class Directive:
         return f"{name_of(self)}({', '.join(map(_literal, arguments(self)))})"
 
     def problem(self) -> str | None:
-        """Say what is wrong with the arguments, as far as no loop nest is needed."""
+        """Describe what is wrong with the arguments, or return None."""
         return None
 
 
@@ -73,7 +73,7 @@ class Tile(Directive):
 
 @dataclass(frozen=True, slots=True)
 class Split(Directive):
-    """Replace a loop by two, one after the other, each with a copy of the body."""
+    """Cut a loop into two, one after the other, each with a copy of the body."""
 
     index: str
     first: str
@@ -121,7 +121,7 @@ class Mark(Directive, ABC):
 
     #: The root that the loop must iterate over; None: either.
     ROOT: ClassVar[Root | None] = None
-    #: Whether it says how iterations run; a loop can have only one such mark.
+    #: Whether it says how iterations run. A loop can have only one such mark.
     RUNS: ClassVar[bool] = False
     #: Whether the loop must not contain another.
     INNERMOST: ClassVar[bool] = False
@@ -140,7 +140,7 @@ class Mark(Directive, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Mark):
-    """Run the iterations of a loop on several threads."""
+    """Share the iterations of a loop among CPU threads."""
 
     RUNS = True
     NOT_ON: ClassVar[dict[Kind, str]] = {
@@ -190,17 +190,20 @@ class Unroll(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Specialize(Mark):
-    """Generate separate code per iteration of a tree loop, by its trees' depths."""
+    """Compile separate code for the iterations of a tree loop, by tree depth."""
 
     ROOT = "tree"
 
     def sentence(self, root: Root) -> str:
-        return f'each iteration of "{self.index}" runs code for its trees\' depths'
+        return (
+            f'each iteration of "{self.index}" runs code specialised for the depths '
+            "of its trees"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Interleave(Mark):
-    """Walk several trees or rows of an innermost loop at the same time."""
+    """Keep several walks of an innermost loop in flight together."""
 
     factor: int | None = None
 
@@ -217,7 +220,7 @@ class Interleave(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Vectorize(Mark):
-    """Walk the rows of an innermost batch loop in SIMD lanes."""
+    """Run an innermost loop in SIMD lanes."""
 
     RUNS = INNERMOST = True
 
@@ -229,7 +232,7 @@ class Vectorize(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Cache(Mark):
-    """Fetch the working set of one iteration before it starts."""
+    """Fetch the rows or trees of one iteration before it starts."""
 
     layout: str | None = None
 
@@ -248,7 +251,7 @@ class Cache(Mark):
 
 @dataclass(frozen=True, slots=True)
 class Quantize(Mark):
-    """Keep the rows of one iteration as bin codes and compare integers."""
+    """Turn the rows of one iteration into bin codes; walks compare integers."""
 
     ROOT = "batch"
 
@@ -278,7 +281,7 @@ class WalkStart(Mark, ABC):
 
 @dataclass(frozen=True, slots=True)
 class UnrollWalk(WalkStart):
-    """Walk ``depth`` hops without leaf checks, padding trees."""
+    """Let walks make ``depth`` hops without leaf checks, in padded trees."""
 
     def sentence(self, root: Root) -> str:
         hops = _hops(self.depth)
@@ -287,7 +290,7 @@ class UnrollWalk(WalkStart):
 
 @dataclass(frozen=True, slots=True)
 class PeelWalk(WalkStart):
-    """Walk up to ``depth`` hops without leaf checks, while no leaf can be reached."""
+    """Leave out leaf checks on up to ``depth`` hops, where no leaf can be."""
 
     def sentence(self, root: Root) -> str:
         return (
@@ -298,7 +301,7 @@ class PeelWalk(WalkStart):
 
 @dataclass(frozen=True, slots=True)
 class AtomicReduce(Mark):
-    """Reduce across the iterations of a parallel tree loop with atomics."""
+    """Add the results of a tree loop's iterations with atomic operations."""
 
     ROOT = "tree"
 
@@ -312,17 +315,17 @@ class SharedReduce(Mark):
 
     ROOT = "tree"
     NOT_ON: ClassVar[dict[Kind, str]] = {
-        "cpu": "uses the shared memory of a GPU, which a CPU does not have; leave it "
-        "out."
+        "cpu": "uses the shared memory of a GPU, but this schedule is for a CPU; leave "
+        "it out."
     }
 
     def sentence(self, root: Root) -> str:
-        return f'partial results of "{self.index}" lie in shared memory'
+        return f'partial results of "{self.index}" are kept in shared memory'
 
 
 @dataclass(frozen=True, slots=True)
 class VectorReduce(Mark):
-    """Reduce the partial sums of a parallel tree loop with vector instructions."""
+    """Add the partial sums of a parallel tree loop with SIMD instructions."""
 
     width: int
 
@@ -380,7 +383,7 @@ class Option(Directive, ABC):
 
 @dataclass(frozen=True, slots=True)
 class TileNodes(Option):
-    """Group up to ``size`` nodes of a tree into one n-ary node."""
+    """Group up to ``size`` nodes of a tree into a tile, a node with many children."""
 
     size: int
     kind: str = "uniform"
@@ -413,12 +416,12 @@ class ReorderTrees(Option):
     """Sort trees by depth and shape, so that adjacent trees have similar walks."""
 
     def sentence(self) -> str:
-        return "trees of equal depth and shape become neighbours"
+        return "trees of equal depth and shape are placed side by side"
 
 
 @dataclass(frozen=True, slots=True)
 class Represent(Option):
-    """Choose the representation of the forest in memory."""
+    """Choose how the forest lies in memory."""
 
     representation: str
 

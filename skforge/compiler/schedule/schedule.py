@@ -1,4 +1,4 @@
-"""The schedule: an immutable value that says how a forest is walked."""
+"""The schedule: an immutable value that says how a forest is traversed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from skforge.exceptions import InvalidInputError, ScheduleError
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Directives, applied left to right to the loops over batch and tree.
+    """How to run a forest: directives that change the loops over rows and trees.
 
-    Every method that adds a directive returns a new schedule, and raises
-    ``ScheduleError`` at once if the directive is not legal there. Checks that need the
-    number of trees or a target are made by ``loop_nest`` and by compiling.
+    A schedule starts from a loop ``batch`` over rows around a loop ``tree`` over trees.
+    Its directives are applied from left to right. They change the speed of predictions,
+    never their values. Each method that adds a directive returns a new schedule, and
+    raises ``ScheduleError`` if the directive is not legal there. ``loop_nest`` and the
+    compiler make the checks that need the number of trees or the target.
 
     Parameters
     ----------
     directives : tuple of Directive, default=()
-        The directives; usually left out, and added by the methods.
+        The directives. Usually you leave them out and call the methods.
 
     Examples
     --------
@@ -83,11 +85,11 @@ class Schedule:
     # --- loops -----------------------------------------------------------------------
 
     def tile(self, index: str, outer: str, inner: str, size: int) -> Schedule:
-        """Replace a loop by one over blocks and one over the inside of a block.
+        """Replace a loop by a loop over blocks and a loop inside a block (loop tiling).
 
         ``for v in 0 to n`` becomes ``for outer in 0 to n step size`` around
-        ``for inner in 0 to size``, and the index is ``outer + inner``. A partial last
-        block is guarded.
+        ``for inner in 0 to size``; the index is ``outer + inner``. A partial last block
+        is guarded.
 
         Parameters
         ----------
@@ -100,8 +102,8 @@ class Schedule:
 
         Notes
         -----
-        Good for: working sets that fit a cache, and work for threads.
-        Costs: one more loop, and a guard where the size does not divide.
+        Good for: rows that stay in the cache, and blocks that threads can share.
+        Costs: one more loop, and a guard if the size does not divide.
         """
         return self._with(d.Tile(index, outer, inner, _whole(size)))
 
@@ -121,30 +123,31 @@ class Schedule:
         at : int
             Where ``second`` starts, counted from the start of ``index`` in rows or
             trees; a multiple of its step. The loop must be longer than this, which is
-            checked once its length is known. A batch may be shorter; ``second`` then
-            has no rows.
+            checked once its length is known. A batch may turn out shorter; ``second``
+            then has no rows.
 
         Notes
         -----
-        Good for: trees of different depth, each with its own ``unroll_walk``.
+        Good for: trees of different depths, so that each range has its own
+        ``unroll_walk``.
         Costs: a copy of the code.
         """
         return self._with(d.Split(index, first, second, _whole(at)))
 
     def reorder(self, *indices: str) -> Schedule:
-        """Permute loops that are directly inside each other.
+        """Permute nested loops (loop interchange).
 
         Parameters
         ----------
         *indices : str
-            The loops, outermost first in the new order. They must be perfectly nested:
+            The loops in the new order, outermost first. They must be perfectly nested:
             nothing between them, and no second loop beside an inner one.
 
         Notes
         -----
-        Good for: reuse, of a tree over many rows or of a row over many trees.
-        Costs: nothing by itself; if a row visits trees out of model order, exact sums
-        need one stored leaf value per tree.
+        Good for: reuse of a tree by many rows, or of a row by many trees.
+        Costs: nothing by itself. If a row meets its trees out of model order, exact
+        sums store one leaf value per tree.
         """
         return self._with(d.Reorder(indices))
 
@@ -154,151 +157,206 @@ class Schedule:
         Parameters
         ----------
         index : str
-            The loop. Loops on the grid must be outside those on the block.
+            The loop. Loops on the grid must be outside loops on the block.
         dimension : {"grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"}
-            The dimension; each can be used once on the path to a walk.
+            "grid" for a block per iteration, "block" for a thread per iteration. Each
+            dimension can be used once around a walk.
+
+        Notes
+        -----
+        Good for: one thread per row in large batches; several threads per row in small
+        ones.
+        Costs: over trees, a reduction.
         """
         return self._with(d.GpuDimension(index, dimension))
 
     def unroll(self, index: str) -> Schedule:
-        """Unroll a loop completely: repeat its body for each iteration.
+        """Unroll a short loop completely: repeat its body for each iteration.
 
         Parameters
         ----------
         index : str
-            The loop; its length must be known when the schedule is bound.
+            The loop. Its length must be known when the schedule is bound.
         """
         return self._with(d.Unroll(index))
 
     def specialize(self, index: str) -> Schedule:
-        """Generate separate code for the iterations of a tree loop.
+        """Compile separate code for the iterations of a tree loop.
 
-        Each copy is specialised to the depths of its trees; iterations with equal
-        depths share one.
+        Each copy of the code is specialised to the depths of its trees. Iterations with
+        equal depths share a copy.
 
         Parameters
         ----------
         index : str
             A loop over trees, often a parallel one.
+
+        Notes
+        -----
+        Good for: forests whose trees differ in depth.
+        Costs: one copy of the code for each different depth.
         """
         return self._with(d.Specialize(index))
 
     # --- how walks run ---------------------------------------------------------------
 
     def cache(self, index: str, layout: str | None = None) -> Schedule:
-        """Fetch what one iteration of a loop uses before it starts.
+        """Fetch the rows or trees of one iteration before it starts.
 
-        A CPU prefetches it; a GPU loads it into shared memory.
+        A CPU prefetches them. The threads of a GPU block copy them to shared memory
+        together.
 
         Parameters
         ----------
         index : str
-            A loop over rows caches rows, one over trees caches trees. One iteration
+            A loop over rows caches rows, a loop over trees caches trees. One iteration
             must use consecutive ones.
         layout : {"row", "padded", "feature"}, optional
-            Layout of cached rows in shared memory: row after row ("row"), the same with
-            an odd stride in words ("padded"), or feature after feature ("feature"). The
-            default is "feature" if adjacent threads take rows, in a multiple of 32,
-            else "padded".
+            Layout of the rows in shared memory: row after row ("row"), the same with an
+            odd number of words from row to row ("padded"), or feature after feature
+            ("feature"). The default is "feature" if adjacent threads take rows, in a
+            multiple of 32, else "padded".
+
+        Notes
+        -----
+        Good for: wide rows in large batches on a CPU; rows on a GPU if they fit; trees
+        on a GPU under large blocks of rows.
+        Costs: instructions and cache space on a CPU; shared memory and a barrier per
+        iteration on a GPU.
         """
         return self._with(d.Cache(index, layout))
 
     def parallel(self, index: str) -> Schedule:
-        """Run the iterations of a loop on several CPU threads.
+        """Share the iterations of a loop among CPU threads.
 
         Parameters
         ----------
         index : str
             The loop. Partial results of a loop over trees are combined afterwards.
+
+        Notes
+        -----
+        Good for: blocks of rows; tiles of trees if there are few rows.
+        Costs: over trees, memory for the partial results.
         """
         return self._with(d.Parallel(index))
 
     def interleave(self, index: str, factor: int | None = None) -> Schedule:
-        """Keep several walks of an innermost loop in flight at the same time.
+        """Keep several walks of an innermost loop in flight together.
 
         Parameters
         ----------
         index : str
             An innermost loop.
         factor : int, optional
-            Number of walks in flight, 1 to 64. The default is the whole loop, whose
-            length must then be known when the schedule is bound.
+            Number of walks in flight, 1 to 64. The default is all walks of the loop,
+            whose length must then be known when the schedule is bound.
 
         Notes
         -----
-        Good for: hiding the latency of loads, the largest gain on a CPU.
+        Good for: hiding the latency of loads; the largest single gain on a CPU.
         Costs: registers; beyond 16 to 32 walks they spill.
         """
         whole = None if factor is None else _whole(factor)
         return self._with(d.Interleave(index, whole))
 
     def unroll_walk(self, index: str, depth: int) -> Schedule:
-        """Walk ``depth`` hops without leaf checks.
+        """Let each walk make ``depth`` hops from node to child without leaf checks.
 
-        Trees are padded as needed; in deeper trees a loop with checks does the rest.
+        Trees are padded as needed. In deeper trees, a loop with checks makes the other
+        hops.
 
         Parameters
         ----------
         index : str
-            Loop around the walks. A walk can have one such directive.
+            Loop around the walks, which may have only one ``unroll_walk`` or
+            ``peel_walk``.
         depth : int
             Hops without a check, 1 to 64.
+
+        Notes
+        -----
+        Good for: trees whose leaves are nearly equally deep.
+        Costs: memory for the padding.
         """
         return self._with(d.UnrollWalk(index, _whole(depth)))
 
     def peel_walk(self, index: str, depth: int) -> Schedule:
-        """Walk the first ``depth`` hops without leaf checks and without padding.
+        """Leave out leaf checks on at most the first ``depth`` hops, without padding.
 
-        The number of unchecked hops never exceeds the depth of the shallowest leaf.
+        The number of unchecked hops never exceeds the depth of the shallowest leaf, so
+        this suits deep or unbalanced trees.
 
         Parameters
         ----------
         index : str
-            Loop around the walks. A walk can have one such directive.
+            Loop around the walks, which may have only one ``unroll_walk`` or
+            ``peel_walk``.
         depth : int
             Most hops without a check, 1 to 64.
         """
         return self._with(d.PeelWalk(index, _whole(depth)))
 
     def vectorize(self, index: str) -> Schedule:
-        """Walk the rows of an innermost batch loop in SIMD lanes.
+        """Run an innermost loop in SIMD lanes.
+
+        On a loop over rows, each lane walks one row. On a loop over trees, one
+        quantised row passes all trees at once, with ``represent("lanes")`` or
+        ``represent("tiles")``.
 
         Parameters
         ----------
         index : str
-            An innermost loop; it cannot also be interleaved. A loop over trees
-            evaluates all trees at once for one quantised row.
+            An innermost loop. It cannot also be interleaved.
+
+        Notes
+        -----
+        Good for: over rows, wide vectors with fast gathers; over trees, few rows.
+        Costs: over rows, lanes wait for their deepest walk; over trees, a search for
+        each used feature.
         """
         return self._with(d.Vectorize(index))
 
     def cache_predicates(self, index: str) -> Schedule:
         """Evaluate each distinct predicate once for the rows of one iteration.
 
-        Trees become bit logic over these results, with ``represent("bitsliced")``. A
+        With ``represent("bitsliced")``, trees become bit logic on the outcomes. Each
         thread keeps one bit for each predicate and row of the block.
 
         Parameters
         ----------
         index : str
-            A batch loop around serial loops over all trees and, innermost, a vectorised
-            block of 64, 128, 256 ... rows.
+            A loop over rows. It contains serial loops over all trees and, innermost, a
+            vectorised block of 64, 128, 256 ... rows.
+
+        Notes
+        -----
+        Good for: forests whose nodes share predicates, and batches of at least a block.
+        Costs: predicates that no row of the block needs, and the table of bits.
         """
         return self._with(d.CachePredicates(index))
 
     def quantize(self, index: str) -> Schedule:
-        """Keep the rows of one iteration as bin codes, and compare integers.
+        """Turn the rows of one iteration into bin codes; walks then compare integers.
 
         Parameters
         ----------
         index : str
             A loop over rows.
+
+        Notes
+        -----
+        Good for: forests whose nodes do not fit a cache.
+        Costs: a search for each row and used feature.
         """
         return self._with(d.Quantize(index))
 
     # --- reductions ------------------------------------------------------------------
 
     def atomic_reduce(self, index: str) -> Schedule:
-        """Reduce across the iterations of a tree loop with atomic operations.
+        """Add the results of a tree loop's iterations with atomic operations.
+
+        This has no effect on exact sums, which keep their order.
 
         Parameters
         ----------
@@ -318,48 +376,62 @@ class Schedule:
         return self._with(d.SharedReduce(index))
 
     def vector_reduce(self, index: str, width: int) -> Schedule:
-        """Reduce the partial results of a tree loop with vector instructions.
+        """Add the partial results of a tree loop with SIMD instructions.
 
         Parameters
         ----------
         index : str
-            A loop over trees that is parallel or mapped to a GPU.
+            A parallel loop over trees.
         width : {2, 4, 8, 16, 32, 64}
-            Elements added at a time.
+            Numbers added at a time.
         """
         return self._with(d.VectorReduce(index, _whole(width)))
 
     # --- the model -------------------------------------------------------------------
 
     def tile_nodes(self, size: int, kind: str = "uniform") -> Schedule:
-        """Group up to ``size`` nodes of a tree into one n-ary node.
+        """Group up to ``size`` nodes of a tree into a tile, a node with many children.
+
+        All tests of a tile are compared at once.
 
         Parameters
         ----------
         size : int
             Nodes in a tile, 1 to 8; 3, 7, 15 or 31 for complete tiles.
         kind : {"uniform", "probability", "complete"}
-            Fill tiles breadth-first, or with the nodes that most rows visit, or with
-            whole levels, which only some representations support ("tiles").
+            "uniform" fills tiles breadth-first, "probability" with the nodes that most
+            training rows pass, "complete" with whole levels, for ``represent("tiles")``
+            and ``represent("packed")``.
+
+        Notes
+        -----
+        Good for: fewer loads in a walk, which do not depend on each other.
+        Costs: tests that a row does not need, and a table look-up per hop.
         """
         return self._with(d.TileNodes(_whole(size), kind))
 
     def pad_trees(self) -> Schedule:
-        """Pad each tree until its leaves are equally deep."""
+        """Pad each tree until its leaves are equally deep, so that walks need no check.
+
+        Costs: memory, exponential in the depth for unbalanced trees.
+        """
         return self._with(d.PadTrees())
 
     def reorder_trees(self) -> Schedule:
-        """Sort trees by depth and shape, so that adjacent trees have similar walks."""
+        """Sort trees by depth and shape, so that adjacent trees have similar walks.
+
+        Costs: exact sums store one leaf value per tree, to add them in model order.
+        """
         return self._with(d.ReorderTrees())
 
     def represent(self, representation: str) -> Schedule:
-        """Choose the representation of the forest in memory.
+        """Choose how the forest lies in memory.
 
         Parameters
         ----------
         representation : str
-            "array", "sparse" (the default), "reorg", or another registered
-            representation.
+            "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "tiles",
+            "packed", or another registered representation.
         """
         return self._with(d.Represent(representation))
 
@@ -379,7 +451,7 @@ class Schedule:
         name : str
             One of ``skforge.compiler.schedule.presets.PRESETS``, such as "xgboost".
         **sizes : int
-            Sizes of the strategy that differ from its defaults.
+            Sizes that differ from the strategy's defaults.
 
         Returns
         -------
@@ -435,7 +507,7 @@ class Schedule:
         return bind(self, _count(forest))
 
     def explain(self, forest: Forest | int) -> str:
-        """Return the loop nest, and a line for each directive that says what it does.
+        """Draw the loops and describe each directive in one line.
 
         Parameters
         ----------
@@ -484,19 +556,21 @@ class Schedule:
         Raises
         ------
         ScheduleError
-            If the text is no schedule, or one of a later version.
+            If the text is not a schedule, or was written by a later version.
         """
         try:
             content = json.loads(text)
         except RecursionError as error:
-            raise ScheduleError("This JSON is too deep for a schedule.") from error
+            raise ScheduleError(
+                "This JSON is nested too deeply for a schedule."
+            ) from error
         except ValueError as error:
             raise ScheduleError(f"A schedule must be JSON text: {error}.") from error
         version = content.get("version") if isinstance(content, dict) else None
         if version != JSON_VERSION or version is True:
             raise ScheduleError(
                 f'A schedule in JSON is an object with "version": {JSON_VERSION}, but '
-                f"here it is {json.dumps(version)}; a later version needs a later "
+                f"here it is {json.dumps(version)}; to read a later version, update "
                 "skforge."
             )
         steps = content.get("directives")
@@ -517,8 +591,8 @@ def _count(forest: Forest | int) -> int:
     if whole and count >= 0:
         return int(count)
     raise InvalidInputError(
-        "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
-        f"Got {forest!r} instead."
+        f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
+        "instead."
     )
 
 

@@ -1,4 +1,4 @@
-"""Bring trees of similar depth and shape next to each other (Treebeard §3).
+"""Bring trees of similar depth and shape next to each other (Treebeard §2.1).
 
 Before: trees in model order. After: positions sorted by greatest leaf depth, then least
 leaf depth, then size, then the structure of the tree of tiles. Walks interleaved or

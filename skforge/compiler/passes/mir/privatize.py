@@ -1,6 +1,6 @@
 """Give each iteration of conflicting loops a slot of its own, then sum the slots.
 
-SilvanForge §5.1, Treebeard draft §4.1. Before::
+SilvanForge §5, Treebeard draft §4. Before::
 
     par t0 in 0 to 100 step 50: for t1 ...: for batch ...: reduce(result[batch], p)
 

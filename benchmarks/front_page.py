@@ -1,0 +1,178 @@
+"""The figures of README: a picture and a small table, from a results file.
+
+    python benchmarks/front_page.py benchmarks/results README.md
+
+The picture is ``speed.svg`` in the folder of the results. It shows how many times as
+long as skforge a library takes: the geometric mean over its models. The table has a
+model of each library. Tests compare both with results/results.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from measure import Cell, Result
+from remote import OURS
+from report import at, best_peer
+from store import read
+from systems import OWN
+
+from skforge.cli.report import duration
+
+BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+PICTURE = "speed.svg"
+#: The table's models, and what they are.
+SHOWN = {
+    "airline.json": "XGBoost, 100 trees",
+    "lightgbm/NYC_taxi.txt": "LightGBM, 100 trees",
+    "RandomForestClassifier-8": "scikit-learn, random forest, 100 trees",
+    "HistGradientBoostingClassifier": "scikit-learn, histogram boosting, 100 trees",
+    "airline.onnx": "ONNX Runtime, 100 trees",
+}
+#: The picture's bars that stand for a library, from the slowest.
+LIBRARIES = {"sklearn": "scikit-learn", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
+BEST = "best other system"
+ROWS = {1: "One row", 4096: "A batch of 4,096 rows"}
+THREADS = 1
+#: Where the logarithmic bars begin: below 1, so that 1 has a length.
+START = 0.3
+#: Readable on white and on black.
+GREY, ACCENT = "#7d7d7d", "#e0682b"
+
+
+def bars(results: Sequence[Result], rows: int) -> dict[str, float]:
+    """Return how many times as long as skforge each bar's system takes.
+
+    A library's own predict is its fastest interface, over the library's models; the
+    best other system is the fastest of all for each model, over all models.
+    """
+    ratios: dict[str, list[float]] = {name: [] for name in (*LIBRARIES.values(), BEST)}
+    for result in results:
+        cells = at(result, THREADS, rows)
+        for name, cell in (
+            (LIBRARIES.get(result.kind), _own(result, cells)),
+            (BEST, best_peer(cells)),
+        ):
+            if name is not None and cell is not None and cell.ratio is not None:
+                ratios[name].append(cell.ratio)
+    return {
+        **{
+            name: math.exp(sum(map(math.log, r)) / len(r)) for name, r in ratios.items()
+        },
+        "skforge": 1.0,
+    }
+
+
+def draw(results: Sequence[Result], file: Path) -> None:
+    """Draw the bars as SVG, a panel for each number of rows."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    style = {"svg.fonttype": "none", "svg.hashsalt": "skforge", "font.size": 11}
+    style |= dict.fromkeys(("text.color", "xtick.color", "ytick.color"), GREY)
+    with plt.rc_context(style):
+        figure, panels = plt.subplots(1, len(ROWS), figsize=(9, 2.4), sharex=True)
+        for panel, (rows, title) in zip(panels, ROWS.items(), strict=True):
+            found = bars(results, rows)
+            names = [*found]
+            colors = [ACCENT if name == "skforge" else GREY for name in names]
+            widths = [ratio - START for ratio in found.values()]
+            panel.barh(names, widths, left=START, color=colors)
+            for line, (name, ratio) in enumerate(found.items()):
+                color = colors[line]
+                weight = "bold" if name == "skforge" else "normal"
+                text = f" {times(ratio)}"
+                panel.text(ratio, line, text, va="center", color=color, weight=weight)
+            panel.set_xscale("log")
+            panel.set_xlim(START, 30_000)
+            panel.set_title(title, loc="left", fontsize=12)
+            panel.invert_yaxis()
+            panel.xaxis.set_visible(False)
+            panel.tick_params(left=False)
+            panel.spines[:].set_visible(False)
+        figure.tight_layout(w_pad=3)
+        figure.savefig(file, transparent=True, metadata={"Date": None})
+        plt.close(figure)
+
+
+def times(ratio: float) -> str:
+    """Return a ratio with two or three digits.
+
+    >>> times(2144.5), times(12.83), times(1.0)
+    ('2,140×', '13×', '1×')
+    """
+    if ratio >= 1000:
+        ratio = round(ratio, -1)
+    return f"{ratio:,.1f}×" if 1 < ratio < 10 else f"{ratio:,.0f}×"
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the table, of the models and batch sizes that are shown."""
+    by_name = {result.model: result for result in results}
+    sizes = [f"{n:,} row{'s' if n > 1 else ''}" for n in ROWS]
+    columns = [f"{n}: own library | best other | skforge" for n in sizes]
+    lines = [
+        "| a model of | " + " | ".join(columns) + " |",
+        "|---|" + "--:|" * 3 * len(ROWS),
+    ]
+    for name, what in SHOWN.items():
+        cells = [_cells(by_name[name], rows) for rows in ROWS]
+        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def with_figures(page: str, folder: Path) -> str:
+    """Return a page with the table of a folder's results between its two marks."""
+    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"the page has no {BEGIN} ... {END}")
+    document = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    results = read(folder)
+    target = document["machine"]["target"]
+    day = max(r.measured for r in results)[:10]
+    text = (
+        f"{table(results)}\nThe time of one call, on one thread, {target}; {day}. "
+        "Bold: the time of the model's own library by that of skforge.\n"
+    )
+    return pattern.sub(lambda _: f"{BEGIN}\n{text}{END}", page)
+
+
+def _own(result: Result, cells: Sequence[Cell]) -> Cell | None:
+    own = (OWN[result.kind], f"{OWN[result.kind]} wrapper")
+    timed = [c for c in cells if c.system in own and c.seconds is not None]
+    return min(timed, key=lambda c: c.seconds or math.inf, default=None)
+
+
+def _cells(result: Result, rows: int) -> str:
+    """Return the time of a call of the source's own, the best other's, and ours."""
+    cells = at(result, THREADS, rows)
+    own = _own(result, cells)
+    ours = next(c for c in cells if c.system == OURS[0])
+    if own is None or own.ratio is None or own.seconds is None or not ours.seconds:
+        raise ValueError(f"{result.model} was not timed at {rows} rows")
+    names = (own.system, OWN[result.kind], f"{OWN[result.kind]} wrapper")
+    other = best_peer([c for c in cells if c.system not in names])
+    second = "–"
+    if other is not None and other.seconds is not None:
+        second = f"{duration(other.seconds)} ({other.system})"
+    first, third = duration(own.seconds), duration(ours.seconds)
+    return f"{first} | {second} | {third}, **{times(own.ratio)}**"
+
+
+def main() -> None:
+    """Draw the picture and write the table into the page that is named second."""
+    folder, page = map(Path, sys.argv[1:])
+    draw(read(folder), folder / PICTURE)
+    text = with_figures(page.read_text(encoding="utf-8"), folder)
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""docs/papers.md: whatever it names in this repository exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from skforge.compiler.schedule import PRESETS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+WORDS = BLOCK.sub("", PAGE)
+CODE = sorted(set(re.findall(r"`([^`\n]+)`", WORDS)))
+LINKS = sorted(set(re.findall(r"\]\((?!https?:)([^)]+)\)", WORDS)))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return the anchors of a page's headings, as GitHub and MyST make them."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#{1,3} (.+)$", text, re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return frozenset(title.replace(" ", "-") for title in plain)
+
+
+@cache
+def said_in_sources() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that the sources define, and the texts in them."""
+    names: set[str] = set()
+    texts: set[str] = set()
+    for folder in ("skforge", "benchmarks"):
+        for file in (ROOT / folder).rglob("*.py"):
+            names.add(file.stem)
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                        names.add(name)
+                    case ast.arg(arg=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                        names.add(name)
+                    case ast.Constant(value=str(text)):
+                        texts.add(text)
+                    case _:
+                        pass
+    return frozenset(names), frozenset(texts)
+
+
+def is_there(code: str) -> bool:
+    """Return whether the repository has what a piece of code on the page names."""
+    if code.startswith("test_"):
+        return any((ROOT / "tests").rglob(code.removesuffix(".py") + ".py"))
+    if command := re.fullmatch(r"python -m ([\w.]+)", code):
+        return (ROOT / command[1].replace(".", "/")).exists()
+    if "/" in code or code.endswith(".py"):
+        return any(ROOT.rglob(code))
+    quoted = re.findall(r'"([^"]*)"', code)
+    if code.startswith("preset("):
+        return {*quoted} <= {*PRESETS}
+    names, texts = said_in_sources()
+    words = re.findall(r"[^\W\d]\w*", re.sub(r'"[^"]*"', "", code))
+    return {*words} <= names and {*quoted} <= texts
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_what_is_named_in_code_exists(code):
+    assert is_there(code)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_links_lead_to_headings(link):
+    path, _, anchor = link.partition("#")
+    page = ROOT / "docs" / (path or "papers.md")
+    assert page.is_file()
+    assert not anchor or anchor in anchors(page)
+
+
+def test_presets_of_the_papers_are_on_the_page():
+    systems = ("xgboost", "treebeard", "tahoe", "rapids")
+    named = [name for name in PRESETS if name.startswith(systems)]
+    assert [name for name in named if f'"{name}"' not in PAGE] == []
+
+
+def test_rows_of_tables_have_four_cells():
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    assert len(rows) > 80
+    assert [row for row in rows if row.count("|") != 5] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'preset("hummingbird")',
+        "test_paper",
+        "unroll_tree.py",
+        "Layout.load_thresholds",
+        'reduction="hurried"',
+        "python -m benchmarks.tpu",
+    ],
+)
+def test_what_is_not_there_is_noticed(code):
+    assert not is_there(code)
+
+
+def test_a_heading_that_is_not_there_is_noticed():
+    found = anchors(ROOT / "docs" / "papers.md")
+    assert "exact-sums-store-leaves" in found
+    assert "exact-sums" not in found
