@@ -7,6 +7,7 @@ rows of a column look like whole numbers, missing values and new texts come late
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -198,3 +199,87 @@ def test_files_give_the_bits_of_a_frame(run, fitted, tmp_path, name, ending):
                 expected = expected.astype(found.dtype)
             assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
             assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+# -- other commands ---------------------------------------------------------------
+
+WARNING = (
+    "warning: {} is a pickle, and opening a pickle can run any code in it. Open it "
+    "only if you trust where it comes from.\n"
+)
+
+
+@pytest.fixture
+def skf(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def call(*args):
+        with pytest.raises(SystemExit) as stopped:
+            app([*map(str, args)], prog_name="skforge")
+        out = capsys.readouterr()
+        return stopped.value.code or 0, out.out, out.err
+
+    return call
+
+
+BENCH = ("--batch-sizes=3", "--seconds=0.02")
+
+
+def test_a_pickled_estimator_in_every_command(skf, fitted, tmp_path):
+    model, given, _, fast = fitted("plain")
+    warning = WARNING.format("model.joblib")
+    code, out, err = skf("bench", model, *BENCH)
+    assert (code, err) == (0, warning)
+    assert out.count("identical") == 4 and "predict_proba" in out and "×" in out
+    code, out, err = skf("inspect", model, "--level=schedule", "--rows=1")
+    assert (code, err) == (0, warning)
+    assert out == fast.inspect("schedule", n_rows=1) + "\n"
+    assert skf("export", model, "-o", "lib", "--kind=c")[0] == 0
+    given[["size", "age"]].fillna(0).to_csv("rows.csv", index=False)
+    tune = ("--data=rows.csv", "--budget=0.2", "--batch-sizes=8", "--verbose=0")
+    code, out, err = skf("tune", model, *tune, "-o", "tuned.skforge")
+    assert code == 0 and out.endswith("saved tuned.skforge\n"), err
+    labels = skforge.load("tuned.skforge").predict(given[["size", "age"]].fillna(0))
+    assert labels.tolist() == fast.predict(given[["size", "age"]].fillna(0)).tolist()
+    code, out, err = skf("bench", "tuned.skforge", "--data=rows.csv", *BENCH)
+    assert (code, err) == (0, "")
+    assert out.count("identical") == 3 and "reference" in out and "per row" in out
+    assert skf("tune", "tuned.skforge", *tune)[0] == 0
+
+
+def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
+    model, given, rows, fast = fitted("scaled")
+    given.to_csv("rows.csv", index=False)
+    code, out, _ = skf("bench", model, "--data=rows.csv", *BENCH)
+    assert code == 0 and out.count("identical") == 2
+    for command in ("bench", "tune"):
+        code, _, err = skf(command, model)
+        assert code == 2 and err == WARNING.format("model.joblib") + (
+            "error: model.joblib holds a Pipeline, for which no rows can be drawn; "
+            "give rows with --data.\n"
+        )
+    skforge.save(fast, "saved.skforge")
+    assert skf("bench", "saved.skforge", "--data=rows.csv", *BENCH)[0] == 0
+    assert skf("predict", "saved.skforge", "rows.csv", "-o", "out.npy")[0] == 0
+    assert np.array_equal(np.load("out.npy"), fast.predict(rows))
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        ({"a": 1}, "holds an object of type dict, which is no model that skforge"),
+        (RandomForestRegressor(), "holds a RandomForestRegressor that is not fitted"),
+        (None, "cannot be opened: "),
+    ],
+)
+def test_pickles_without_a_model(skf, held, why):
+    if held is None:
+        Path("model.pkl").write_text("hello")
+    else:
+        joblib.dump(held, "model.pkl")
+    code, out, err = skf("bench", "model.pkl")
+    assert (code, out) == (2, "")
+    assert err.startswith(WARNING.format("model.pkl") + f"error: model.pkl {why}")
+    assert err.count("\n") == 2
