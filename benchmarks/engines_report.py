@@ -15,7 +15,6 @@ def to_markdown(result: dict[str, Any]) -> str:
     """Return the whole report."""
     lines = [
         "# Predictions inside Dask, Spark and Ray\n",
-        in_words(result["machine"]) + "\n",
         f"The data are {result['features']} float32 columns in the memory of a local "
         "cluster of two processes with one core each. The models have 100 trees "
         "(XGBoost: depth 6, LightGBM: 31 leaves); their raw scores are summed up. All "
@@ -29,6 +28,7 @@ def to_markdown(result: dict[str, Any]) -> str:
         "| CPU | CPU time of the driver and the whole cluster |\n"
         "| beyond the engine | CPU time less that of *nothing* |\n"
         "| by skforge | the time divided by that of skforge |\n",
+        in_words(result["machine"]) + "\n",
         "| engine | model | rows | rounds | system | wall, rows/s | CPU, µs a row | "
         "beyond the engine | by skforge |",
         "|---|---|--:|--:|---|--:|--:|--:|--:|",

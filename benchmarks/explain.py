@@ -275,7 +275,7 @@ def to_markdown(
     missing: dict[str, str],
 ) -> str:
     """Write a table for each kind and model."""
-    lines = ["# SHAP values", "", in_words(facts), "", *_summary(found), EXPLAINED, ""]
+    lines = ["# SHAP values", "", *_summary(found), EXPLAINED, "", in_words(facts), ""]
     lines += [
         f"{system} was not measured: {text}.\n" for system, text in missing.items()
     ]

@@ -263,8 +263,8 @@ def _sections(file: Path) -> tuple[int, int]:
 
 
 def _page(facts: dict[str, Any], lines: Sequence[Line], sizes: Sequence[Size]) -> str:
-    parts = ["# Exported libraries, called from C\n", in_words(facts) + "\n"]
-    parts.append(__doc__.split("\n\n", 1)[1])
+    parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
+    parts.append(in_words(facts) + "\n")
     for model in dict.fromkeys(line.model for line in lines):
         heads = " | ".join(
             f"{batch:,} row{'s' if batch > 1 else ''}, µs" for batch in BATCHES

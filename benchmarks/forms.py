@@ -309,7 +309,7 @@ def _expected(cell: Cell) -> float:
 
 def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
     """Write a table a number of rows: models down, forms across."""
-    lines = ["# Forms of rows", "", in_words(facts), ""]
+    lines = ["# Forms of rows", ""]
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
     lines += [
@@ -318,6 +318,8 @@ def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
         f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
         f"{len(cliffs)} of them among {len(timed)}. – is a form that both refuse with "
         "the same error. *loaded* models come from a .skforge file.",
+        "",
+        in_words(facts),
         "",
     ]
     for n in sorted({cell.rows for cell in found}):

@@ -350,7 +350,6 @@ def facts_of(plan: Plan) -> dict[str, Any]:
 def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
     """Return the table; the last column is how many times our predict is faster."""
     words = [
-        in_words(facts["machine"]),
         "Calls use one thread. The clock's own "
         f"{duration(facts['clock_seconds'])} are subtracted.",
     ]
@@ -364,8 +363,9 @@ def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
         words.append("Busy: a second thread makes the same call on rows of its own.")
     words.append(
         "Every skforge answer was bit-identical to the model's own library before it "
-        "was timed.\n"
+        "was timed."
     )
+    words.append(in_words(facts["machine"]) + "\n")
     rows = [
         " ".join(words),
         "| model | rows | condition | call | answer | calls | p50 | p99 | p99.9 "

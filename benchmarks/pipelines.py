@@ -245,7 +245,7 @@ other side."""
 
 def to_markdown(found: list[Cell], folded: list[Folding], facts: dict[str, Any]) -> str:
     """Write a table a pipeline."""
-    lines = ["# Pipelines", "", in_words(facts), "", EXPLAINED, ""]
+    lines = ["# Pipelines", "", EXPLAINED, "", in_words(facts), ""]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
         lines += [f"## {case}", "", f"| rows | {' | '.join(SYSTEMS)} |"]

@@ -27,18 +27,21 @@ function prepare(table) {
   fit(table);
 }
 
-// Makes cells so wide that two lines hold them: tables of many columns then scroll,
-// and others only if they still fit.
+// Makes cells so wide that two lines hold them. Tables of many columns then scroll; in
+// others, long cells give way first if all do not fit.
 function fit(table) {
   const cells = [...table.querySelectorAll("th, td:not(.number)")];
   for (const cell of cells) {
     const length = cell.textContent.length;
-    const share = length > 60 ? 0.27 : cell.tagName === "TH" && length < 16 ? 0.5 : 0.32;
+    const share = length > 60 ? 0.27 : length < 25 ? 0.45 : 0.32;
     if (length > 12) cell.style.minWidth = `${Math.min(40, share * length)}em`;
   }
+  if (table.tHead.rows[0].cells.length > 6) return;
   const box = table.parentElement;
-  if (table.tHead.rows[0].cells.length < 7 && box.scrollWidth > box.clientWidth) {
-    cells.forEach((cell) => cell.style.removeProperty("min-width"));
+  for (const longest of [60, 0]) {
+    if (box.scrollWidth <= box.clientWidth) return;
+    const long = cells.filter((cell) => cell.textContent.length > longest);
+    long.forEach((cell) => cell.style.removeProperty("min-width"));
   }
 }
 

@@ -304,8 +304,8 @@ class Target:
         """Raise :class:`TargetError` unless code for this target runs on this host."""
         if self.kind in ("cuda", "hip"):
             raise TargetError(
-                f"Target {self.cpu!r} is a GPU; compile_forest finds out whether there "
-                "is one here. Text for it can be had anywhere: see inspect."
+                f"Target {self.cpu!r} is a GPU. compile_forest checks whether this "
+                "machine has one; inspect shows the code for it on any machine."
             )
         if self.is_gpu:
             return
@@ -313,7 +313,7 @@ class Target:
         if self.triple.split("-")[0] != host.arch:
             raise TargetError(
                 f"Code for {self.arch} does not run on this {host.arch} machine; use "
-                "target='cpu', or compile there."
+                f"target='cpu', or compile on an {self.arch} machine."
             )
         missing = sorted(self.enabled - host.enabled)
         if missing:

@@ -196,7 +196,7 @@ class Summary:
         if self.source:
             add(self.source, [duration(t.source_seconds) for t in self.times])
             add("faster", [_times(t.faster) for t in self.times])
-            note = f"{self.source} uses its own number of threads."
+            note = f"{self.source} may use as many OpenMP threads as skforge."
         title = f"Time of {self.method} by batch size: medians of single calls"
         return Table(title, head, rows, note)
 
@@ -326,7 +326,10 @@ def _search_line(found: Any) -> str:
         return "the schedules of an earlier search"
     counts = found.counts()
     timed = sum(counts.get(one, 0) for one in ("measured", "stopped", "same code"))
-    tried = f"{timed} of {len(found.trials)} candidates timed"
+    if found.trials:
+        tried = f"{timed} of {len(found.trials)} candidates timed"
+    else:
+        tried = "no schedule promised enough gain to be timed"
     return f"{found.strategy}, {duration(found.seconds)}, {tried}"
 
 

@@ -16,7 +16,6 @@ from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -177,8 +176,8 @@ class Predictor:
             if self.source.on_device and is_device_array(X):
                 if self.source.answers:
                     raise InvalidInputError(
-                        f"{type(self.source.model).__name__} computes its answers on "
-                        "the host; pass the rows as a NumPy array."
+                        f"{type(self.source.model).__name__} computes its predictions "
+                        "on the CPU; pass the rows as a NumPy array."
                     )
                 return answer_on_device(self.module, method, X, self._classes)
         read: Read | None = None
@@ -382,13 +381,12 @@ class Predictor:
             self.module.warm_up(batch_sizes, contribs=True)
         for module in (self.module, *self.modules()):
             module.warm_up(batch_sizes)
+            module.plan_threads(n_jobs)
         narrow = self._narrowed()
         if narrow is not None:
             narrow.module.warm_up()  # sparse rows use it, in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
-        if n_jobs not in (None, 1):
-            parallel_for_pointer(resolve_n_jobs(n_jobs))
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
@@ -422,8 +420,9 @@ class Predictor:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
-                f"{self._model_name} computes its answers from several raw scores, for "
-                "which contributions are not defined; compile one of its estimators."
+                f"{self._model_name} computes its predictions from the raw scores of "
+                "several forests, for which contributions are not defined; compile "
+                "one of its estimators."
             )
         if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
             single = self._of_single()
@@ -452,9 +451,9 @@ class Predictor:
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
-                f"contributions need rows that {self._model_name} reads as numbers, "
-                f"and it reads these ({type(X).__name__}) by itself; pass a float64 "
-                "array or DataFrame of its features."
+                f"contributions need numeric rows, but {self._model_name} converts "
+                f"these ({type(X).__name__}) itself; pass a float64 array or "
+                "DataFrame of its features."
             )
         return rows
 
@@ -549,7 +548,10 @@ def build_entry(
     if refused != "nothing":
         rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
     with module.kernels.one():
-        same = all(_same(ordinary(part), entry(part)) for part in (rows[:1], rows))
+        parts = [rows[:1], rows]
+        if entry(rows) is None:  # until threads are planned, if they may share the rows
+            parts = [rows[i : i + 1] for i in range(len(rows))]
+        same = all(_same(ordinary(part), entry(part)) for part in parts)
     made: Entry = entry
     return made if same else None
 

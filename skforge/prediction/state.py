@@ -91,8 +91,8 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         if written != __version__:
             warn(
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
-                f"{__version__}; predictions are only promised for the same version. "
-                "Fit it again.",
+                f"{__version__}; identical predictions are promised only for the same "
+                "version. Fit it again.",
                 InconsistentVersionWarning,
             )
         before = self.__dict__.pop("_predictor", None)

@@ -237,10 +237,10 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
     with pytest.raises(UnsupportedModelError) as caught:
         CompiledForest(old()).fit(X)
     assert str(caught.value) == (
-        "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, and "
-        f"scikit-learn {sklearn.__version__} cannot ask it whether it is fitted. "
-        "Upgrade xgboost (XGBoost to 2.1.4 at least), or pass what the estimator "
-        "holds: a Booster, or a file that it saved."
+        "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, so "
+        f"scikit-learn {sklearn.__version__} cannot tell whether it is fitted. "
+        "Upgrade xgboost (XGBoost to at least 2.1.4), or pass the estimator's Booster "
+        "or a file that it saved."
     )
 
 

@@ -313,7 +313,7 @@ def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
     with pytest.raises(UnsupportedModelError, match="decision_function is not"):
         fast.decision_function(Array(X))
     named = RandomForestClassifier(5).fit(X, np.array(["a", "b", "c"])[y])
-    with pytest.raises(UnsupportedModelError, match="labels of this model are no num"):
+    with pytest.raises(UnsupportedModelError, match="labels of this model are not num"):
         CompiledForest(named, target="cuda", batch_sizes=SIZES).fit(X).predict(Array(X))
 
 
@@ -382,7 +382,7 @@ def test_a_table_of_both_kinds(cupy) -> None:
     fast = CompiledForest(model, schedule=table).fit(X)
     assert fast.gpu_min_rows_ == 64
     assert_same_bits(fast.predict_proba(X), model.predict_proba(X), "table")
-    with pytest.raises(skforge.ScheduleError, match="let the GPU take the largest"):
+    with pytest.raises(skforge.ScheduleError, match="give the largest batches to"):
         wrong = {(1, 63): "tahoe-direct", (64, None): "xgboost"}
         CompiledForest(model, schedule=wrong).fit(X)
     only = CompiledForest(model, schedule="tahoe-direct").fit(X)
@@ -434,12 +434,16 @@ def test_a_driver_older_than_the_compiler(cupy, monkeypatch) -> None:
     monkeypatch.setattr(cupy.cuda.function.Module, "load", load)
     monkeypatch.setattr(device_cupy, "compiler_version", lambda kind: "13.5")
     module = compile_forest(forest("scalar"), DIRECT, "cuda")
-    with pytest.raises(TargetError, match=r"sm_90\) does not load what NVRTC 13\.5"):
+    with pytest.raises(
+        TargetError, match=r"sm_90\) cannot load code compiled by NVRTC 13\.5"
+    ):
         module.predict_raw(expected("scalar")[0])
 
 
 def test_the_other_vendor_and_other_architectures(cupy) -> None:
-    with pytest.raises(TargetError, match="'hip' was asked for, but the CuPy"):
+    with pytest.raises(
+        TargetError, match="'hip' was asked for, but the installed CuPy"
+    ):
         compile_forest(forest("scalar"), target="hip")
     with pytest.raises(TargetError, match="sm_80 does not run on GPU 0, which is sm_9"):
         compile_forest(forest("scalar"), target="cuda:sm_80")

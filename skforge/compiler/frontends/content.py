@@ -38,8 +38,8 @@ _OTHERS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"\x80[\x02-\x05]|ZF\d|\x1f\x8b|x[\x01\x5e\x9c\xda]|BZh|\xfd7zXZ",
-        "is pickled or compressed, as by joblib.dump, and is not opened, because that "
-        "could run any code; load it yourself and give the model",
+        "is pickled or compressed, as by joblib.dump, and skforge does not open it, "
+        "because a pickle can run any code; load it yourself and pass the model",
     ),
 )
 
@@ -51,7 +51,7 @@ def frontend_name(path: Path) -> str | None:
     """
     if path.is_dir():
         raise InvalidModelError(
-            f"{path} is a folder; give the path of a saved model in it."
+            f"{path} is a folder; give the path of a model file in it."
         )
     with path.open("rb") as file:
         head = file.read(_HEAD).decode("latin-1")

@@ -115,7 +115,9 @@ def _forest(
     if not 1 <= n_outputs <= MAX_OUTPUTS or n_classes != n_outputs:
         damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
     if len(model.trees) % n_outputs:
-        damaged(f"{len(model.trees)} trees are no whole rounds of {n_outputs} trees")
+        damaged(
+            f"{len(model.trees)} trees do not make whole rounds of {n_outputs} trees"
+        )
     n_rounds = len(model.trees) // n_outputs
     begin, end = chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     names = header.get("feature_names", "").split(" ")
@@ -126,8 +128,8 @@ def _forest(
     if "average_output" in header:
         if end == begin:
             raise UnsupportedModelError(
-                "This random forest has no trees, and LightGBM predicts NaN, the mean "
-                "of none; train it for a round at least."
+                "This random forest has no trees, so LightGBM predicts NaN; train it "
+                "for at least one round."
             )
         outputs = replace(outputs, divisor=end - begin)
     return Forest(
@@ -336,7 +338,7 @@ def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
     except UnicodeDecodeError as error:
         raise InvalidModelError(
             f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); "
-            "it is no LightGBM model or damaged, save the model again."
+            "it is damaged or not a LightGBM model, so save the model again."
         ) from error
     return forest_from_text(text, iteration_range)
 
