@@ -19,6 +19,7 @@ from skforge.cli.models import fitted, open_model
 from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile
 from skforge.cli.progress import RowsProgress
+from skforge.cli.report import count
 from skforge.cli.results import ENDINGS, ReaderGoneError, writer
 from skforge.cli.tables import Batch, merged
 from skforge.exceptions import InvalidInputError, SkforgeError
@@ -101,7 +102,7 @@ def predict(
             return
         done = f"{progress.n_rows:,} rows"
         if output is not None:
-            done = f"saved {output}: {done}, {len(asked.names):,} columns"
+            done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
         say(progress.closing(done))
 
 
