@@ -160,6 +160,10 @@ class Source(ABC):
         """
         return len(X) > 0
 
+    def repaired(self, rows: Array) -> Array:
+        """Return rows with accepted values in place of those a pipeline refuses."""
+        return rows
+
     def single(self) -> Forest | None:
         """Return another forest for float32 arrays, if the source needs one."""
         return None

@@ -251,7 +251,11 @@ class PipelineSource(Source):
                 at = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
                 near[:, feature] = np.where(way == 0, at, np.nextafter(at, way))
-        return self._known.repaired(np.concatenate([rows, near]))
+        return self.repaired(np.concatenate([rows, near]))
+
+    def repaired(self, rows: Array) -> Array:
+        """Return rows with accepted values in place of those that a step refuses."""
+        return self._known.repaired(rows)
 
 
 def _kept(transformer: Any) -> list[int]:

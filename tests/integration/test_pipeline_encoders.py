@@ -11,6 +11,7 @@ import pytest
 from sklearn import ensemble
 from sklearn import preprocessing as pre
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -100,8 +101,9 @@ def fitted(model, frame=FRAME, y=Y, compiled=plain):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(frame, y)
-        if hasattr(model[-1], "n_jobs"):
-            model[-1].n_jobs = 1
+        last = model[-1] if hasattr(model, "steps") else model
+        if hasattr(last, "n_jobs"):
+            last.n_jobs = 1
         return model, compiled(model).fit(frame)
 
 
@@ -265,6 +267,25 @@ def test_sparse_zeros_are_missing_to_xgboost():
         around["age"] = frame.age.median() + shift * 2.0**-40
         around["fare"] = frame.fare.min() + shift * 2.0**-40
         assert_same(fast, model, around)
+
+
+def test_forests_refuse_missing_values_in_sparse_matrices_only():
+    """One-hot columns of many texts make the ColumnTransformer's output sparse."""
+    columns = ColumnTransformer(
+        [("a", pre.OneHotEncoder(handle_unknown="ignore"), ["city", "sex"])],
+        remainder="passthrough",
+        sparse_threshold=1.0,
+    )
+    frame = FRAME[["city", "sex", "fare"]]
+    missing = frame.copy()
+    missing.loc[missing.index[3], "fare"] = np.nan
+    model, fast = fitted(make_pipeline(columns, clone(FORESTS["forest"])), frame)
+    assert model[0].sparse_output_
+    calibrated = CalibratedClassifierCV(model, cv=2)
+    for one, compiled in ((model, fast), fitted(calibrated, frame)):
+        assert_same(compiled, one, frame)
+        assert isinstance(outcome(one, "predict", missing)[0], tuple)
+        assert_same(compiled, one, missing)
 
 
 def test_the_same_column_as_a_number_and_as_a_category():

@@ -237,6 +237,9 @@ class WrapperSource(Source):
             if is_pipeline(leaf.model) or leaf.source.answers:
                 rows.append(leaf.source.drawn(n, missing))
         every = np.concatenate([one.astype(self._widest) for one in rows])
+        for _ in range(2):  # a text's code for one member may be too large for another
+            for leaf in self._leaves:
+                every = leaf.source.repaired(every)
         fine = [self._accepts(every[i : i + 1]) for i in range(len(every))]
         return every[fine] if any(fine) else every
 

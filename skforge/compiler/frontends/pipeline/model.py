@@ -139,7 +139,7 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
             "step can be folded into it; CompiledForest(pipeline) runs the steps in "
             "their own library."
         )
-    takes_nan = _takes_nan(last, forest.n_features)
+    takes_nan = _takes_nan(last, forest.n_features, plan.sparse)
     bounds = bounds_of(plan, forest, takes_nan)
     pieces = pieces_of(plan, forest, bounds)
     refused = refused_pieces(plan, bounds, pieces, takes_nan)
@@ -266,12 +266,17 @@ def _steps_of(model: Any) -> list[int]:
     return [id(step) for _, step in model.steps]
 
 
-def _takes_nan(last: Any, width: int) -> bool:
-    """Ask the last step whether it accepts missing values."""
+def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
+    """Ask the last step whether it accepts missing values in its kind of matrix."""
+    rows: Any = np.full((1, width), np.nan)
+    if sparse:  # a random forest accepts them in dense ones only
+        from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+        rows = csr_matrix(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            last.predict(np.full((1, width), np.nan))
+            last.predict(rows)
         except ValueError:
             return False
     return True
