@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from unseen import DRAWN
 from unseen import MAKERS as UNSEEN
 
+from skforge.cli.report import count
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.work import plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
@@ -149,9 +150,8 @@ def loss(
     best = min(times, key=times.__getitem__)
     if taken is None:  # hopeless
         taken = HOPELESS * times[best]
-    return taken / times[
-        best
-    ], f"{in_short(own)}, best {in_short(Schedule.from_json(best))}"
+    fastest = in_short(Schedule.from_json(best))
+    return taken / times[best], f"{in_short(own)} | {fastest}"
 
 
 def _one_thread(schedule: Schedule) -> Schedule:
@@ -223,11 +223,13 @@ def report(
     lines = [
         "# Default schedules beside the best",
         "",
-        f"Time of the default schedule as a multiple of the best of its rivals, one "
-        f"thread, {len(names)} forests.",
+        "A cell is the time of the default schedule divided by that of the fastest of "
+        "all schedules that were tried: the geometric mean over the forests / the "
+        f"worst. There are {len(names)} forests; everything runs on one thread. The "
+        "sizes of *drawn* forests are random; nobody chose them.",
         "",
-        "| target | " + " | ".join(f"{n:,} rows" for n in SHOWN_SIZES) + " | all |",
-        "| --- |" + " --- |" * (len(SHOWN_SIZES) + 1),
+        "| target | " + " | ".join(count(n, "row") for n in SHOWN_SIZES) + " | all |",
+        "| --- |" + " --: |" * (len(SHOWN_SIZES) + 1),
     ]
     for (label, target), are_drawn in product(machines.items(), (False, True)):
         by_size = defaultdict(list)
@@ -240,8 +242,7 @@ def report(
         cells = [_cell(by_size[size]) for size in SHOWN_SIZES] + [_cell(every)]
         of = f"{target.cpu}, drawn" if are_drawn else target.cpu
         lines.append(f"| {of} | " + " | ".join(cells) + " |")
-    lines += ["", "Cells have the geometric mean and the worst."]
-    lines += ["The sizes of the drawn forests were drawn; nobody chose them.", ""]
+    lines.append("")
     bad = [
         f"| {name} | {label} | {size:,} | {value:.2f} | {said} |"
         for (name, label, size), (value, said) in sorted(losses.items())
@@ -249,10 +250,12 @@ def report(
     ]
     if bad:
         lines += [
-            f"Above {SHOWN}:",
+            f"## Above {SHOWN}",
             "",
-            "| forest | target | rows | times the best | default, best |",
-            "| --- | --- | --- | --- | --- |",
+            "*host* is the first CPU of the table above, *v3* is x86-64-v3 (AVX2).",
+            "",
+            "| forest | target | rows | slowdown | default | fastest |",
+            "| --- | --- | --: | --: | --- | --- |",
             *bad,
             "",
         ]

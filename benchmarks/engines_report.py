@@ -15,17 +15,20 @@ def to_markdown(result: dict[str, Any]) -> str:
     """Return the whole report."""
     lines = [
         "# Predictions inside Dask, Spark and Ray\n",
+        f"The data are {result['features']} float32 columns in the memory of a local "
+        "cluster of two processes with one core each. The models have 100 trees "
+        "(XGBoost: depth 6, LightGBM: 31 leaves); their raw scores are summed up. All "
+        "answers were compared first and are equal bit for bit. Times are medians over "
+        "rounds in which all systems take turns. Ray's times contain the start of two "
+        "actors, which Ray starts for every run.\n",
+        "| word | meaning |\n|---|---|\n"
+        "| own | the library's own predict on one thread, called by the engine's usual "
+        "means (`map_blocks`, a pandas UDF, `map_batches`) |\n"
+        "| nothing | a function that returns a column: what the engine itself costs |\n"
+        "| CPU | CPU time of the driver and the whole cluster |\n"
+        "| beyond the engine | CPU time less that of *nothing* |\n"
+        "| by skforge | the time divided by that of skforge |\n",
         in_words(result["machine"]) + "\n",
-        f"{result['features']} float32 columns in the memory of a local cluster of two "
-        "processes, one core each; raw scores of 100 trees (XGBoost: depth 6, "
-        "LightGBM: 31 leaves), summed up. *own*: the library's own predict on one "
-        "thread, called by the engine's usual means (`map_blocks`, a pandas UDF, "
-        "`map_batches`). *nothing*: a function that returns a column, which is what "
-        "the engine itself costs. All answers are equal bit for bit, compared before. "
-        "Medians over rounds in which all take turns; CPU seconds are those of the "
-        "driver and the whole cluster. *beyond the engine*: CPU seconds less those of "
-        "*nothing*. *by skforge*: its time by that of skforge. Ray's times contain the "
-        "start of two actors, which it does for every run.\n",
         "| engine | model | rows | rounds | system | wall, rows/s | CPU, µs a row | "
         "beyond the engine | by skforge |",
         "|---|---|--:|--:|---|--:|--:|--:|--:|",
@@ -52,7 +55,7 @@ def to_markdown(result: dict[str, Any]) -> str:
                 f"{n_rows / cell['wall']:,.0f} | {cell['cpu'] / n_rows * 1e6:.2f} | "
                 f"{'–' if system == 'nothing' else f'{beyond:.2f}'} | {ratio} |"
             )
-    lines.append("\nWithout an engine, CPU µs a row in blocks of 16,384 rows: ")
+    lines.append("\nCPU µs a row without an engine, in blocks of 16,384 rows:\n")
     for model, single in result["alone"].items():
         lines.append(
             f"- {model}: skforge {single['skforge'] * 1e6:.3f}, own "

@@ -255,16 +255,17 @@ def cells(
 # ------------------------------------------------------------ reporting
 
 EXPLAINED = f"""\
-µs a row, and in bold the time by that of skforge for the same rows. A call has so many
-rows as its line says; † marks calls of fewer rows, as so many would take too long.
-XGBoost's DMatrix is made within the call. shap has one thread, and gives XGBoost's and
-LightGBM's models to these libraries unless it has background rows, of which there are
-{N_BACKGROUND}. Lines without a system are left out.
+Each cell has the µs a row and, in bold, that time divided by skforge's time for the
+same rows. The number of rows is that of one call. † marks calls of fewer rows: a call
+of so many would take too long. XGBoost's time includes making the DMatrix. shap uses
+one thread. Without background rows it passes XGBoost's and LightGBM's models to these
+libraries; there are {N_BACKGROUND} background rows. A table leaves out
+systems that it has no figures for.
 
-*apart*: the greatest difference from the library in the model's name (shap for random
-forests and for interventional values), by the sum of all |contributions| of the row.
-XGBoost computes in float32; the tests show that skforge is nearer to the values in
-exact arithmetic."""
+*apart* is the greatest difference from the library that is named with the model,
+divided by the sum of all |contributions| of the row. For random forests and
+for interventional values that library is shap. XGBoost computes in float32; the tests
+show that skforge is nearer to the values of exact arithmetic."""
 
 
 def to_markdown(
@@ -274,9 +275,9 @@ def to_markdown(
     missing: dict[str, str],
 ) -> str:
     """Write a table for each kind and model."""
-    lines = ["# SHAP values", "", in_words(facts), "", *_summary(found), EXPLAINED, ""]
+    lines = ["# SHAP values", "", *_summary(found), EXPLAINED, "", in_words(facts), ""]
     lines += [
-        f"{system} is not measured: {text}.\n" for system, text in missing.items()
+        f"{system} was not measured: {text}.\n" for system, text in missing.items()
     ]
     for kind in KINDS:
         mine = [cell for cell in found if cell.kind == kind]

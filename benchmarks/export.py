@@ -1,8 +1,8 @@
 """Measure exported libraries: calls from C, sizes, seconds to make, beside peers'.
 
-Programs in C take turns, several rounds of a few samples each; what is shown is the
-median of all samples, in CPU time of the process, with one thread. Every answer is
-compared with the source's: one bit that differs in an answer of skforge ends the run.
+Programs in C call the libraries, in turns and in several rounds. A time is the median
+of all samples, in CPU time of the process, on one thread. Every answer is compared with
+the source's. A run ends if one bit of skforge's answers differs.
 """
 
 from __future__ import annotations
@@ -263,8 +263,8 @@ def _sections(file: Path) -> tuple[int, int]:
 
 
 def _page(facts: dict[str, Any], lines: Sequence[Line], sizes: Sequence[Size]) -> str:
-    parts = ["# Exported libraries, called from C\n", in_words(facts) + "\n"]
-    parts.append(__doc__.split("\n\n", 1)[1])
+    parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
+    parts.append(in_words(facts) + "\n")
     for model in dict.fromkeys(line.model for line in lines):
         heads = " | ".join(
             f"{batch:,} row{'s' if batch > 1 else ''}, µs" for batch in BATCHES

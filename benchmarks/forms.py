@@ -309,18 +309,22 @@ def _expected(cell: Cell) -> float:
 
 def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
     """Write a table a number of rows: models down, forms across."""
-    lines = ["# Forms of rows", "", in_words(facts), ""]
+    lines = ["# Forms of rows", ""]
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
     lines += [
-        f"Source's time / ours. {len(cliffs)} of {len(timed)} cells are below "
-        f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms), in bold; – is a "
-        "form that both refuse with the same error.",
+        "A cell is the time of the model's own library divided by skforge's time; in "
+        "brackets are the µs of skforge's call. Cells below "
+        f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
+        f"{len(cliffs)} of them among {len(timed)}. – is a form that both refuse with "
+        "the same error. *loaded* models come from a .skforge file.",
+        "",
+        in_words(facts),
         "",
     ]
     for n in sorted({cell.rows for cell in found}):
         forms = [f for f in FORMS if any(c.form == f for c in found)]
-        lines += [f"## {n:,} row{'s'[: n > 1]}: ratio and µs a call of ours", ""]
+        lines += [f"## {n:,} row{'s'[: n > 1]}: ratio, and µs a call of skforge", ""]
         lines += ["| model, trained on | " + " | ".join(forms) + " |"]
         lines += ["|---|" + "--:|" * len(forms)]
         kinds = dict.fromkeys((c.model, c.trained) for c in found)

@@ -350,26 +350,26 @@ def facts_of(plan: Plan) -> dict[str, Any]:
 def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
     """Return the table; the last column is how many times our predict is faster."""
     words = [
-        in_words(facts["machine"]),
-        "Calls of one thread; the clock's "
+        "Calls use one thread. The clock's own "
         f"{duration(facts['clock_seconds'])} are subtracted.",
     ]
     if "evicting_bytes" in facts:
         words.append(
             f"Evicted: {facts['evicting_bytes'] >> 20} MiB are read before each call; "
             "a builtin that does nothing then takes "
-            f"{duration(facts['nothing_evicted_seconds'])}, which are not subtracted."
+            f"{duration(facts['nothing_evicted_seconds'])}, which is not subtracted."
         )
     if any(line.condition == "busy" for line in lines):
         words.append("Busy: a second thread makes the same call on rows of its own.")
     words.append(
         "Every skforge answer was bit-identical to the model's own library before it "
-        "was timed.\n"
+        "was timed."
     )
+    words.append(in_words(facts["machine"]) + "\n")
     rows = [
         " ".join(words),
         "| model | rows | condition | call | answer | calls | p50 | p99 | p99.9 "
-        "| slowest | by our predict |",
+        "| slowest | × predict |",
         "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     ours = {(x.model, x.rows, x.condition): x.p50 for x in lines if x.system == OURS}

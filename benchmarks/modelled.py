@@ -287,36 +287,37 @@ def main(
 
 
 INTRODUCTION = """\
-# Profiles of CPUs that are modelled
+# CPUs that were not at hand
 
-**Nothing here is measured, except the columns that say so.** skforge's own small
-kernels, compiled for each CPU, pass through LLVM {llvm}'s simulator `llvm-mca`, which
-has LLVM's scheduler tables: ports, latencies, micro-operations. Two bounds stand where
-these tables are wrong: L1 delivers no more than its bytes a cycle, and a gather on AMD
-takes a cycle for each number. Not modelled: clocks that change with load, branches that
-are predicted wrong, the front end. Cycles of lines and loads from L2 and L3 are
-constants, rounded; those of L3 are the least sure, as chips of a CPU differ in them.
-There is no table of Zen 5 in this LLVM.
+**Nothing here is measured, except the columns that say so.** skforge compiles its own
+small kernels for each CPU. LLVM {llvm}'s simulator `llvm-mca` runs them with LLVM's
+scheduler tables: ports, latencies, micro-operations. Two bounds correct these tables:
+L1 delivers no more than its bytes a cycle, and a gather on AMD takes one cycle a
+number. Clocks that change with load, mispredicted branches and the front end are not
+modelled. The cycles of lines and loads from L2 and L3 are rounded constants. Those of
+L3 are the least certain, because chips of one CPU differ in them. This LLVM has no
+table of Zen 5.
 
 {cpus}"""
 
 CHECK = """\
-Emerald Rapids, ns: the stored profile, measured before; `again`, the least of three
-measurements by this run, if it was on that CPU, with the instructions that the model
-has (AVX-512's also for narrow vectors); modelled; and modelled over `again`.
-LLVM's table keeps the additions of `line_l1` apart by three cycles; `line_l2` cannot be
-less than it. `wait_l3` holds whatever else the machine does to its last cache."""
+Times in ns on Emerald Rapids. The stored profile was measured before. `again` is the
+least of three measurements of this run, if it was on that CPU, with the instructions of
+the model (AVX-512's also for narrow vectors). The last column is modelled divided by
+`again`. LLVM's table keeps the additions of `line_l1` three cycles apart, and
+`line_l2` cannot be less than that. `wait_l3` includes other work of the machine on its
+last cache."""
 
 DEFAULTS = """\
-Kinds of schedules and rows of a block that the profiles of the package give for each
-number of rows. In bold: another one than Emerald Rapids takes with as wide vectors; a
-CPU without a line takes the same ones."""
+The kind of schedule, and the rows of a block, that the stored profiles choose for each
+number of rows. Bold: Emerald Rapids takes another one with vectors of the same width. A
+CPU without a line takes the same schedules as Emerald Rapids."""
 
 LOOPS = f"""\
-{KERNELS_OF}: loops without branches of {LONG} instructions or more, their most frequent
-instructions, and the modelled cycles of a turn with all data in L1. A turn of vectors
-of 128 bits does a part of what one of 512 does. Trees of the bit-sliced kernel pass
-through a loop with branches, which is not here."""
+{KERNELS_OF}: loops without branches that have at least {LONG} instructions, with their
+most frequent instructions and the modelled cycles of one turn, all data in L1. A turn
+with vectors of 128 bits does a part of the work of one with 512. The bit-sliced
+kernel's loop over trees has branches and is not listed."""
 
 _FACTS = ("CPU", "chip", "GHz", "L1 bytes a cycle", "cycles of a line, L2, L3",
           "cycles of a load, L2, L3", "from")  # fmt: skip

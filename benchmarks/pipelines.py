@@ -227,23 +227,25 @@ def cells(names: list[str], sizes: list[int], slot: float) -> Iterator[Cell]:
 
 
 EXPLAINED = """\
-µs a call of `predict_proba`, and in bold the time by that of skforge for the same rows.
-Every system has the whole pipeline and one thread. Rows of an array are float64, and
-float32, converted before the call, for ONNX Runtime. In place of a frame, ONNX Runtime
-gets a dict with an array for each column, made before the call. A mapping is one row,
-`{"age": 41, "sex": "male", ...}`: scikit-learn gets a frame of it and ONNX Runtime
-arrays of one number or text, both made within the call. All trees are the same; missing
-texts are NaN, a word of their own for ONNX Runtime.
+Each cell has the µs a call of `predict_proba` and, in bold, that time divided by
+skforge's time for the same rows. Every system runs the whole pipeline on one thread.
 
-Answers of skforge are those of scikit-learn, bit by bit. *apart*: the greatest
+- Arrays are float64. ONNX Runtime gets float32, converted before the call.
+- Frames are pandas frames. ONNX Runtime gets a dict with one array a column, made
+  before the call. Missing texts are NaN; ONNX Runtime gets a word that stands for
+  missing.
+- A mapping is one row, such as `{"age": 41, "sex": "male", ...}`. scikit-learn gets a
+  frame and ONNX Runtime arrays of one value; both are made within the call.
+
+skforge's answers are those of scikit-learn, bit by bit. *apart* is the greatest
 difference of another system, and the share of rows that differ by more than 1e-5. ONNX
-Runtime and Hummingbird compute in float32, so that a value at a threshold may go the
-other way."""
+Runtime and Hummingbird compute in float32, so a value near a threshold may go to the
+other side."""
 
 
 def to_markdown(found: list[Cell], folded: list[Folding], facts: dict[str, Any]) -> str:
     """Write a table a pipeline."""
-    lines = ["# Pipelines", "", in_words(facts), "", EXPLAINED, ""]
+    lines = ["# Pipelines", "", EXPLAINED, "", in_words(facts), ""]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
         lines += [f"## {case}", "", f"| rows | {' | '.join(SYSTEMS)} |"]

@@ -209,12 +209,7 @@ def _difference(known: Prepared) -> str:
 
 
 def _preparation(known: Prepared) -> str:
-    if known.seconds is None:
-        return "–"
-    text = duration(known.seconds)
-    if known.compile_seconds is None:
-        return text
-    return f"{text} (compile {duration(known.compile_seconds)})"
+    return "–" if known.seconds is None else duration(known.seconds)
 
 
 def _bytes(result: Result, rows: int) -> str:
@@ -222,9 +217,9 @@ def _bytes(result: Result, rows: int) -> str:
     size = float(rows * width * result.facts["features"])
     for unit in ("B", "kB", "MB"):
         if size < 1000:
-            return f"{size:.3g} {unit}"
+            return f"{size:.3g}\N{NO-BREAK SPACE}{unit}"
         size /= 1000
-    return f"{size:.3g} GB"
+    return f"{size:.3g}\N{NO-BREAK SPACE}GB"
 
 
 def _number(value: float) -> str:

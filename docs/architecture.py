@@ -51,8 +51,8 @@ PARTS = (
     ),
     Part(
         "Estimator",
-        "CompiledForest",
-        ("skforge.estimators", "skforge._notebook"),
+        "CompiledForest: its methods, and what users see of it",
+        ("skforge.estimators", "skforge.display"),
         *(2, 0, 3),
     ),
     Part(

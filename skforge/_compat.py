@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 
 def assert_never(value: NoReturn) -> NoReturn:
     """Mark a match as complete, for the type checker and at run time."""
     raise AssertionError(f"no case for {value!r}")
+
+
+class cached_property(functools.cached_property[T]):
+    """``functools.cached_property`` without the lock that it has before Python 3.12.
+
+    All objects of a class share that lock, and a child forked while another thread
+    holds it waits for ever. Without it, two threads may compute one value twice.
+    """
+
+    def __init__(self, func: Callable[[Any], T]) -> None:
+        super().__init__(func)
+        self.lock = nullcontext()

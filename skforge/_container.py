@@ -221,24 +221,26 @@ def _read(
     if _MANIFEST not in members:
         raise InvalidModelError(f"it has no {_MANIFEST}, so skforge did not write it")
     if len(members) != len(archive.infolist()) or len(members) > MOST_ARRAYS + 1:
-        raise InvalidModelError("its directory lists entries twice, or too many")
+        raise InvalidModelError(
+            "its directory lists an entry twice, or too many entries"
+        )
     for info in members.values():
         # Stored, and no longer than the file: reading cannot need more memory.
         stored = info.compress_type == zipfile.ZIP_STORED
         if not stored or info.compress_size != info.file_size or info.file_size > size:
             raise InvalidModelError(
-                f"the size of its entry {info.filename!r} is not what is stored"
+                f"its entry {info.filename!r} is compressed or has a wrong size"
             )
     if members[_MANIFEST].file_size > MANIFEST_BYTES:
-        raise InvalidModelError(f"its {_MANIFEST} is larger than any model's")
+        raise InvalidModelError(f"its {_MANIFEST} is too large")
     text = archive.read(_MANIFEST)
     digest = hashlib.sha256(text).hexdigest().encode()
     if archive.comment != _COMMENT + digest:
-        raise InvalidModelError(f"its {_MANIFEST} is not the one that was written")
+        raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
     manifest = _parse(text)
     described = manifest["arrays"]
     if members.keys() != {_MANIFEST, *map(_member, described)}:
-        raise InvalidModelError("its entries are not those of its manifest")
+        raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
     arrays = {}
     for name, facts in described.items():
         arrays[name] = _read_array(archive, members[_member(name)], name, facts)
@@ -253,12 +255,14 @@ def _parse(text: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidModelError(f"its {_MANIFEST} is no JSON") from error
+        raise InvalidModelError(f"its {_MANIFEST} is not JSON") from error
     if not isinstance(manifest, dict) or manifest.get("format") != "skforge":
-        raise InvalidModelError(f"its {_MANIFEST} is not skforge's")
+        raise InvalidModelError(f"its {_MANIFEST} was not written by skforge")
     version = manifest.get("format_version")
     if type(version) is not int or version < 1:
-        raise InvalidModelError(f"its format version is {version!r}")
+        raise InvalidModelError(
+            f"its format version {version!r} is not a positive whole number"
+        )
     if version > FORMAT_VERSION:
         raise UnsupportedModelError(
             f"it has format version {version}, and this release of skforge reads "
@@ -271,12 +275,12 @@ def _parse(text: bytes) -> dict[str, Any]:
     for name, facts in described.items():
         total += _bytes_of(name, facts)
     if total > ARRAY_BYTES:
-        raise InvalidModelError("its arrays are larger than any model's")
+        raise InvalidModelError("its arrays are too large")
     return manifest
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _bytes_of(name: str, facts: Any) -> int:
@@ -290,7 +294,7 @@ def _bytes_of(name: str, facts: Any) -> int:
         )
         if dtype is not None and whole and isinstance(facts["sha256"], str):
             return prod(shape) * dtype.itemsize
-    raise InvalidModelError(f"its array {name!r} is described wrongly")
+    raise InvalidModelError(f"the description of its array {name!r} is wrong")
 
 
 def _read_array(
@@ -298,7 +302,7 @@ def _read_array(
 ) -> Array:
     n_bytes = _bytes_of(name, facts)
     if not n_bytes < info.file_size <= n_bytes + HEADER_BYTES:
-        raise InvalidModelError(f"the size of its array {name!r} is not as described")
+        raise InvalidModelError(f"the size of its array {name!r} is wrong")
     payload = archive.read(info.filename)
     if hashlib.sha256(payload).hexdigest() != facts["sha256"]:
         raise InvalidModelError(f"its array {name!r} is damaged")
@@ -307,5 +311,5 @@ def _read_array(
     if array is None:
         raise InvalidModelError(f"its array {name!r} has an unknown header")
     if (array.dtype, array.shape) != (dtype, shape):
-        raise InvalidModelError(f"its array {name!r} is not as described")
+        raise InvalidModelError(f"its array {name!r} has a wrong dtype or shape")
     return array.astype(dtype.newbyteorder("="), copy=False)

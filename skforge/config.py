@@ -30,7 +30,7 @@ def tuning_seconds(otherwise: float) -> float:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         _warn(
-            "SKFORGE_TUNING_SECONDS", text, "a number of seconds from 0 on", "ignored"
+            "SKFORGE_TUNING_SECONDS", text, "a number of seconds, 0 or more", "ignored"
         )
         return otherwise
     return seconds

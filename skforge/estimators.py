@@ -9,109 +9,100 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import (
-    MetaEstimatorMixin,
     is_classifier,
 )
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metadata_routing import (
     UNUSED,
-    MetadataRouter,
-    MethodMapping,
 )
 from sklearn.utils.validation import check_is_fitted
 
-from skforge._notebook import html_of, visual_block
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.display.shown import Shown
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
 from skforge.prediction.predictor import METHODS, Predictor
-from skforge.prediction.state import CompiledState
 from skforge.sources.delegation import (
-    FITTED,
-    attribute_of,
     fitted_model,
-    is_estimator,
     model_of,
-    no_attribute,
     offered,
-    tags_of,
     validated,
 )
 from skforge.sources.mappings import is_mapped
-from skforge.sources.store import store
-from skforge.sources.stored_model import StoredModel
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["CompiledForest"]
 
 
-class CompiledForest(MetaEstimatorMixin, CompiledState):
+class CompiledForest(Shown):
     """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
     Parameters
     ----------
     estimator : estimator, Booster, path, ModelProto or Forest
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
-        A scikit-learn, XGBoost or LightGBM forest, fitted or not; a ``Pipeline`` that
-        ends in one, whose last transformers are folded into the trees, as many as can
-        be, while those before run in their library; a ``CalibratedClassifierCV``,
-        ``FixedThresholdClassifier``, ``TunedThresholdClassifierCV``,
-        ``TransformedTargetRegressor``, ``MultiOutput*``, ``OneVsRestClassifier`` or
-        ``Voting*`` around these; a search over one of these, such as
-        ``GridSearchCV``, whose ``best_estimator_`` is compiled; a Booster; an ONNX
-        model; or the path of a saved model. Models that cannot be trained are compiled
-        as they are.
+        What to compile:
+
+        - a scikit-learn, XGBoost or LightGBM forest, fitted or not;
+        - a ``Pipeline`` that ends in one: its last transformers are folded into the
+          trees, as many as can be, and the others run in their library;
+        - a ``CalibratedClassifierCV``, ``FixedThresholdClassifier``,
+          ``TunedThresholdClassifierCV``, ``TransformedTargetRegressor``,
+          ``MultiOutput*``, ``OneVsRestClassifier`` or ``Voting*`` around these;
+        - a search over one of these, such as ``GridSearchCV``: its
+          ``best_estimator_`` is compiled;
+        - a Booster, an ONNX model, or the path of a saved model. These cannot be
+          trained and are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
-        Whether ``estimator`` is already fitted. "auto": use it if it is fitted, and
-        train a clone otherwise. A fitted estimator is never changed. ``clone`` (and so
-        cross-validation) drops the fit; ``FrozenEstimator(model)`` keeps it.
+        Whether ``estimator`` is already fitted. "auto": ``fit`` uses a fitted
+        estimator as it is, and trains a clone of one that is not. A fitted estimator
+        is never changed. ``clone``, and so cross-validation, drops the fit;
+        ``FrozenEstimator(model)`` keeps it.
     schedule : "auto", str, Schedule or dict, default="auto"
         One schedule, a preset's name, or one of these for each range of batch sizes,
-        ``{(first, last): ...}``. "auto" uses the default schedule of each range.
+        ``{(first, last): ...}``. "auto": the best schedules that ``tuning`` finds.
     target : str or Target, default="auto"
         The machine to compile for. "cpu": this CPU. "cuda", "hip": CuPy's current
-        GPU. "auto": the CPU and, if there is one, the GPU; each batch runs where it is
-        faster. "emulated" runs GPU schedules on the CPU; "emulated-source" runs the
-        text of their kernels on the CPU and needs g++.
+        GPU. "auto": the CPU and, if there is one, the GPU; each batch runs on the
+        faster of the two. "emulated": the CPU runs GPU schedules. "emulated-source":
+        the CPU runs the source text of GPU kernels, which needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
-        How leaf values are summed; only "exact" keeps every bit of the source.
+        How leaf values are summed. Only "exact" returns the model's own bits.
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
             or Tuner, default="heuristic"
-        How to search the schedules that ``schedule="auto"`` leaves open, on this
-        machine and the rows given to ``fit``. "heuristic" times only schedules whose
-        gain, by an estimate and its known error, is worth the time that the trial
-        takes: none for most models. A result is reused for later forests of a similar
-        shape, as in clones and cross-validation; ``tuning_result_.notes`` then says so,
-        and ``Tuner(records=None)`` or ``SKFORGE_CACHE=off`` searches anew. "off" uses
-        the static defaults and measures nothing. A :class:`skforge.tuning.Tuner` also
-        sets the space, the budget and the records.
+        How ``fit`` searches for schedules if ``schedule="auto"``; it times them on
+        this machine, with the rows of ``X``. "heuristic" times a schedule only if the
+        gain that the cost model expects is worth the time of the trial; most models
+        have no such schedule. "off" uses the static defaults and measures nothing.
+        Later forests of a similar shape, such as clones in cross-validation, reuse a
+        result, and ``tuning_result_.notes`` says so; ``Tuner(records=None)`` or
+        ``SKFORGE_CACHE=off`` searches again. A :class:`skforge.tuning.Tuner` also sets
+        the space, the budget and the records.
     tuning_budget : float, default=None
-        Maximum seconds of a search, compilation included. None means
-        ``SKFORGE_TUNING_SECONDS`` from the environment, or else 4, or 10 on a GPU. If
-        that variable is 0, there is no search unless a budget is given. The heuristic
-        on a CPU uses a share that grows with the gain that is likely.
+        Maximum seconds of the search, with compilation. None means the environment
+        variable ``SKFORGE_TUNING_SECONDS`` or, without it, 4 seconds, and 10 on a GPU.
+        If the variable is 0, ``fit`` searches only if a budget is given. On a CPU,
+        "heuristic" uses less of the budget if it expects a smaller gain.
     batch_sizes : array-like of int, default=None
-        Batch sizes to choose schedules for; each also covers the sizes down to the
-        next smaller one. None means ranges that suit most uses.
+        Batch sizes to choose schedules for. Each one also covers the sizes down to
+        the next smaller one. None means ranges that suit most uses.
     gpu_min_rows : int, default=None
-        Batch size from which the GPU is used, if "auto" has found one. None means 100
-        if ``tuning="off"``, and otherwise a value measured in ``fit``. It can be
-        changed after ``fit``.
+        With ``target="auto"`` and a GPU, the batch size from which the GPU is used.
+        None: ``fit`` measures it, or takes 100 if ``tuning="off"``. You can change it
+        after ``fit``.
     n_jobs : int, default=None
         Maximum threads per call; None means 1 and -1 all. Small batches stay on the
         calling thread.
     random_state : int, RandomState instance or None, default=None
-        Seed of a search; never passed to ``estimator``.
+        Seed of the search. It is not passed to ``estimator``.
     verbose : int or None, default=None
-        Progress of a search. None: a bar once it has taken a second, in terminals and
-        notebooks only, never in pipes, logs and worker processes. 0: none. 1: a bar or
+        Progress of the search. None: a bar after one second, but only in terminals
+        and notebooks, not in pipes, logs and worker processes. 0: nothing. 1: a bar or
         log lines. 2: more.
 
     Attributes
@@ -124,19 +115,20 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         The fitted search whose ``best_estimator_`` is ``estimator_``; set only if
         ``estimator`` is a search, such as ``GridSearchCV``.
     forest_ : Forest
-        The forest read from the model; of a pipeline, that after the steps that run in
-        their library; for a wrapper around several, their raw scores, or the first of
-        them if they cannot be one forest.
+        The forest read from the model. Of a pipeline, it takes the rows that come out
+        of the steps run by their library. Of a wrapper around several models, it is
+        their common forest, or the first one if they cannot be one.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
-        The machine compiled for: the GPU if there are two; after loading, this CPU.
+        The machine that predictions run on: the GPU if both are used, and after
+        loading this CPU.
     gpu_min_rows_ : int or None
         Batch size from which the GPU is used; None if there is only one target.
     fitted_target_ : Target
-        The machine that the schedules were chosen for.
+        The machine that ``fit`` chose the schedules for.
     tuning_result_ : TuningResult or None
-        All trials and their times; None if nothing was searched.
+        All trials of the search and their times; None if ``fit`` searched nothing.
     compile_time_ : float
         Seconds that ``fit`` spent on reading and compiling, without the search.
 
@@ -244,28 +236,10 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         model = unwrap(given)
         asked = (self.target, self.reduction)
         made = make(self, model, X)
-        if isinstance(model, StoredModel):
-            self._stored = model
-            self.__dict__.pop("estimator_", None)
-        else:
-            self.estimator_ = model
-            self.__dict__.pop("_stored", None)
+        self._keep(made, model, asked)
         self.__dict__.pop("search_", None)
         if is_search(given):
             self.search_ = given
-        self.forest_, self._split = made.forest, made.split
-        self.schedule_ = dict(made.module.schedules)
-        self.target_ = self.fitted_target_ = made.module.target
-        self._tables = made.choice.tables
-        self.gpu_min_rows_ = made.gpu_min_rows
-        self.tuning_result_ = made.found
-        self.compile_time_ = made.seconds
-        self._asked = asked
-        self._witness = made.predictor.witness
-        before = self.__dict__.get("_predictor")
-        self._predictor = made.predictor
-        if before is not None:
-            before.retire()
         return self
 
     @offered("fit_predict")
@@ -585,61 +559,5 @@ class CompiledForest(MetaEstimatorMixin, CompiledState):
         """
         check_is_fitted(self)
         self._check_model()
-        model = store(self, model_of(self), self.__sklearn_tags__())
-        params = {**self.get_params(deep=False), "estimator": model}
-        copy = type(self)(**params)
-        kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
-            kept.pop(name, None)
-        copy.__dict__.update(kept, _stored=model)
+        copy: CompiledForest = self._without_source(self.__sklearn_tags__())
         return copy
-
-    # ------------------------------------------------------ the meta-estimator
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is a compiled forest; a fitted model does not count."""
-        return "forest_" in self.__dict__
-
-    def __sklearn_tags__(self) -> Tags:
-        """Return the tags of the model."""
-        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model, such as ``classes_``."""
-        state = self.__dict__
-        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
-        if fitted and "forest_" in state:
-            model = model_of(self)
-            if hasattr(model, name):
-                self._check_model()
-                return getattr(model, name)
-            live = is_estimator(model)  # texts have no n_features_in_
-            if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                found = attribute_of(state["forest_"], name)
-                if found is not None:
-                    return found
-        if "_stored" in state:
-            state["_stored"].explain(name)
-        raise AttributeError(no_attribute(self, name))
-
-    def _sk_visual_block_(self) -> Any:
-        """Return the parts that notebooks draw: model, target and schedules."""
-        return visual_block(self)
-
-    def _html_repr(self) -> str:
-        """Return the HTML that notebooks draw."""
-        return html_of(self)
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the model's ``fit`` and ``score``.
-
-        Returns
-        -------
-        MetadataRouter
-        """
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        mapping = mapping.add(caller="score", callee="score")
-        router = MetadataRouter(owner=type(self).__name__)
-        if is_estimator(self.estimator):
-            router.add(estimator=self.estimator, method_mapping=mapping)
-        return router

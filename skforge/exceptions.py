@@ -50,11 +50,11 @@ class TuningWarning(UserWarning):
 
 
 class VerificationWarning(UserWarning):
-    """A kernel compiled after ``fit`` is wrong, so another one answers in its place."""
+    """A kernel compiled after ``fit`` is wrong, so another one is used in its place."""
 
 
 class InconsistentVersionWarning(UserWarning):
-    """The file or pickle was saved by another release of skforge."""
+    """The file or pickle was saved by another version of skforge."""
 
 
 class CompilerError(SkforgeError, RuntimeError):

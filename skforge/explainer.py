@@ -32,17 +32,17 @@ class TreeExplainer:
 
     Shapes, the order of the axes, ``expected_value`` and the rules of the arguments
     are those of shap 0.51; the values are those of
-    :meth:`CompiledForest.predict_contribs`. All background rows count, while shap
-    draws 100 of them. The trees are those that the model predicts with: of a Booster
-    that stopped early all, while shap takes the best iterations.
+    :meth:`CompiledForest.predict_contribs`. All background rows are used, while shap
+    samples 100 of them. All trees that the model predicts with are used: for a Booster
+    that stopped early, these are all its trees, while shap stops at the best iteration.
 
     Parameters
     ----------
     model : CompiledForest, CompiledModule, or what CompiledForest takes
         A compiled forest, also one that :func:`skforge.load` returned. Any other
-        fitted model is compiled with ``tuning="off"``. Of a pipeline whose steps fold
-        into the trees, the columns of its rows are explained; if the first steps run
-        in their library, the columns that these make.
+        fitted model is compiled with ``tuning="off"``. For a pipeline whose steps fold
+        into the trees, the values explain the columns of its input rows; if its first
+        steps run in their own library, the columns that these steps return.
     data : array-like of shape (n_background, n_features), default=None
         Background rows, or a ``shap.maskers.Independent`` of them. With rows, the
         values are interventional (Lundberg et al. 2020, Algorithm 3); without, they
@@ -52,22 +52,22 @@ class TreeExplainer:
         scikit-learn's forest classifiers, mean path lengths of an IsolationForest.
     feature_perturbation : {"auto", "interventional", "tree_path_dependent"}, \
             default="auto"
-        "auto" is "interventional" if there are background rows.
+        "auto" is "interventional" with background rows, else "tree_path_dependent".
     feature_names : list of str, default=None
-        Names of the columns. None means those of the DataFrame explained, of the
-        background, or of the model.
+        Names of the columns. None uses those of the explained DataFrame, of the
+        background rows, or of the model.
     background : array-like of shape (n_background, n_features), default=None
-        Another name of ``data``, as in ``predict_contribs``.
+        Another name for ``data``, as in ``predict_contribs``.
     n_jobs : int, default=None
-        Threads of a model that is compiled here, as in :class:`CompiledForest`; a
-        compiled forest keeps its own.
+        Threads of a model that is compiled here, as in :class:`CompiledForest`; an
+        already compiled forest keeps its own setting.
 
     Attributes
     ----------
     model : CompiledForest or CompiledModule
-        What computes the values.
+        The compiled model that computes the values.
     expected_value : float or ndarray of shape (n_outputs,)
-        The score expected of a row of which nothing is known.
+        The expected score of a row whose features are all unknown.
     data : array-like or None
         The background rows.
     feature_perturbation : str
@@ -102,14 +102,15 @@ class TreeExplainer:
     ) -> None:
         if model_output != "raw":
             raise InvalidInputError(
-                f"model_output must be 'raw'. Got {model_output!r} instead: use "
+                f"model_output must be 'raw'. Got {model_output!r} instead; use "
                 "shap.TreeExplainer with background rows to explain probabilities or "
                 "losses."
             )
         if background is not None:
             if data is not None:
                 raise InvalidInputError(
-                    "data and background are two names of one argument; give one."
+                    "data and background are two names for the same argument; pass "
+                    "only one of them."
                 )
             data = background
         self.data = _rows_of_masker(data)
@@ -121,9 +122,18 @@ class TreeExplainer:
         self.model = _compiled(model, n_jobs)
         self._expected: Any = None
 
+    def __repr__(self) -> str:
+        """Return the size of the model and the kind of values."""
+        fast = self.model
+        forest = fast.forest_ if isinstance(fast, CompiledForest) else fast.forest
+        return (
+            f"<TreeExplainer of {forest.n_trees:,} trees, {forest.n_features:,} "
+            f"features, {self.feature_perturbation}>"
+        )
+
     @property
     def expected_value(self) -> Any:
-        """The score expected of a row of which nothing is known."""
+        """The expected score of a row whose features are all unknown."""
         if self._expected is None:
             if self.data is None:  # the bias of any row
                 fast = self.model
@@ -156,26 +166,26 @@ class TreeExplainer:
         X : array-like of shape (n_samples, n_features) or (n_features,)
             Rows, in any form that ``predict_contribs`` takes; also a DMatrix.
         y : None
-            Not used: raw scores depend on no label.
+            Not used: raw scores do not depend on labels.
         tree_limit : int, default=None
-            Must include all trees; None and -1 do.
+            Must be None or -1, which both mean all trees.
         approximate : bool, default=False
             Return Saabas' values instead.
         check_additivity : bool, default=True
-            Compare the sums with the scores.
+            Check that the values of each row add up to its score.
         from_call : bool, default=False
             Not used.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_outputs)
-            In the dtype of the source's sums; without the first axis if ``X`` is a
-            single row with one axis.
+            In the dtype of the source's sums; without the first axis if ``X`` is one
+            row of shape (n_features,).
 
         Raises
         ------
         VerificationError
-            If a sum is not the score; this is a fault of skforge.
+            If a sum differs from the score, which is a bug in skforge.
         """
         self._check_limit(tree_limit)
         rows, single = _rows(X)
@@ -228,7 +238,7 @@ class TreeExplainer:
         check_additivity: bool = True,
         approximate: bool = False,
     ) -> Any:
-        """Return the SHAP values of rows as an object that ``shap.plots`` draw.
+        """Return the SHAP values of rows as an object that ``shap.plots`` can draw.
 
         Parameters
         ----------
@@ -265,7 +275,8 @@ class TreeExplainer:
             values = self.shap_values(rows, y, None, approximate, check_additivity)
         elif approximate:
             raise InvalidInputError(
-                "interactions=True and approximate=True exclude each other."
+                "interactions=True and approximate=True cannot be combined; leave one "
+                "of them out."
             )
         else:
             values = self.shap_interaction_values(rows)
@@ -286,7 +297,7 @@ class TreeExplainer:
             asked = [name for name, given in options.items() if given]
             if asked:
                 raise InvalidInputError(
-                    f"{asked[0]}=True asks for path-dependent values, and this "
+                    f"{asked[0]}=True asks for path-dependent values, but this "
                     "explainer has background rows; use TreeExplainer(model) without "
                     "them."
                 )
@@ -314,7 +325,7 @@ class TreeExplainer:
             row = int(np.argwhere(wrong)[0][0])
             raise VerificationError(
                 f"row {row}: the contributions add up to "
-                f"{found[row].sum(axis=-1).tolist()!r}, and the score is "
+                f"{found[row].sum(axis=-1).tolist()!r}, but the score is "
                 f"{raw[row].tolist()!r}; please report the model."
             )
 
@@ -400,7 +411,7 @@ def _rows(X: Any) -> tuple[Any, bool]:
     if type(X).__module__.startswith("xgboost.") and type(X).__name__ == "DMatrix":
         if X.get_base_margin().size:
             raise InvalidInputError(
-                "the DMatrix has base margins, which no feature contributes; pass its "
+                "the DMatrix has base margins, which belong to no feature; pass its "
                 "rows as an array."
             )
         return X.get_data(), False

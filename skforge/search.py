@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.target import Target
+from skforge.display.named import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
@@ -74,7 +75,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     refit : bool, default=True
         Whether to compile the model with the best schedules, which prediction needs.
     n_jobs, random_state, verbose
-        See :class:`~skforge.CompiledForest`; ``n_jobs`` is the threads of one call.
+        See :class:`~skforge.CompiledForest`; ``n_jobs`` is the number of threads per
+        call.
 
     Attributes
     ----------
@@ -82,7 +84,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         The schedule with the best mean score over the batch sizes.
     best_params_ : dict
         Its point of the space; ``{"schedule": ...}`` for the default schedule and for
-        schedules from a record, which have no point.
+        schedules from a record, which are not points of the space.
     best_score_ : float
         Its mean score; NaN from a record.
     best_index_ : int
@@ -113,6 +115,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     >>> bool((search.predict(X) == forest.predict(X)).all())
     True
     """
+
+    __repr__ = OwnRepr()
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
         "estimator": "no_validation",
@@ -257,8 +261,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         if not self.refit:
             raise AttributeError(
-                "ScheduleSearch predicts with refit=True only; best_schedule_ is there "
-                "with refit=False, too."
+                "ScheduleSearch predicts only with refit=True; with refit=False, read "
+                "best_schedule_."
             )
         return self.best_estimator_
 

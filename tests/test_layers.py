@@ -37,7 +37,8 @@ LAYERS = (
     ("skforge.compiler.runtime",),
     ("skforge.tuning",),
     ("skforge.prediction",),
-    ("skforge._notebook", "skforge.estimators"),
+    ("skforge.display",),
+    ("skforge.estimators",),
     (
         "skforge.explainer",
         "skforge.exporters",

@@ -28,6 +28,7 @@ from benchmarks.gpu.cost_nvforest import nvforest_like
 from benchmarks.gpu.cost_records import FIRST_LAUNCH, NEXT_LAUNCH, Cost
 from benchmarks.gpu.designs import designs
 from skforge import load_forest
+from skforge.cli.report import count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.exceptions import SkforgeError
@@ -49,18 +50,23 @@ NAMES = (
 BATCHES = (1, 16, 256, 4096, 65536)
 
 MODEL_IN_WORDS = """\
-Instructions, registers, spills, shared bytes, occupancy (and what limits it), launches
-are read from the machine code for {arch}. **All else is a model, not a measurement**: a
-{name} of {processors} processors at {clock:.2f} GHz, {issue:.0f} instructions of warps
-a cycle each; cycles of shared memory by the bank that most words of a read are in,
-and of global nodes by the cache lines that it touches, both simulated with real rows
-and trees; {l2:.0f} bytes a cycle and processor from the second cache for the sectors
-that a block touches, where the forest is larger than what is left of the first. A bound
-is what the scarcest of these allows a large batch, in row-trees a second. The time of a
-batch takes {far:.0f} cycles for a node from the second cache, {first:.1f} µs for the
-first launch and {next:.1f} µs for each other. The nvForest-like loop is what that
-library's source compiles to: 23 instructions, 32 rows a warp, rows side by side in
-shared memory, nodes of 8 bytes; its barriers are left out, as are its own categories.
+Registers, spills, shared bytes, occupancy (and what limits it), launches and
+instructions are read from the machine code for {arch}. **All times are modelled,
+not measured**, for a {name}: {processors} processors at {clock:.2f} GHz that issue
+{issue:.0f} warp instructions a cycle.
+
+- Reads are simulated with real rows and trees. Shared memory takes the cycles of its
+  most used bank, global nodes those of the cache lines they touch.
+- Where the forest is larger than the rest of the first cache, the second cache delivers
+  {l2:.0f} bytes a cycle and processor of the sectors that a block touches.
+- A bound is what the scarcest of these resources allows a large batch, in row-trees a
+  second.
+- The time of a batch has {far:.0f} cycles for a node from the second cache,
+  {first:.1f} µs for the first launch and {next:.1f} µs for each further one.
+- The nvForest-like loop is what that library's source compiles to: 23 instructions, 32
+  rows a warp, rows side by side in shared memory, nodes of 8 bytes. Its barriers and
+  its own categories are left out.
+
 """
 
 
@@ -144,7 +150,7 @@ def table(found: dict[str, Any]) -> str:
     ]
     lines += [_line(one, like, sizes) for one in found["designs"]]
     missing = "; ".join(f"{name}: {why}" for name, why in found["missing"].items())
-    return "\n".join([*lines, "", f"Not here – {missing}\n" if missing else ""])
+    return "\n".join([*lines, "", f"Not compiled – {missing}\n" if missing else ""])
 
 
 def _line(one: dict[str, Any], like: dict[str, Any], sizes: Sequence[Any]) -> str:
@@ -174,7 +180,7 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
     """Return the best design of each model, for large batches and for some sizes."""
     lines = [
         "| model | best bound | instructions | × nvForest-like | "
-        + " | ".join(f"{n:,} rows, µs" for n in BATCHES)
+        + " | ".join(f"{count(n, 'row')}, µs" for n in BATCHES)
         + " |",
         "|---|---|--:|--:|" + "---|" * len(BATCHES),
     ]
@@ -215,9 +221,10 @@ def write(found: Sequence[dict[str, Any]], reduction: str, folder: Path) -> None
         next=NEXT_LAUNCH * 1e6,
     )
     parts = [
-        "# GPU schedules: counted, and modelled\n",
+        "# GPU kernels: counted and modelled\n",
         words,
-        f"Sums: {reduction}. Columns of numbers of rows: µs of a batch, modelled.\n",
+        f'Sums are {reduction}. A column such as "256 rows" has the modelled µs of a '
+        "batch.\n",
         summary(found),
         "",
         *map(table, found),

@@ -205,7 +205,7 @@ def _model(result: dict[str, Any]) -> str:
     absent = [s for s in result["systems"] if s["reason"]]
     missing = [f"{s['system']}: {s['reason']}" for s in absent]
     if missing:
-        parts.append("Not here – " + "; ".join(missing) + ".\n")
+        parts.append("Not measured – " + "; ".join(missing) + ".\n")
     return "\n".join(parts)
 
 

@@ -203,17 +203,20 @@ def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any
 WORDS = """\
 # Searching SilvanForge's Table 5 on GPUs: modelled, not measured
 
-No GPU was at hand. Times are those of the model of `gpu_static.md`, which counts
-instructions and registers in machine code and simulates reads with real rows and
-trees; what a real GPU makes of the same schedules may differ. Exact sums. All
-{points:,} points of Table 5 are modelled for each forest, batch size and GPU; points
-that need more shared memory or threads than there are, or spill, are not legal.
-Registers and instructions are those of sm_90's machine code for all GPUs; shared
-memory, warps, caches and clocks are each GPU's own. "Default" is the static
-default schedule, "designs" the best of some of `gpu_static.md`; a slowdown below 1 is
-faster than all of Table 5. The heuristic searches through
-`Tuner(measurer=...)`; random searches are geometric means over {seeds}. Without noise
-successive halving of 48 is a random search of 48.
+No GPU was at hand. All times come from the model of `gpu_static.md`, which counts
+instructions and registers in machine code and simulates reads with real rows and trees.
+A real GPU may differ. Sums are exact.
+
+- All {points:,} points of Table 5 are modelled for each forest, batch size and GPU. A
+  point is not legal if it spills, or needs more shared memory or threads than a GPU
+  has.
+- Registers and instructions are those of sm_90's machine code for all GPUs. Shared
+  memory, warps, caches and clocks are each GPU's own.
+- *Default* is the static default schedule, *designs* the best of some designs of
+  `gpu_static.md`. A slowdown below 1 is faster than all of Table 5.
+- The heuristic searches through `Tuner(measurer=...)`. Random searches are geometric
+  means over {seeds}. The model has no noise, so successive halving of 48 is a random
+  search of 48.
 """
 
 
@@ -264,7 +267,7 @@ def report(wholes: Sequence[Whole], rows: Rows) -> str:
         lines += [
             f"### {chip.name}",
             "",
-            "µs of a batch: the best of Table 5, then slowdowns by it.",
+            "The µs of a batch with the best of Table 5, then slowdowns against it.",
             "",
             "| forest | rows | legal | best, µs | median point | heuristic | default "
             "| designs | |",

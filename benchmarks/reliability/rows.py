@@ -35,16 +35,16 @@ class Row:
 
 
 def to_markdown(rows: Sequence[Row], machine: str) -> str:
-    """Return the table, and after it a line for each thing lost.
+    """Return the table, then notes, then a line for each thing lost.
 
     >>> print(to_markdown([Row("soak", "calls", 3, 2, ["one bit"])], "One core."))
     # Reliability
     <BLANKLINE>
     One core.
     <BLANKLINE>
-    | family | what was tried | tried | survived | lost | notes |
-    |---|---|--:|--:|--:|---|
-    | soak | calls | 3 | 2 | 1 | |
+    | family | what was tried | tried | survived | lost |
+    |---|---|--:|--:|--:|
+    | soak | calls | 3 | 2 | 1 |
     <BLANKLINE>
     Lost, soak, calls:
     <BLANKLINE>
@@ -56,14 +56,17 @@ def to_markdown(rows: Sequence[Row], machine: str) -> str:
         "",
         machine,
         "",
-        "| family | what was tried | tried | survived | lost | notes |",
-        "|---|---|--:|--:|--:|---|",
+        "| family | what was tried | tried | survived | lost |",
+        "|---|---|--:|--:|--:|",
     ]
     for row in rows:
-        notes = f"not tried: {row.left_out}" if row.left_out else row.notes
         cells = (f"{row.tried:,}", f"{row.survived:,}", f"{len(row.lost):,}")
-        end = f"{notes} |" if notes else "|"
-        lines.append(f"| {row.family} | {row.what} | {' | '.join(cells)} | {end}")
+        lines.append(f"| {row.family} | {row.what} | {' | '.join(cells)} |")
+    lines.append("")
+    for row in rows:
+        notes = f"not tried: {row.left_out}" if row.left_out else row.notes
+        if notes:
+            lines.append(f"- **{row.family}, {row.what}**: {notes}")
     for row in rows:
         if row.lost:
             lines += ["", f"Lost, {row.family}, {row.what}:", ""]

@@ -170,8 +170,9 @@ def build_hir(
     representation = representations.get(nest.representation)
     if element not in representation.elements:
         raise ScheduleError(
-            f'represent("{nest.representation}") is for '
-            f"{_PURPOSE[representation.elements[0]]}, not for {_PURPOSE[element]}."
+            f'represent("{nest.representation}") computes '
+            f"{_PURPOSE[representation.elements[0]]}, not {_PURPOSE[element]}; use "
+            "another representation."
         )
     codes = None
     if marked(nest.loops, Quantize):
@@ -294,12 +295,13 @@ def _check_blocks(hir: PredictEnsemble) -> None:
     if block is None:
         raise ScheduleError(
             f'represent("{hir.nest.representation}") takes blocks of rows; tile the '
-            "batch, put the trees outside the rows of a block, and vectorize these."
+            "batch, put the loop over trees outside the loop over the rows of a "
+            "block, and vectorize the latter."
         )
     if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
         raise ScheduleError(
-            "cache prefetches the nodes of walks, of which blocks of rows have none; "
-            "leave the cache of trees out."
+            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
+            "of rows without walks; leave out the cache of trees."
         )
     BlockRepresentation.of(hir).check_block(hir, block)
 
@@ -326,7 +328,7 @@ def _block_rows(body: mir.Body) -> int | None:
     if len(sizes) > 1:
         raise ScheduleError(
             "cache_predicates takes blocks of one size; this schedule has blocks of "
-            f"{' and '.join(map(str, sorted(sizes, key=str)))} rows."
+            f"{' and '.join(map(str, sorted(sizes, key=str)))} rows. Use one size."
         )
     for size in sizes:
         assert isinstance(size, int)
@@ -348,8 +350,8 @@ def _check_dump_levels() -> None:
     known = ("all", "hir", "mir", "lir", "lower-to-mir", *(p.name for p in MIR_PASSES))
     if unknown := dump_levels().difference(known):
         warn(
-            f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not printed while "
-            f"compiling; what can be is {', '.join(known)}.",
+            f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not a level printed "
+            f"while compiling; use {', '.join(known)}.",
         )
 
 

@@ -304,8 +304,8 @@ class Target:
         """Raise :class:`TargetError` unless code for this target runs on this host."""
         if self.kind in ("cuda", "hip"):
             raise TargetError(
-                f"Target {self.cpu!r} is a GPU; compile_forest finds out whether there "
-                "is one here. Text for it can be had anywhere: see inspect."
+                f"Target {self.cpu!r} is a GPU. compile_forest checks whether this "
+                "machine has one; inspect shows the code for it on any machine."
             )
         if self.is_gpu:
             return
@@ -313,7 +313,7 @@ class Target:
         if self.triple.split("-")[0] != host.arch:
             raise TargetError(
                 f"Code for {self.arch} does not run on this {host.arch} machine; use "
-                "target='cpu', or compile there."
+                f"target='cpu', or compile on an {self.arch} machine."
             )
         missing = sorted(self.enabled - host.enabled)
         if missing:
@@ -345,6 +345,13 @@ class Target:
                     f"{type(facts[name]).__name__}."
                 )
         return cls(**facts)
+
+    def __repr__(self) -> str:
+        """Return the call that makes it; of this machine without its hundred flags."""
+        if self == _host():
+            return "Target.host()"
+        facts = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return f"Target({', '.join(facts)})"
 
     def __str__(self) -> str:
         """Return a short text, such as "cpu znver4, 512-bit vectors, 8 cores"."""

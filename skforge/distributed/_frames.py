@@ -78,8 +78,8 @@ def _column(column: Any, categories: bool) -> Any:
         if categories:
             return column.astype("category")
         raise InvalidInputError(
-            f"The column {column.name!r} holds text, but the model knows no "
-            "categories by name; encode it as it was encoded for training."
+            f"The column {column.name!r} holds text, but the model has no category "
+            "names; encode it as in training."
         )
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         numbers = _numbers_of_objects(column)

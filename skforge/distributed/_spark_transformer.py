@@ -57,7 +57,7 @@ class ForestTransformer(
         Whether several values per row are returned as a vector of doubles, as Spark's
         evaluators expect probabilities, instead of an array of the model's type.
     nJobs : int, default=1
-        Threads of one task.
+        Number of threads per task.
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
 
@@ -82,13 +82,13 @@ class ForestTransformer(
     outputVector: Param[bool] = Param(
         Params._dummy(),
         "outputVector",
-        "whether several values of a row are a vector of doubles, not an array",
+        "whether several values per row become a vector of doubles instead of an array",
         typeConverter=TypeConverters.toBoolean,
     )
     nJobs: Param[int] = Param(
         Params._dummy(),
         "nJobs",
-        "threads of one task",
+        "number of threads per task",
         typeConverter=TypeConverters.toInt,
     )
 
@@ -149,7 +149,7 @@ class ForestTransformer(
         return self
 
     def setNJobs(self, value: int) -> ForestTransformer:
-        """Set the threads of one task."""
+        """Set the number of threads per task."""
         self._set(nJobs=value)
         return self
 
@@ -158,7 +158,7 @@ class ForestTransformer(
 
         if self.artifact is None:
             raise InvalidInputError(
-                "The ForestTransformer has no model; give it one: "
+                "The ForestTransformer has no model; create it as "
                 "ForestTransformer(model)."
             )
         work = job(
@@ -212,8 +212,8 @@ def _array(dataset: Any, name: str) -> Any:
     if kind == "vectorudt" or "vector" in kind:
         return vector_to_array(column)
     raise InvalidInputError(
-        f"The column {name!r} of features has the type {kind}; vectors and arrays are "
-        "taken. Name single columns with inputCols."
+        f"The column {name!r} of features has the type {kind}, but must hold vectors "
+        "or arrays; use inputCols for columns of single values."
     )
 
 
@@ -226,7 +226,7 @@ def _checked(dataset: Any, name: str, categories: bool) -> Any:
         return column
     raise InvalidInputError(
         f"The column {name!r} has the type {kind}, which holds neither numbers nor "
-        "categories of the model; cast it, or encode it as it was for training."
+        "categories of the model; cast it, or encode it as in training."
     )
 
 

@@ -44,8 +44,8 @@ def udf_of(work: Job) -> Callable[..., Any]:
         if not columns:
             if names is None:
                 raise InvalidInputError(
-                    "The model was trained without names; give the columns that are "
-                    f"its {width} features, in its order."
+                    "The model was trained without feature names; pass the columns of "
+                    f"its {width} features, in the order of training."
                 )
             columns = tuple(F.col(f"`{name.replace('`', '``')}`") for name in names)
         if len(columns) not in (1, width):
@@ -76,7 +76,7 @@ def _broadcast(work: Job) -> Any:
     session = SparkSession.getActiveSession()
     if session is None:
         raise RuntimeError(
-            "There is no active Spark session; make one before the UDF: "
+            "There is no active Spark session; create one before the UDF with "
             "SparkSession.builder.getOrCreate()."
         )
     return session.sparkContext.broadcast(work)
@@ -97,7 +97,7 @@ def spark_type(work: Job) -> str:
     name = "string" if dtype.kind in "UO" else _TYPES.get(dtype.str.lstrip("<>|="))
     if name is None:
         raise UnsupportedModelError(
-            f"{work.method} answers in {dtype}, for which Spark has no type."
+            f"{work.method} returns {dtype}, for which Spark has no type."
         )
     return name if width is None else f"array<{name}>"
 

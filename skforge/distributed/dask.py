@@ -96,8 +96,8 @@ def predict(
     if "dask" not in kind or not hasattr(X, "dask"):
         raise InvalidInputError(
             "X must be a Dask array or data frame. Got "
-            f"{type(X).__module__}.{type(X).__name__} instead; the model itself "
-            f"predicts what is in memory: model.{method}(X)."
+            f"{type(X).__module__}.{type(X).__name__} instead; for data in memory, "
+            f"call model.{method}(X)."
         )
     work = job(model, method, n_jobs, keep_estimator)
     if hasattr(X, "map_blocks"):
@@ -121,13 +121,13 @@ def _sent(work: Job) -> Any:
 def _of_array(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
     if columns is not None:
         raise InvalidInputError(
-            "columns names columns of a data frame, but X is an array; take them from "
-            "it: X[:, places]."
+            "columns selects columns of a data frame by name, but X is an array; pass "
+            "X[:, indices] instead."
         )
     if X.ndim != 2:
         raise InvalidInputError(
-            f"X must be two-dimensional, one row a sample; it has {X.ndim} "
-            "dimension(s)."
+            f"X must be two-dimensional, with one row per sample. Got {X.ndim} "
+            "dimension(s) instead."
         )
     if not np.isnan(X.shape[1]):
         work.check_width(X.shape[1])

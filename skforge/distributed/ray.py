@@ -69,7 +69,7 @@ def predict(
     if not isinstance(dataset, ray.data.Dataset):
         raise InvalidInputError(
             f"dataset must be a ray.data.Dataset. Got {type(dataset).__name__} "
-            "instead; ray.data.from_pandas and its like make one."
+            "instead; ray.data.from_pandas, for example, makes one."
         )
     work = job(model, method, n_jobs, keep_estimator)
     return dataset.map_batches(
@@ -184,8 +184,8 @@ class Predictor:
         missing = [name for name in kept if name not in names]
         if missing:
             raise InvalidInputError(
-                f"keep names {', '.join(map(repr, missing))}, but the columns are "
-                f"{', '.join(map(repr, names))}."
+                f"keep names {', '.join(map(repr, missing))}, but the dataset has "
+                f"only the columns {', '.join(map(repr, names))}."
             )
         return kept
 

@@ -67,8 +67,8 @@ def export(
     kind : {"object", "shared", "c", "wheel"}, default="object"
         ``object``: a relocatable object file to link into a program; exporting it needs
         no C compiler. ``shared``: a shared library, made by the system's linker.
-        ``c``: one file of portable C99 for any CPU, also where this LLVM has no code
-        generator; it ignores ``target`` and is many times slower. ``wheel``: a shared
+        ``c``: one file of portable C99 for any CPU, even if LLVM has no code generator
+        for it; it ignores ``target`` and is many times slower. ``wheel``: a shared
         library as a Python package for Linux that needs NumPy but not skforge.
     target : str, Target or sequence of them, default="cpu"
         "cpu" is this machine's CPU; "x86-64-v2" to "x86-64-v4" and "aarch64" are any
@@ -86,7 +86,7 @@ def export(
         Whether to add ``predict_contribs``, which returns what each feature contributes
         to the raw scores (SHAP values), as :meth:`CompiledForest.predict_contribs`
         without options; not for ``kind="c"``. It stores about 100 bytes per node for
-        few rows per call, and as many for many rows.
+        calls with few rows, and as many again for calls with many rows.
     version : str, default=None
         The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False
@@ -102,7 +102,7 @@ def export(
     InvalidInputError
         If an argument is invalid, or ``path`` already exists.
     UnsupportedModelError
-        If the model cannot be exported, or ``contribs=True`` and it does not keep the
+        If the model cannot be exported, or ``contribs=True`` and it does not store the
         covers of its nodes.
     TargetError
         If a target is not supported, the model was compiled only for a GPU, or no
@@ -110,8 +110,8 @@ def export(
     NotFittedError
         If a CompiledForest was not fitted.
     VerificationError
-        If the code does not give the model's own bits. It is checked by running it, if
-        this CPU can.
+        If the exported code does not return the model's bits. It is checked by running
+        it, if this CPU can run it.
 
     Examples
     --------
@@ -135,17 +135,20 @@ def export(
     targets = _targets(target)
     package = check_package(chosen, version) if kind == "wheel" else None
     if kind != "wheel" and version is not None:
-        raise InvalidInputError("version is of wheels; other kinds have a checksum.")
+        raise InvalidInputError(
+            "version applies only to kind='wheel'; other kinds carry a checksum."
+        )
     if kind == "c":
         if reduction != "exact":
             raise InvalidInputError(
-                f"kind='c' sums in the source's order; reduction={reduction!r} is of "
-                "libraries."
+                f"reduction={reduction!r} is not available with kind='c', which "
+                "always sums in the source's order; use kind='object', 'shared' or "
+                "'wheel'."
             )
         if contribs:
             raise InvalidInputError(
-                "kind='c' has no contributions; kind='object', 'shared' and 'wheel' "
-                "have them."
+                "contribs=True is not available with kind='c'; use kind='object', "
+                "'shared' or 'wheel'."
             )
         library, binary = export_source(forest, chosen, apply)
         file, verified = f"{chosen}.c", False
@@ -178,8 +181,8 @@ def _name(folder: Path, name: str | None) -> str:
         name = name if _NAME.fullmatch(name) else f"model_{name}"[:64]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInputError(
-            "name must begin every function in C: a letter, then up to 63 letters, "
-            f"digits and underscores. Got {name!r} instead."
+            "name is the prefix of every C function, so it must be a letter followed "
+            f"by up to 63 letters, digits and underscores. Got {name!r} instead."
         )
     return name
 
@@ -190,7 +193,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InvalidInputError(
-            f"{folder} is there already; choose another path, or overwrite=True to "
+            f"{folder} already exists; choose another path, or pass overwrite=True to "
             "replace an earlier export."
         )
     if folder.is_dir() and not folder.is_symlink():
@@ -198,7 +201,8 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         if not inside or any(_is_export(file) for file in inside):
             return
     raise InvalidInputError(
-        f"{folder} is no export of skforge, and is not replaced; choose another path."
+        f"{folder} is not an export of skforge, so overwrite=True does not replace "
+        "it; choose another path."
     )
 
 
@@ -235,16 +239,17 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     check_is_fitted(compiled)
     if start_of(compiled) is not None:
         raise UnsupportedModelError(
-            "Some steps of the pipeline run in their library, which a library of "
-            "compiled code cannot call; export the forest behind them, "
-            "skforge.export(fast.forest_, …), and give it transformed rows."
+            "Some steps of the pipeline run in their own Python library, which an "
+            "exported library cannot call; export only the forest with "
+            "skforge.export(fast.forest_, …), and give it rows that these steps have "
+            "transformed."
         )
     model = model_of(compiled)
     if answers_itself(model):
         raise UnsupportedModelError(
-            f"{type(model).__name__} computes its answers from raw scores with "
-            "objects of scikit-learn, which cannot be exported; "
-            "skforge.export(fast.forest_, …) exports the scores."
+            f"{type(model).__name__} computes its predictions from raw scores with "
+            "scikit-learn objects, which cannot be exported; "
+            "skforge.export(fast.forest_, …) exports the raw scores."
         )
     own, table = compiled.target_, compiled.schedule_
     if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module
@@ -270,8 +275,8 @@ def _cpu_of(target: Target, instead: str) -> Target:
     """Return the target; raise TargetError if it is a GPU."""
     if target.is_gpu:
         raise TargetError(
-            f"The model was compiled for {target}, and libraries are for CPUs: export "
-            f"{instead}, with the default schedules of a CPU."
+            f"The model was compiled for {target}, but exported libraries run on "
+            f"CPUs; export {instead}, which uses the default CPU schedules."
         )
     return target
 
@@ -295,7 +300,7 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
         names += several or (one,)
     targets = list(dict.fromkeys(Target.parse(one) for one in names))
     if len(targets) > 1 and targets[0].arch == "aarch64":
-        raise TargetError("Of aarch64 there is one kind; name it once.")
+        raise TargetError("target names 'aarch64' more than once; name it once.")
     # Wider vectors first, then more features: the library takes the first that runs.
     return sorted(targets, key=lambda t: (-t.vector_bits, -len(t.enabled)))
 

@@ -103,11 +103,17 @@ class _Loaded:
         self._close, self._select = _CLOSE(closes), _SELECT(selects)
         self._model = _P()
         if code := _OPEN(opens)(1, ctypes.byref(self._model)):
-            raise VerificationError(f"open returned {code}; nothing was written.")
+            raise VerificationError(
+                f"the library's open returned error {code}; nothing was written. "
+                "Please report this."
+            )
 
     def select(self, variant: int) -> None:
         if self._select(self._model, variant):
-            raise VerificationError(f"Variant {variant} was refused by its library.")
+            raise VerificationError(
+                f"the library refused its own variant {variant}; nothing was written. "
+                "Please report this."
+            )
 
     def predict(self, function: str, rows: Array) -> Array:
         dtype, columns = self._results[function]
@@ -116,7 +122,10 @@ class _Loaded:
             self._model, rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
         )
         if code:
-            raise VerificationError(f"{function} returned {code}; nothing was written.")
+            raise VerificationError(
+                f"the library's {function} returned error {code}; nothing was "
+                "written. Please report this."
+            )
         return out
 
     def close(self) -> None:

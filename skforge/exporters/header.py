@@ -21,11 +21,11 @@ C_TYPES = {
 
 _SAYS = {
     "predict_raw": "margins (raw scores)",
-    "predict": "what the model's own booster or estimator calls a prediction:\n"
+    "predict": "the predictions of the model's own booster or estimator:\n"
     " * margins after the objective's transform",
     "predict_proba": "probabilities of the classes",
     "predict_class": "the position of the predicted class among the classes",
-    "apply": "the leaf of each tree, by the source's numbers",
+    "apply": "the leaf of each tree, numbered as in the source model",
     "predict_contribs": "what each feature contributes to a margin (SHAP values),\n"
     " * then the expected margin; they add up to the margin. Several outputs follow\n"
     " * one another",
@@ -55,7 +55,8 @@ def header_text(library: Library) -> str:
         f"/* {name}_checksum() of the library that this header belongs to. */",
         f'#define {upper}_CHECKSUM "{library.forest.content_hash()}"',
         "",
-        f"/* What functions return; {name}_error(code) says it in words. */",
+        f"/* Return codes of the functions; {name}_error(code) gives the text of one. "
+        "*/",
         "enum {",
         *(
             f"  {upper}_{code} = {k}{',' if k + 1 < len(ERRORS) else ''} /* {text} */"
@@ -63,26 +64,26 @@ def header_text(library: Library) -> str:
         ),
         "};",
         "",
-        "/* A model that is open. Any number of threads may use it at once. */",
+        "/* An open model. Any number of threads may use it at once. */",
         f"typedef struct {model} {model};",
         "",
         *_open_says(name, library.scratch.bytes),
         f"int {name}_open(int threads, {model} **model);",
         "",
-        "/* Frees a model, which nobody may use any more. NULL is none. */",
+        "/* Frees a model. Nobody may use it afterwards. NULL is allowed. */",
         f"void {name}_close({model} *model);",
         "",
         f"/* Functions read n_rows rows of {upper}_N_FEATURES values: value c of row r",
         " * is rows[r * row_stride + c * column_stride]. Rows without gaps have the",
         f" * strides {upper}_N_FEATURES and 1, columns without gaps 1 and n_rows.",
-        " * Missing values are NaN, unless the model has a marker of its own. Results",
-        " * are dense, row after row. */",
+        " * Missing values are NaN, unless the model marks them by another value.",
+        " * Results are dense, row after row. */",
     ]
     for column, codes in library.texts.items():
         lines += ["", *_codes_say(library, column, codes)]
     for function, (dtype, columns) in results.items():
         out = C_TYPES[dtype]
-        each = f"{columns} {out}{'s' if columns != 1 else ''} a row"
+        each = f"{columns} {out}{'s' if columns != 1 else ''} per row"
         lines += ["", f"/* {each}: {_SAYS[function]}. */"]
         for given, c_type in (("f32", "float"), ("f64", "double")):
             head = f"int {name}_{function}_{given}("
@@ -94,7 +95,7 @@ def header_text(library: Library) -> str:
             ]
     lines += [
         "",
-        "/* What made the library; a digest of the model; what a code means. */",
+        "/* The version of skforge; a digest of the model; the text of a code. */",
         f"const char *{name}_version(void);",
         f"const char *{name}_checksum(void);",
         f"const char *{name}_error(int code);",
@@ -102,9 +103,10 @@ def header_text(library: Library) -> str:
     if variants:
         lines += [
             "",
-            "/* Code for one CPU or several, numbered from the best: what a model",
-            " * uses, what it is called, and what the model is to use from now on",
-            f" * ({upper}_ERROR_CPU if that does not run here). */",
+            "/* The library has one variant of the code for each of these CPUs, the",
+            " * best first. The functions return the variant that a model uses and the",
+            " * name of a variant, and make a model use a variant",
+            f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
             *(f"/*   {k}: {one.target.cpu} */" for k, one in enumerate(variants)),
             f"int {name}_variant(const {model} *model);",
             f"const char *{name}_variant_name(int variant);",
@@ -121,12 +123,12 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     others = [
         f"{what} {'are refused by the pipeline' if code is None else f'are {code}'}"
         for what, code in (
-            ("missing texts", codes["missing"]),
+            ("missing strings", codes["missing"]),
             ("all others", codes["other"]),
         )
     ]
     lines = [
-        f"Column {column}{name} takes codes of texts, here and in {library.name}.json;",
+        f"Column {column}{name} takes codes for strings, see {library.name}.json;",
         f"{', '.join(others)}:",
         *(f"  {code} {json.dumps(text)}" for text, code in codes["codes"].items()),
     ]
@@ -137,14 +139,15 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
 def _open_says(name: str, scratch_bytes: int) -> list[str]:
     if not scratch_bytes:
         return [
-            "/* Opens the model and gives a handle, or NULL and a code. It needs no",
-            " * memory, whatever the number of threads is, and calls allocate none. */",
+            "/* Opens the model: sets *model to a handle, or to NULL and returns a",
+            " * code. The number of threads does not matter: calls need no memory. */",
         ]
     return [
-        "/* Opens the model for a number of threads: gives a handle, or NULL and a",
-        f" * code. It has {scratch_bytes:,} bytes of scratch for each thread. Up to",
-        " * that many calls at once allocate nothing; each further one allocates its",
-        f" * own, and frees it. {name}_close frees the model. */",
+        "/* Opens the model for a number of threads: sets *model to a handle, or to",
+        f" * NULL and returns an error code. It allocates {scratch_bytes:,} bytes of",
+        " * scratch for each thread. Up to that many calls at once allocate nothing;",
+        " * each further call allocates and frees its own scratch.",
+        f" * {name}_close frees the model. */",
     ]
 
 
@@ -164,7 +167,7 @@ def example_text(name: str, results: Results, build: str) -> str:
 #include "{name}.h"
 #define BLANKS " \\t\\r\\n\\xef\\xbb\\xbf"
 
-/* Returns how many cells a line has, or -1 if one of them is no number. */
+/* Returns how many cells a line has, or -1 if one of them is not a number. */
 static int read_row(const char *at, double *row) {{
   int n = 0;
   at += strspn(at, BLANKS);

@@ -64,7 +64,7 @@ def export_object(
     outputs, left_out = outputs_of(forest)
     contributing = _contributing(forest) if contribs else None
     if contribs and contributing is None:
-        left_out["predict_contribs"] = "the model tests no feature"
+        left_out["predict_contribs"] = "no tree of the model tests a feature"
     texts: list[str] = []
     variants = []
     extra = _Extra(reduction, batch_sizes, apply, contributing)
@@ -102,25 +102,26 @@ def check_targets(targets: Sequence[Target]) -> None:
     for target in targets:
         if target.is_gpu:
             raise TargetError(
-                f"{target} cannot be exported: libraries are for CPUs; use target="
-                "'cpu', 'x86-64', 'x86-64-v2' to 'x86-64-v4', or 'aarch64'."
+                f"{target} cannot be exported, because libraries run on CPUs; use "
+                "target='cpu', 'x86-64', 'x86-64-v2' to 'x86-64-v4', or 'aarch64'."
             )
         if target.arch not in ("x86_64", "aarch64"):
             raise TargetError(
-                f"Libraries cannot be made for {target.arch}; kind='c' makes portable "
-                "C of a model."
+                f"Libraries cannot be made for {target.arch}; use kind='c', which "
+                "writes portable C code."
             )
         if "windows" in target.triple:
             raise TargetError("Libraries for Windows cannot be made; use kind='c'.")
     if len({target.triple for target in targets}) > 1:
         kinds = ", ".join(sorted({target.triple for target in targets}))
         raise TargetError(
-            f"One library has code for one instruction set and system, not {kinds}; "
-            "export once for each."
+            f"A library has code for one instruction set and system, not for {kinds}; "
+            "export once for each of them."
         )
     if targets[0].arch != Target.host().arch and targets[0].arch == "x86_64":
         raise TargetError(
-            "Code that asks an x86-64 CPU for its features is only made on x86-64."
+            "Libraries for x86-64 can only be made on an x86-64 machine; export "
+            "there, or use kind='c'."
         )
 
 
@@ -150,8 +151,8 @@ def _contributing(forest: Forest) -> Forest | None:
         return None
     if not len(forest.cover):
         raise UnsupportedModelError(
-            "contribs=True needs to know how many rows reached each node, and this "
-            f"{forest.source} model does not keep it."
+            "contribs=True needs the number of training rows that reached each node, "
+            f"but this {forest.source} model does not store it."
         )
     first, *others = parts_of(explained(forest))
     if others:
@@ -239,7 +240,8 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees "
-            "cannot be exported, for libraries add leaf values; predict in Python."
+            "cannot be exported, because libraries only add leaf values; predict in "
+            "Python."
         )
     wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
     if forest.classifies:
@@ -250,8 +252,8 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         made = steps(forest, output)
         if made is None or made.function == "path_length":
             left_out[name] = (
-                f"the arithmetic of {forest.transform.kind!r} from margins on is not "
-                "the C library's; its bits are only to be had in Python"
+                "the C library cannot reproduce the transform "
+                f"{forest.transform.kind!r} bit for bit; predict in Python"
             )
         else:
             found[name] = made

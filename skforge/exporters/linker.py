@@ -25,9 +25,8 @@ def link_shared(binary: bytes, file: str, target: Target) -> bytes:
     if not commands:
         wanted = ", ".join(_drivers(target))
         raise TargetError(
-            f"There is no linker for {target.arch} here to make a shared library with "
-            f"(looked for {wanted} and ld.lld). Install one, or use kind='object', "
-            "which needs none."
+            f"No linker for {target.arch} was found (looked for {wanted} and ld.lld). "
+            "Install one, or use kind='object', which needs none."
         )
     problems = []
     with tempfile.TemporaryDirectory(prefix="skforge-link-") as folder:

@@ -120,13 +120,13 @@ def check_package(name: str, version: str | None) -> Package:
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
         raise InvalidInputError(
-            f"name={name!r} is Python's own, or of what the wheel needs; choose "
-            "another for the wheel's module."
+            f"name={name!r} is a Python keyword or the name of a module that Python "
+            "or the wheel needs; choose another name."
         )
     version = "1.0.0" if version is None else version
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise InvalidInputError(
-            "version must be as Python packages have it, such as '1.2.0' or "
+            "version must be the version of a Python package, such as '1.2.0' or "
             f"'2.0rc1+prod'. Got {version!r} instead."
         )
     return Package(name, re.sub("_+", "_", name).strip("_").lower(), version)

@@ -31,6 +31,7 @@ from skforge.compiler.forest.record import (
     refusal,
 )
 from skforge.compiler.runtime.module import CompiledModule, restored
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -173,13 +174,13 @@ def _other_kind(path: Path) -> str | None:
         pickled = file.read(1) == b"\x80"
     if pickled or path.suffix in (".pkl", ".pickle", ".joblib"):
         return (
-            f"{path} is no .skforge file but a pickle; use joblib.load(path), if you "
-            "trust who wrote it."
+            f"{path} is a pickle, not a .skforge file; use joblib.load(path) if you "
+            "trust its author."
         )
     return (
-        f"{path} is no .skforge file; skforge.load reads what skforge.save wrote. For "
-        "a model file of another library, use CompiledForest(path) or "
-        "load_forest(path)."
+        f"{path} is not a .skforge file; skforge.load reads only files that "
+        "skforge.save wrote. For a model file of another library, use "
+        "CompiledForest(path) or load_forest(path)."
     )
 
 
@@ -205,7 +206,9 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     check_version(entry(manifest, "skforge_version", str))
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
-        raise InvalidModelError(f"it holds a {kind!r}, which is not known.")
+        raise InvalidModelError(
+            f"it holds a {kind!r}, which this version of skforge does not know."
+        )
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":
         return forest
@@ -307,7 +310,10 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         value = value.item() if isinstance(value, np.generic) else value
         record[name] = value if type(value) in (bool, int, str) else None
         if record[name] is None and None not in types:
-            raise InvalidInputError(f"{name} = {value!r} cannot be saved.")
+            known = " or ".join(t.__name__ for t in types if t is not None)
+            raise InvalidInputError(
+                f"{name} = {value!r} cannot be saved; it must be of type {known}."
+            )
     record["tuning"] = tuner_out(params["tuning"])
     sizes, budget = params["batch_sizes"], params["tuning_budget"]
     record["batch_sizes"] = None if sizes is None else np.asarray(sizes).tolist()
@@ -373,7 +379,7 @@ def _estimator_in(
         _stored=model,
         _asked=(target, asked[1]),
         forest_=forest,
-        schedule_=_table_in(entry(record, "schedules", list)),
+        schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
         gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
         fitted_target_=fitted,

@@ -58,13 +58,13 @@ def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
     budget, space = record.get("budget"), record.get("space")
     records = record.get("records")
     if space is not None and space not in _SPACES:
-        raise InvalidInputError(f"there is no space of the name {space!r}.")
+        raise InvalidInputError(f"there is no space named {space!r}.")
     if not all(isinstance(v, str | None) for v in (budget, records)):
-        raise InvalidInputError("a tuner's budget and records are text.")
+        raise InvalidInputError("a tuner's budget and records must be text.")
     try:
         seconds = None if budget is None else float.fromhex(budget)
     except (ValueError, OverflowError):
-        raise InvalidInputError("a tuner's budget is no number.") from None
+        raise InvalidInputError("a tuner's budget is not a number.") from None
     return Tuner(
         _strategy_in(record.get("strategy")),
         None if space is None else _SPACES[space](),
@@ -100,7 +100,7 @@ def _strategy_in(record: Any) -> str | Strategy:
         return record
     cls = _STRATEGIES.get(str(record.get("class"))) if type(record) is dict else None
     if cls is None:
-        raise InvalidInputError(f"{record!r} is no strategy.")
+        raise InvalidInputError(f"{record!r} is not a strategy.")
     given = {k: v for k, v in record.items() if k != "class"}
     known = {f.name for f in fields(cls)}
     if not set(given) <= known:

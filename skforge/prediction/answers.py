@@ -147,8 +147,8 @@ def n_features(model: Any) -> int:
         return int(model.forest_.n_features)
     if not hasattr(model, "n_features_in_"):
         raise UnsupportedModelError(
-            "The first step of the pipeline does not know how many columns its rows "
-            "have, so they cannot be taken from a table."
+            "The first step of the pipeline does not store how many columns its rows "
+            "have (n_features_in_), so they cannot be taken from a table."
         )
     return int(model.n_features_in_)
 

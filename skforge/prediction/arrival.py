@@ -39,7 +39,10 @@ MOST_VALUES = 1 << 22
 #: Rows drawn where the forest itself, not its source, says what is right.
 REFERENCE_ROWS = 64
 
-ADVICE = "Please report the model, and use the source's own predict meanwhile."
+ADVICE = (
+    "Please report this model, and use the source model's own predict until it is "
+    "fixed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ class Arrivals:
                 raise
             self.compare(kernels, number, first)
             warn(
-                f"{error} The kernel of smaller batches agrees, and answers instead.",
+                f"{error} The kernel for smaller batches agrees with the model and is "
+                "used instead.",
                 VerificationWarning,
             )
             return first
@@ -101,10 +105,10 @@ class Arrivals:
                 if len(wrong):
                     first = wrong[0]
                     raise VerificationError(
-                        f"{sample.names[at[first]]}: compiled "
-                        f"{found[first].tolist()!r}, expected "
-                        f"{expected[first].tolist()!r}, with batches of {size} and the "
-                        f"schedule {schedule!r}. {ADVICE}"
+                        f"{sample.names[at[first]]}: the compiled code gives "
+                        f"{found[first].tolist()!r}, but the model gives "
+                        f"{expected[first].tolist()!r}, with batches of {size} and "
+                        f"the schedule {schedule!r}. {ADVICE}"
                     )
         self._agreed.add(number)
         if len(self._agreed) == len(kernels.ranges):

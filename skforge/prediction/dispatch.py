@@ -78,8 +78,8 @@ def choose(
     first = min(gpu_table)[0]
     if max(cpu_table)[0] > first:
         raise ScheduleError(
-            f"the schedule table has a GPU from {first} rows on and the CPU for more; "
-            "let the GPU take the largest batches."
+            f"the schedule table uses a GPU from {first} rows on and the CPU for "
+            "larger batches; give the largest batches to the GPU."
         )
     return Choice(host, cpu_table, found, gpu_table, first)
 
@@ -147,8 +147,8 @@ def dispatch_table(
     if given is not None and ranges is not None:
         if isinstance(schedule, Mapping):
             raise InvalidInputError(
-                "batch_sizes and the ranges of a schedule table contradict each "
-                "other; leave one of them out."
+                "batch_sizes and a schedule given as a dict both set the batch "
+                "ranges; leave out batch_sizes."
             )
         return dict.fromkeys(ranges, given[1, None])
     if given is not None:
@@ -168,8 +168,8 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
     sizes = [int(size) for size in np.unique(values)] if whole else []
     if not sizes or sizes[0] < 1:
         raise InvalidInputError(
-            "batch_sizes must be whole numbers of rows from 1 on. "
-            f"Got {batch_sizes!r} instead."
+            f"batch_sizes must be positive whole numbers of rows. Got {batch_sizes!r} "
+            "instead."
         )
     starts = [1, *(size + 1 for size in sizes[:-1])]
     ranges = zip(starts, [*sizes[:-1], None], strict=True)

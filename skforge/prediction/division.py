@@ -61,7 +61,7 @@ def _tried(
         return read_model(rest), ""
     name, step = rest.steps[0]
     if of_first(rest, "n_features_in_") is None:
-        return None, f"{name!r} does not know how many columns its rows have"
+        return None, f"{name!r} does not store how many columns its rows have"
     try:
         forest = read_model(rest)
         unread = "" if start is None else _unread(model, forest, start, X)
@@ -76,8 +76,9 @@ def table_of(wrapper: Any) -> str:
     split = wrapper.__dict__.get("_split")
     if split is None:
         raise InvalidInputError(
-            "The level 'pipeline' shows the steps of a Pipeline, and the model is "
-            f"{type(model_of(wrapper)).__name__}; use another level, such as 'loops'."
+            "The level 'pipeline' shows the steps of a Pipeline, but the model is of "
+            f"type {type(model_of(wrapper)).__name__}; use another level, such as "
+            "'loops'."
         )
     return str(split)
 

@@ -62,12 +62,14 @@ class Predictor:
         "_narrow",
         "_retired",
         "_single",
+        "checked",
         "entries",
         "entry_jobs",
         "forest",
         "module",
         "offered",
         "source",
+        "timed",
         "witness",
     )
 
@@ -98,6 +100,11 @@ class Predictor:
         #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
+        #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
+        self.checked = 0, 0
+        #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
+        #: batch size and the source's name.
+        self.timed: tuple[str, tuple[Any, ...], str] | None = None
 
     def __del__(self) -> None:
         """Retire the compiled methods."""
@@ -118,6 +125,7 @@ class Predictor:
                 retire(entry)
             self._methods = {}
             self._forget_entries()
+            self.timed = None
 
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
@@ -169,8 +177,8 @@ class Predictor:
             if self.source.on_device and is_device_array(X):
                 if self.source.answers:
                     raise InvalidInputError(
-                        f"{type(self.source.model).__name__} computes its answers on "
-                        "the host; pass the rows as a NumPy array."
+                        f"{type(self.source.model).__name__} computes its predictions "
+                        "on the CPU; pass the rows as a NumPy array."
                     )
                 return answer_on_device(self.module, method, X, self._classes)
         read: Read | None = None
@@ -414,8 +422,9 @@ class Predictor:
         """Return what each feature contributes to the raw scores."""
         if self.source.answers:
             raise UnsupportedModelError(
-                f"{self._model_name} computes its answers from several raw scores, for "
-                "which contributions are not defined; compile one of its estimators."
+                f"{self._model_name} computes its predictions from the raw scores of "
+                "several forests, for which contributions are not defined; compile "
+                "one of its estimators."
             )
         if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
             single = self._of_single()
@@ -444,9 +453,9 @@ class Predictor:
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
-                f"contributions need rows that {self._model_name} reads as numbers, "
-                f"and it reads these ({type(X).__name__}) by itself; pass a float64 "
-                "array or DataFrame of its features."
+                f"contributions need numeric rows, but {self._model_name} converts "
+                f"these ({type(X).__name__}) itself; pass a float64 array or "
+                "DataFrame of its features."
             )
         return rows
 
@@ -541,7 +550,10 @@ def build_entry(
     if refused != "nothing":
         rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
     with module.kernels.one():
-        same = all(_same(ordinary(part), entry(part)) for part in (rows[:1], rows))
+        parts = [rows[:1], rows]
+        if entry(rows) is None:  # until threads are planned, if they may share the rows
+            parts = [rows[i : i + 1] for i in range(len(rows))]
+        same = all(_same(ordinary(part), entry(part)) for part in parts)
     made: Entry = entry
     return made if same else None
 

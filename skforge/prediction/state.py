@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
+from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import resolve_target, stored_target
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.prediction.arrival import by_reference
 from skforge.prediction.dispatch import Choice, compiled, rechosen
+from skforge.prediction.fitting import Made
 from skforge.prediction.predictor import Predictor
 from skforge.sources.delegation import model_of, start_of
+from skforge.sources.store import store
+from skforge.sources.stored_model import StoredModel
 from skforge.sources.witness import Witness
 
 
@@ -23,7 +30,30 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
     gpu_min_rows_: int | None
+    schedule_: dict[BatchRange, Schedule]
     target_: Target
+
+    def _keep(self, made: Made, model: Any, asked: tuple[Any, Any]) -> None:
+        """Set the fitted attributes; the compiled methods of an earlier fit retire."""
+        if isinstance(model, StoredModel):
+            self._stored = model
+            self.__dict__.pop("estimator_", None)
+        else:
+            self.estimator_ = model
+            self.__dict__.pop("_stored", None)
+        self.forest_, self._split = made.forest, made.split
+        self.schedule_ = ScheduleTable(made.module.schedules)
+        self.target_ = self.fitted_target_ = made.module.target
+        self._tables = made.choice.tables
+        self.gpu_min_rows_ = made.gpu_min_rows
+        self.tuning_result_ = made.found
+        self.compile_time_ = made.seconds
+        self._asked = asked
+        self._witness = made.predictor.witness
+        before = self.__dict__.get("_predictor")
+        self._predictor = made.predictor
+        if before is not None:
+            before.retire()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without machine code."""
@@ -52,7 +82,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         if predictor is not None and isinstance(predictor.module, AutoModule):
             predictor.module.gpu_min_rows = rows
             predictor.threads_change()
-            self.schedule_ = predictor.module.schedules
+            self.schedule_ = ScheduleTable(predictor.module.schedules)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a state; kernels compile on the first call, for this CPU."""
@@ -61,8 +91,8 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         if written != __version__:
             warn(
                 f"This CompiledForest was saved by skforge {written} and is loaded by "
-                f"{__version__}; predictions are only promised for the same version. "
-                "Fit it again.",
+                f"{__version__}; identical predictions are promised only for the same "
+                "version. Fit it again.",
                 InconsistentVersionWarning,
             )
         before = self.__dict__.pop("_predictor", None)
@@ -81,6 +111,17 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         if witness is not None:
             witness.check()
 
+    def _without_source(self, tags: Tags) -> Any:
+        """Return a copy that keeps the model as plain data."""
+        model = store(self, model_of(self), tags)
+        params = {**self.get_params(deep=False), "estimator": model}
+        copy = type(self)(**params)
+        kept = dict(self.__dict__)
+        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
+            kept.pop(name, None)
+        copy.__dict__.update(kept, _stored=model)
+        return copy
+
     def _revive(self) -> Predictor:
         """Compile again after unpickling; raise if never fitted."""
         check_is_fitted(self)
@@ -93,7 +134,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             choice = Choice(target, self.schedule_)
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
-        self.target_, self.schedule_ = module.target, dict(module.schedules)
+        self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
         made = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)

@@ -49,6 +49,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
+    predictor.checked = n_rows and len(at), n_drawn
     expected = predictor.source.raw(rows)
     modules = []
     for module, own in _scored(predictor, expected):

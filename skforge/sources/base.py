@@ -11,12 +11,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import draw_rows, reference_raw
@@ -200,8 +200,8 @@ class Source(ABC):
             )
         if len({*names}) < len(names):
             raise InvalidInputError(
-                "the rows are mappings, but the model has several columns of one name; "
-                "pass a DataFrame or an array."
+                "the rows are mappings, but the model has several columns with the "
+                "same name; pass a DataFrame or an array."
             )
         unseen = None if reading is None else reading.unseen
         rules = []

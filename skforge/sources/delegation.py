@@ -90,9 +90,9 @@ def is_fitted(estimator: Any) -> bool:
         kind, package = type(estimator), type(estimator).__module__.partition(".")[0]
         raise UnsupportedModelError(
             f"{kind.__name__} is an estimator of {package} from before scikit-learn "
-            f"1.6, and scikit-learn {sklearn.__version__} cannot ask it whether it is "
-            f"fitted. Upgrade {package} (XGBoost to 2.1.4 at least), or pass what the "
-            "estimator holds: a Booster, or a file that it saved."
+            f"1.6, so scikit-learn {sklearn.__version__} cannot tell whether it is "
+            f"fitted. Upgrade {package} (XGBoost to at least 2.1.4), or pass the "
+            "estimator's Booster or a file that it saved."
         ) from error
     return True
 
@@ -268,7 +268,7 @@ def fitted_model(
     if _routing_enabled():
         params = process_routing(wrapper, "fit", **params).estimator.fit
     elif weight is not None and not _takes_weights(model):
-        raise TypeError(f"The fit of {type(model).__name__} takes no sample_weight.")
+        raise TypeError(f"{type(model).__name__}.fit does not accept sample_weight.")
     return _untrained(model).fit(X, y, **params)
 
 
@@ -295,7 +295,7 @@ def _takes_weights(model: Any) -> bool:
 
 
 def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> None:
-    advice = "prefit=True silences this warning, prefit=False trains it again."
+    advice = "prefit=True silences this warning, and prefit=False trains it again."
     unused = ["sample_weight"] if weight is not None else []
     for names in (["y"] if y is not None else [], [*unused, *sorted(fit_params)]):
         if names:

@@ -63,13 +63,13 @@ class ForestSource(Source):
         X = read_columns(self.forest, X.tocsr())
         if X.shape[1] != self.forest.n_features:
             raise InvalidInputError(
-                f"the forest was trained on {self.forest.n_features} features, "
-                f"but the rows have {X.shape[1]} columns."
+                f"the model was trained on {self.forest.n_features} features, but the "
+                f"rows have {X.shape[1]} columns."
             )
         if most_entries(X) > 1:  # libraries differ in which duplicate they use
             raise InvalidInputError(
-                "the sparse rows have several entries of one place; add them up with "
-                "X.sum_duplicates(), or leave all but one out."
+                "the sparse rows have several entries for the same place; add them up "
+                "with X.sum_duplicates(), or keep only one of them."
             )
         floats = X.dtype in (np.float32, np.float64)
         if self.forest.source == "lightgbm" and not floats:
@@ -81,6 +81,7 @@ class ForestSource(Source):
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         raise InvalidInputError(
-            f"{method} of a model file takes rows and nothing else; "
-            f"got {', '.join(sorted(params)) or type(X).__name__}."
+            f"{method} of a model read from a file takes only rows of numbers, "
+            "without other arguments. Got "
+            f"{', '.join(sorted(params)) or type(X).__name__}."
         )

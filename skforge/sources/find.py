@@ -81,8 +81,8 @@ def read_model(model: Any) -> Forest:
         return model.forest
     if isinstance(model, (str, os.PathLike)) and is_saved(model):
         raise InvalidModelError(
-            f"{os.fspath(model)} was saved by skforge.save; skforge.load(path) returns "
-            "the compiled model, and load_forest(path) its forest alone."
+            f"{os.fspath(model)} was saved by skforge.save; use skforge.load(path) "
+            "for the compiled model, or load_forest(path) for its forest."
         )
     if is_pipeline(model):
         return load(model).validate()  # its codes are known to the adapter

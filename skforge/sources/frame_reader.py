@@ -84,7 +84,7 @@ class FrameReader:
         Returns
         -------
         Columns or None
-            None if a column is missing or there twice, if a name is no text, if there
+            None if a column is missing or there twice, if a name is not text, if there
             are no rows, or if pandas' internals are not as expected.
         """
         try:

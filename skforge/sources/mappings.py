@@ -140,7 +140,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is no number.
+            If a column is absent or unknown, or a value is not a number.
         """
         if self._columns.by_frame:
             return None
@@ -190,7 +190,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is no number.
+            If a column is absent or unknown, or a value is not a number.
         """
         given, alone = _as_dicts(X)
         flat = self._values(given, alone)
@@ -226,15 +226,15 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, a value is no number, or pandas is not
+            If a column is absent or unknown, a value is not a number, or pandas is not
             installed.
         """
         try:
             import pandas as pd
         except ImportError:
             raise InvalidInputError(
-                "these mappings are answered through a pandas.DataFrame, but pandas is "
-                "not installed; install it, or pass an array."
+                "these mappings have to become a pandas.DataFrame first, but pandas "
+                "is not installed; install it, or pass an array."
             ) from None
         given, alone = _as_dicts(X)
         flat = self._values(given, alone)
@@ -316,8 +316,9 @@ class Mappings:
                 if key not in known:
                     near = _nearest(key, self._names)
                     return InvalidInputError(
-                        f"{_where(at, alone)} has the key {key!r}, which is no column "
-                        f"of the model; the nearest column is {near!r}. Leave it out."
+                        f"{_where(at, alone)} has the key {key!r}, which is not a "
+                        f"column of the model; the nearest column is {near!r}. Leave "
+                        "it out."
                     )
         raise AssertionError
 
@@ -334,8 +335,8 @@ class Mappings:
                     row, rule = place, at
                 return InvalidInputError(
                     f"{self._names[rule]!r} of {_where(row, alone)} is a whole number "
-                    "of more than 1e308, which float64 does not hold; pass "
-                    "float('inf'), or None if it is missing."
+                    "too large for float64 (above 1e308); pass float('inf'), or None "
+                    "if it is missing."
                 )
         raise AssertionError
 
@@ -381,8 +382,8 @@ def _number(value: Any, name: str, where: str) -> float:
     if not isinstance(value, (str, bytes)) and isinstance(value, Iterable):
         raise _of_many(value, name, where)
     raise InvalidInputError(
-        f"{name!r} of {where} is {value!r}, which is no number; pass a number, or None "
-        "if it is missing."
+        f"{name!r} of {where} is {value!r}, which is not a number; pass a number, or "
+        "None if it is missing."
     )
 
 

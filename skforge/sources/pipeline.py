@@ -171,8 +171,8 @@ class PipelineSource(Source):
         for column, numbers in self._known.numbers.items():
             if numbers.coded:
                 raise UnsupportedModelError(
-                    f"The forest reads column {column} as codes of intervals, which an "
-                    "exported library does not know; serve it by skforge.save."
+                    f"The forest reads column {column} as interval codes, which an "
+                    "exported library cannot compute; use skforge.save instead."
                 )
         return {place: one.named() for place, one in self._known.texts.items()}
 

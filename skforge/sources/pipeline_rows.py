@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of

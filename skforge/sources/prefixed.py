@@ -49,9 +49,10 @@ class PrefixedSource(Source):
     def describe(self) -> NoReturn:
         """Raise: the steps before the forest are no plain data."""
         raise UnsupportedModelError(
-            "Some steps of the pipeline run in their library, and files keep no "
-            "transformers; use joblib.dump, or skforge.save(fast.forest_, path) for "
-            "the forest, which takes rows after these steps."
+            "Some steps of the pipeline run in their own library, and a .skforge file "
+            "cannot store transformers; use joblib.dump, or save only the forest with "
+            "skforge.save(fast.forest_, path) and give it rows that these steps have "
+            "transformed."
         )
 
     def prepared(self, X: Any) -> Prepared:

@@ -82,7 +82,7 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
             kept[name] = value
         elif name == "classes_":
             raise UnsupportedModelError(
-                f"The classes_ of {type(model).__name__} are no numbers, booleans or "
+                f"The classes_ of {type(model).__name__} are not numbers, booleans or "
                 "strings, so they cannot be stored; use joblib.dump."
             )
     return kept
@@ -111,14 +111,14 @@ def check(model: StoredModel) -> None:
     """Raise ValueError or TypeError unless :func:`store` could have made this model."""
     adapter, rules, forest = adapter_of(model), model.rules, model.forest
     if adapter is None or rules.keys() != {"left_out", *adapter.checks}:
-        raise ValueError("the kind or the names of the rules are not known")
+        raise ValueError("the kind or the names of the rules are unknown")
     for name, good in adapter.checks.items():
         if not good(rules[name], forest):
             raise ValueError(f"the rule {name} is of the wrong type or size")
     if not are(str, rules["left_out"]):
-        raise ValueError("left_out is no list of names")
+        raise ValueError("left_out is not a list of names")
     if not _labels_fit(model.attributes.get("classes_"), forest):
-        raise ValueError("the labels are not those of the forest")
+        raise ValueError("the labels do not fit the forest")
     model.sklearn_tags()
     adapter(model, forest)
 

@@ -56,7 +56,8 @@ class StoredModel:
 
     def __repr__(self) -> str:
         """Return one line, for the repr of the wrapper."""
-        return f"<StoredModel of {self.class_name}: {self.forest!r}>"
+        trees, features = self.forest.n_trees, self.forest.n_features
+        return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
         """Return a kept fitted attribute of the model."""
@@ -136,13 +137,13 @@ class StoredModel:
             wanted += _categories_wanted(X, self.forest)
         if hasattr(X, "tocsr"):
             wanted += (
-                "; of sparse rows, a csr_matrix of floats with no entry twice (see its "
-                "sum_duplicates)"
+                "; sparse rows must be a csr_matrix of floats without duplicate "
+                "entries (see sum_duplicates)"
             )
         self.refuse(
             f"{method} of these rows ({type(X).__name__}"
             f"{f' of shape {shape}' if shape else ''})",
-            f"what is known of its rows is that it takes {wanted}",
+            f"alone, it takes rows with {wanted}",
         )
 
 
@@ -162,7 +163,9 @@ def _categories_wanted(X: Any, forest: Forest) -> str:
     text = f", with categories in {', '.join(told)} and no other column"
     new = FrameColumns(forest.category_names).unseen(X)
     for column, names in new.items():
-        text += f"; {column} has {', '.join(map(repr, names[:5]))}, unknown to it"
+        text += (
+            f"; {column} has {', '.join(map(repr, names[:5]))}, unknown to the model"
+        )
     return text
 
 
@@ -189,7 +192,7 @@ def tags_from(kept: Mapping[str, Any]) -> Tags:
         part = _PARTS.get(name)
         optional = value is None and name not in ("target_tags", "input_tags")
         if part is not None and not isinstance(value, Mapping) and not optional:
-            raise ValueError(f"{name} is no record")
+            raise ValueError(f"{name} is not a record")
         if part is not None and value is not None:
             names = {one.name for one in fields(part)}
             value = {key: one for key, one in value.items() if key in names}

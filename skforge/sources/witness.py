@@ -41,7 +41,7 @@ class Witness:
             raise InvalidModelError(
                 f"The {type(self._model).__name__} has changed since it was compiled: "
                 "it was fitted again, trained further or edited. Its attributes and "
-                "answers no longer fit the compiled predictions; call fit of the "
+                "predictions no longer match the compiled ones; call fit of the "
                 "CompiledForest again."
             )
 

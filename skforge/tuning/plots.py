@@ -18,14 +18,16 @@ Array = NDArray[Any]
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
-    ax = _axes(ax)
+    ax = axes_for(ax)
     times = _slowdowns(trials)
     most = max((values.max() for values in times.values()), default=2.0)
     edges = np.geomspace(1.0, max(2.0, most), 25)
-    for n_rows, values in times.items():
-        ax.hist(values, bins=edges, histtype="step", label=f"{n_rows} rows")
+    labels = [f"{n_rows:,} rows" for n_rows in times]
+    ax.hist(list(times.values()), bins=edges, stacked=True, label=labels)
     ax.set_xscale("log")
-    ax.set_xlabel("time by that of the fastest schedule")
+    _times_axis(ax.xaxis)
+    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("times slower than the fastest schedule")
     ax.set_ylabel("schedules")
     ax.legend()
     return ax
@@ -33,7 +35,7 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw each trial's time relative to the default, in order, and the best so far."""
-    ax = _axes(ax)
+    ax = axes_for(ax)
     for n_rows in _sizes(trials):
         ratios = [
             trial.relative
@@ -41,12 +43,15 @@ def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
             if trial.n_rows == n_rows and trial.samples
         ]
         order = np.arange(1, len(ratios) + 1)
-        (line,) = ax.plot(order, np.minimum.accumulate(ratios), label=f"{n_rows} rows")
+        best = np.minimum.accumulate(ratios)
+        (line,) = ax.step(order, best, where="post", label=f"{n_rows:,} rows")
         ax.plot(order, ratios, ".", color=line.get_color())
     ax.axhline(1.0, color="grey", linewidth=0.5)
     ax.set_yscale("log")
-    ax.set_xlabel("schedules tried")
-    ax.set_ylabel("time by that of the default schedule")
+    _times_axis(ax.yaxis)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("schedules tried; lines are the best so far")
+    ax.set_ylabel("time of the default schedule = 1")
     ax.legend()
     return ax
 
@@ -74,13 +79,16 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
-    return draw_matrix([f"{size}" for size in sizes], matrix, "batch size", _axes(ax))
+    return draw_matrix(
+        [f"{size}" for size in sizes], matrix, "batch size", axes_for(ax)
+    )
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
     """Draw a matrix of slowdowns with the value in each cell."""
-    ax = _axes(ax)
-    image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0)
+    ax = axes_for(ax)
+    most = max(1.5, *matrix[np.isfinite(matrix)], 1.5)
+    image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0, vmax=most)
     ax.figure.colorbar(image, ax=ax, label="times slower than the best")
     places = np.arange(len(labels))
     ax.set_xticks(places, labels, rotation=45, ha="right")
@@ -88,9 +96,11 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
     ax.set_xlabel(f"best schedule of this {what}")
     ax.set_ylabel(f"run at this {what}")
     for row, column in np.ndindex(matrix.shape):
-        if np.isfinite(matrix[row, column]):
-            text = f"{matrix[row, column]:.2f}"
-            ax.text(column, row, text, ha="center", va="center", fontsize=8)
+        value = matrix[row, column]
+        text = f"{value:.2f}" if np.isfinite(value) else "–"
+        light = value > 1 + 0.7 * (most - 1)
+        how = {"ha": "center", "va": "center", "fontsize": 8}
+        ax.text(column, row, text, color="white" if light else "black", **how)
     return ax
 
 
@@ -113,7 +123,14 @@ def _sizes(trials: Sequence[Trial]) -> list[int]:
     return sizes
 
 
-def _axes(ax: Any) -> Any:
+def _times_axis(axis: Any) -> None:
+    """Label a logarithmic axis of ratios with plain numbers."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
+
+
+def axes_for(ax: Any) -> Any:
+    """Return the axes to draw on: those given, or new ones."""
     if ax is not None:
         return ax
     try:
@@ -122,6 +139,14 @@ def _axes(ax: Any) -> Any:
         raise InvalidInputError(
             "drawing needs matplotlib: pip install 'skforge[plot]'."
         ) from error
-    if "matplotlib.pyplot" in sys.modules:  # a notebook or an interactive session
-        return sys.modules["matplotlib.pyplot"].subplots()[1]
+    if "matplotlib.pyplot" in sys.modules or _in_notebook():
+        from matplotlib import pyplot  # which shows what it draws
+
+        return pyplot.subplots(layout="constrained")[1]
     return Figure(layout="constrained").add_subplot()
+
+
+def _in_notebook() -> bool:
+    """Tell whether IPython runs this code."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and shell.get_ipython() is not None

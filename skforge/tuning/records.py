@@ -159,19 +159,19 @@ class Record:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _as(kind: type[T], value: Any) -> T:
     """Return ``value`` if its type is exactly ``kind``, else raise ValueError."""
     if type(value) is not kind:
-        raise ValueError(f"{value!r:.60} is no {kind.__name__}")
+        raise ValueError(f"{value!r:.60} is not a {kind.__name__}")
     return value
 
 
 def _whole(value: Any) -> int:
     if not 1 <= _as(int, value) < 1 << 63:
-        raise ValueError(f"{value} is no count")
+        raise ValueError(f"{value} is not a count")
     return int(value)
 
 
@@ -250,11 +250,11 @@ class TuningRecords:
         if damaged:
             first = ", ".join(map(str, damaged[:5]))
             more = f" and {len(damaged) - 5} more" if len(damaged) > 5 else ""
-            where = (
-                f"line {first} is" if len(damaged) == 1 else f"lines {first}{more} are"
-            )
+            what, it = f"lines {first}{more} are not valid records", "they are"
+            if len(damaged) == 1:
+                what, it = f"line {first} is not a valid record", "it is"
             warn(
-                f"{self.path}: {where} no record of this version, and left out.",
+                f"{self.path}: {what} of this version of skforge, so {it} ignored.",
                 TuningWarning,
             )
         return iter(records)
@@ -315,14 +315,19 @@ class TuningRecords:
             if key is None or record.key.target == key:
                 latest[record.key] = record
         if Path(path).resolve() == self.path.resolve():
-            raise InvalidInputError("records are exported to another file.")
+            raise InvalidInputError(
+                f"records cannot be exported to their own file {self.path}; choose "
+                "another path."
+            )
         TuningRecords(path).add(*latest.values())
         return len(latest)
 
     def merge(self, path: str | os.PathLike[str]) -> int:
         """Add the records of another file that are new; return their number."""
         if not Path(path).is_file():
-            raise InvalidInputError(f"{os.fspath(path)} is no file of records.")
+            raise InvalidInputError(
+                f"{os.fspath(path)} is not a file of tuning records."
+            )
         here = {record.to_line() for record in self}
         new = [r for r in TuningRecords(path) if r.to_line() not in here]
         self.add(*new)
@@ -356,8 +361,8 @@ class TuningRecords:
         with suppress(OSError):
             if not stat.S_ISREG(os.stat(self.path).st_mode):
                 raise InvalidInputError(
-                    f"the records {self.path} are no regular file; name one, or a new "
-                    "one."
+                    f"the records {self.path} are not a regular file; give the path "
+                    "of a regular file or of a new one."
                 )
 
 

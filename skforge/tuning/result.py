@@ -213,10 +213,10 @@ class TuningResult:
         whole = self.exhaustive_seconds
         if whole is not None:
             lines.append(
-                f"tried {self.n_tried:,} of {self.n_points:,} points, "
-                f"{_share(self.n_tried, self.n_points or 1)}; all of them would take "
-                f"about {whole:.3g} s, an estimate, of which this search took "
-                f"{_share(self.seconds, whole)}"
+                f"tried {self.n_tried:,} of {self.n_points:,} points "
+                f"({_share(self.n_tried, self.n_points or 1)}); trying all would take "
+                f"an estimated {whole:.3g} s, and this search took "
+                f"{_share(self.seconds, whole)} of that"
             )
         counted = ", ".join(f"{n} {status}" for status, n in self.counts().items())
         lines.append(f"{len(self.trials)} trials: {counted or 'none'}")
@@ -227,15 +227,23 @@ class TuningResult:
             if trial is not None:
                 low, high = (1e6 * s / trial.n_rows for s in trial.spread)
                 speed = (
-                    f"{trial.seconds / trial.n_rows * 1e6:.3g} us a row "
-                    f"({low:.3g} to {high:.3g}) at {trial.n_rows}, "
-                    f"{1 / trial.relative:.2f} times the default"
+                    f"{trial.seconds / trial.n_rows * 1e6:.3g} us per row ({low:.3g} "
+                    f"to {high:.3g}) at {trial.n_rows} rows, {1 / trial.relative:.2f} "
+                    "times as fast as the default"
                 )
             lines.append(f"  {range_text(batch)} rows: {speed}\n    {schedule!r}")
         lines += [f"note: {note}" for note in self.notes]
         if not self.complete:
             lines.append("note: the budget ended before the search did")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return one line; ``print`` shows the report."""
+        n = len(self.trials)
+        return (
+            f"<TuningResult: {self.strategy} on {self.target}, {n:,} "
+            f"trial{'s' if n != 1 else ''}, {self.seconds:.2f} s>"
+        )
 
     def __str__(self) -> str:
         """Return the summary."""
@@ -325,8 +333,8 @@ class TuningResult:
             content = json.loads(text)
             if content["version"] != VERSION:
                 raise InvalidInputError(
-                    f"this tuning result has version {content['version']!r}; this "
-                    f"skforge reads {VERSION}."
+                    f"the tuning result has version {content['version']!r}, but this "
+                    f"skforge reads version {VERSION}."
                 )
             listed = [Schedule.from_json(json.dumps(s)) for s in content["schedules"]]
             facts = {name: content[name] for name in _PLAIN}
@@ -343,7 +351,8 @@ class TuningResult:
             raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise InvalidInputError(
-                f"this is no tuning result: {type(error).__name__} {error}."
+                f"the text is not a tuning result ({type(error).__name__}: {error}); "
+                "pass what TuningResult.to_json returned."
             ) from error
 
 

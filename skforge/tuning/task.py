@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -48,7 +48,7 @@ from skforge.tuning.store import UserStore
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
 
 #: The note of a search that a keyboard interrupt ended.
-INTERRUPTED = "interrupted; what follows is the best so far"
+INTERRUPTED = "interrupted: these are the best schedules so far"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,10 @@ class SearchTask:
 
         kept = self.records.find(self._key(), usable)
         if kept is not None:
-            note = f"from a record of {kept.strategy}, {kept.seconds:.2f} s"
+            note = (
+                f"reused from a record of a {kept.strategy} search of "
+                f"{kept.seconds:.2f} s"
+            )
             return self._reused(kept.table, f"{note}: nothing was measured", kept)
         if reasons:
             warn(
@@ -213,7 +216,7 @@ class SearchTask:
         """Return why a record cannot be used; empty if it can."""
         wanted = [(1, None)] if self.ranges is None else self.ranges
         if merged(dict.fromkeys(kept.table)) != merged(dict.fromkeys(wanted)):
-            return "its batch sizes are not those that were asked for"
+            return "it is for other batch sizes"
         for schedule in kept.table.values():
             try:
                 representations.get(schedule.loop_nest(self.forest).representation)
@@ -276,7 +279,9 @@ class SearchTask:
         return self._result(
             table,
             seconds=time.perf_counter() - self.begin,
-            notes=("schedules are as predicted: nothing was measured",),
+            notes=(
+                "the schedules are predictions of the cost model: nothing was measured",
+            ),
         )
 
     def measured(self, session: Session, verbose: int | None) -> TuningResult:
@@ -288,8 +293,8 @@ class SearchTask:
             except KeyboardInterrupt:
                 notes.append(INTERRUPTED)
                 warn(
-                    "The search for schedules was interrupted; the best so far are "
-                    "used.",
+                    "The search for schedules was interrupted; the best schedules so "
+                    "far are used.",
                     TuningWarning,
                 )
         complete = session.complete and not notes
@@ -315,8 +320,8 @@ class SearchTask:
         timed = any(trial.usable for trial in result.trials)
         if self.budget is not None and not timed and not result.complete:
             warn(
-                f"A budget of {self.budget:g} s is too short to measure one schedule; "
-                "the default schedules are used.",
+                f"A budget of {self.budget:g} s is too short to measure a single "
+                "schedule; the default schedules are used.",
                 TuningWarning,
             )
         _check_anything_legal(result)
@@ -327,7 +332,7 @@ class SearchTask:
         except OSError as error:
             path = self.records.path
             warn(
-                f"the search is not recorded: {path} cannot be written "
+                f"the result of the search was not recorded: {path} cannot be written "
                 f"({error.strerror or error}).",
                 TuningWarning,
             )
@@ -347,8 +352,8 @@ def _untimed(ranges: Iterable[BatchRange]) -> str:
     """Return the note about ranges at which nothing was timed."""
     text = ", ".join(map(range_text, ranges))
     return (
-        f"for {text} rows, no schedule promised a gain that is worth its time: nothing "
-        "was measured there"
+        f"for {text} rows, no schedule promised enough gain to be worth timing: "
+        "nothing was measured there"
     )
 
 
@@ -357,6 +362,6 @@ def _check_anything_legal(result: TuningResult) -> None:
     proposed = [t for t in result.trials if t.candidate.origin == result.strategy]
     if proposed and result.complete and all(t.status == "illegal" for t in proposed):
         raise TuningError(
-            f"no schedule of the {len(proposed)} that were tried is legal for this "
-            f"forest and target; the first: {proposed[0].reason}"
+            f"none of the {len(proposed)} schedules tried is legal for this forest "
+            f"and target; the reason for the first: {proposed[0].reason}"
         )

@@ -65,8 +65,8 @@ class Tuner:
     budget : float, default=None
         Seconds for all batch sizes together, including compilation. None uses the
         environment variable ``SKFORGE_TUNING_SECONDS`` if set, else 4, or 10 on a GPU.
-        A search of the user's store without a budget times the default schedule only
-        where it also times another one.
+        Without a budget, a search that uses the user's store times the default schedule
+        only where it also times another one.
     records : TuningRecords, path, "auto" or None, default="auto"
         A file of results. A record for a forest of the same shape is reused without
         measuring; new results are added. "auto" is the user's store beside the cache of
@@ -75,7 +75,7 @@ class Tuner:
         kinds of tests; trees, nodes and depths within a factor of 1.25), such as those
         of the other folds of a cross-validation, on the same machine, with the same
         budget, by the same release. Processes of one machine then search one after
-        another. ``SKFORGE_CACHE=off`` or None: every search measures anew.
+        another. With ``SKFORGE_CACHE=off`` or None, every search measures again.
     measurer : Measurer, default=None
         Compiles and times candidates; None uses the target's measurer.
 
@@ -240,14 +240,14 @@ def strategy_of(value: str | Strategy) -> Strategy:
     if isinstance(value, str):
         if value not in STRATEGIES:
             raise InvalidInputError(
-                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with a "
-                f"method rounds. Got {value!r} instead."
+                f"strategy must be one of {', '.join(STRATEGIES)}, or an object with "
+                f"a method 'rounds'. Got {value!r} instead."
             )
         return STRATEGIES[value]()
     if not isinstance(value, Strategy):
         raise InvalidInputError(
-            "a strategy is an object with a name and a method rounds(problem); got "
-            f"{type(value).__name__}."
+            "a strategy must have a name and a method rounds(problem). Got "
+            f"{type(value).__name__} instead."
         )
     return value
 
@@ -265,7 +265,7 @@ def check_space(space: object) -> None:
     """Raise unless ``space`` is a ScheduleSpace with at least one point."""
     if not isinstance(space, ScheduleSpace):
         raise InvalidInputError(
-            f"space must be a ScheduleSpace, got {type(space).__name__}."
+            f"space must be a ScheduleSpace. Got {type(space).__name__} instead."
         )
     if next(iter(space), None) is None:
         raise TuningError(
@@ -301,7 +301,7 @@ def tune(
     strategy, space
         See :class:`Tuner`.
     records : TuningRecords, path, "auto" or None, default=None
-        See :class:`Tuner`; None measures anew.
+        See :class:`Tuner`; None measures again.
     measurer
         See :class:`Tuner`.
     target, reduction, ranges, n_jobs, budget, random_state, verbose

@@ -135,29 +135,29 @@ REFUSED = {
         "leaves",
         blocks(64),
         "exact",
-        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
-        'has none; use represent("sparse").',
+        'represent("bitsliced") evaluates predicates, but this forest of single '
+        'leaves has none; use represent("sparse").',
     ),
     "no trees": (
         "no trees",
         blocks(64),
         "exact",
-        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
-        'has none; use represent("sparse").',
+        'represent("bitsliced") evaluates predicates, but this forest of single '
+        'leaves has none; use represent("sparse").',
     ),
     "two kinds of missing values": (
         "any missing",
         blocks(64),
         "exact",
-        "the forest mixes ways to treat missing values, which cache_predicates does "
-        "not take; leave it out.",
+        "the forest treats missing values in several ways, which cache_predicates "
+        "does not support; leave it out.",
     ),
     "small blocks": (
         "scalar",
         blocks(32),
         "exact",
-        'represent("bitsliced") takes blocks of 64 rows or a power of two times that; '
-        "this schedule has blocks of 32.",
+        'represent("bitsliced") takes blocks of 64 rows times a power of two; this '
+        "schedule has blocks of 32.",
     ),
 }
 

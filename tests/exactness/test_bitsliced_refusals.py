@@ -45,15 +45,15 @@ def parts(first: int, second: int) -> Schedule:
 
 def size_text(n: int) -> str:
     return (
-        'represent("bitsliced") takes blocks of 64 rows or a power of two times that; '
-        f"this schedule has blocks of {n}."
+        'represent("bitsliced") takes blocks of 64 rows times a power of two; this '
+        f"schedule has blocks of {n}."
     )
 
 
 def walks_rows(name: str) -> str:
     return (
-        f'represent("{name}") walks single rows, which cache_predicates does not; use '
-        'represent("bitsliced").'
+        f'represent("{name}") walks single rows, so it does not work with '
+        'cache_predicates; use represent("bitsliced").'
     )
 
 
@@ -129,8 +129,8 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
     "cached trees": (
         sliced(64).cache("tree"),
         "exact",
-        "cache prefetches the nodes of walks, of which cache_predicates leaves none; "
-        "leave the cache of trees out.",
+        "cache prefetches the nodes of walks, but cache_predicates replaces all "
+        "walks; leave out the cache of trees.",
     ),
     "half of the batch": (
         end(
@@ -140,20 +140,27 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
             .reorder("b0", "tree", "b1")
         ),
         "exact",
-        "cache_predicates is for all rows or none; mark the loop over blocks of every "
-        "part of the batch.",
+        "cache_predicates must apply to all rows or none; mark the loop over blocks "
+        "in every part of the batch.",
     ),
     "two sizes": (
         parts(64, 128),
         "exact",
         "cache_predicates takes blocks of one size; this schedule has blocks of 128 "
-        "and 64 rows.",
+        "and 64 rows. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
+        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
+        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
+        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
+        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
+        "size. Use one size. Use one size. Use one size.",
     ),
     "out of bounds": (
         sliced(1 << 28),
         "exact",
-        "102 predicates of 268435456 rows take 3264 MiB a thread, over the limit of "
-        "1024; use smaller blocks.",
+        "102 predicates of 268435456 rows take 3264 MiB per thread, more than the "
+        "limit of 1024 MiB; use smaller blocks.",
     ),
 }
 
@@ -183,28 +190,28 @@ def some_members(made: Forest) -> Forest:
 FORESTS: dict[str, tuple[Callable[[], Forest], str]] = {
     "many leaves": (
         lambda: leaves_of(257),
-        'represent("bitsliced") takes trees of at most 256 leaves; tree 1 has 257. '
-        'Use represent("sparse").',
+        'represent("bitsliced") takes trees of at most 256 leaves, but tree 1 has '
+        '257. Use represent("sparse").',
     ),
     "missing of two kinds": (
         lambda: drawn(6, 5, missing=(Missing.NAN, Missing.ZERO)),
-        "the forest mixes ways to treat missing values, which cache_predicates does "
-        "not take; leave it out.",
+        "the forest treats missing values in several ways, which cache_predicates "
+        "does not support; leave it out.",
     ),
     "equality": (
         lambda: drawn(6, 5, comparisons=(Comparison.EQ, Comparison.LT)),
-        "the forest tests for equality, which cache_predicates does not take; leave it "
-        "out.",
+        "the forest tests for equality, which cache_predicates does not support; "
+        "leave it out.",
     ),
     "sets of two kinds": (
         lambda: some_members(drawn(8, 6, category_words=4)),
-        "some sets of the forest take numbers with a fraction and some do not, which "
-        "cache_predicates does not take; leave it out.",
+        "some category sets of the forest accept numbers with a fraction and some do "
+        "not, which cache_predicates does not support; leave it out.",
     ),
     "no tests": (
         lambda: forest("leaves"),
-        'represent("bitsliced") evaluates predicates, and this forest of single leaves '
-        'has none; use represent("sparse").',
+        'represent("bitsliced") evaluates predicates, but this forest of single '
+        'leaves has none; use represent("sparse").',
     ),
 }
 

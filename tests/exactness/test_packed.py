@@ -41,7 +41,7 @@ def test_forests_that_do_not_fit(name: str) -> None:
         (Schedule().represent("packed"), "tile_nodes"),
         (
             Schedule().tile_nodes(7, "complete").represent("packed"),
-            "compares codes of one byte",
+            "compares one-byte codes",
         ),
     ],
 )

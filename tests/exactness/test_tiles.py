@@ -275,8 +275,8 @@ REFUSED = {
         "scalar",
         Schedule().tile_nodes(7, "complete"),
         "exact",
-        'represent("sparse") has no complete tiles; use represent("tiles"), or '
-        "tile_nodes of another kind.",
+        'represent("sparse") does not support complete tiles; use represent("tiles"), '
+        "or another kind of tile_nodes.",
     ),
     "padding": (
         "deep",
@@ -289,14 +289,14 @@ REFUSED = {
         "wide records",
         tiles(),
         "exact",
-        'represent("tiles") holds a row of at most 128 codes in registers, and this '
-        "forest has 1369; leave quantize out, or use another representation.",
+        'represent("tiles") holds a row of at most 128 codes in registers, but this '
+        "forest has 1369 columns; leave quantize out, or use another representation.",
     ),
     "many trees by row": (
         "many trees",
         by_row(),
         "exact",
-        'represent("tiles") takes a row through at most 1024 trees at once, and this '
+        'represent("tiles") takes a row through at most 1024 trees at once, but this '
         "forest has 1025; use blocks of rows.",
     ),
     "trees in lanes, not in order": (
@@ -311,8 +311,8 @@ REFUSED = {
         "scalar",
         tiles(15, 40),
         "exact",
-        'represent("tiles") takes blocks of a multiple of 16 rows, at most 4096; this '
-        "schedule has blocks of 40.",
+        'represent("tiles") takes blocks whose size is a multiple of 16 rows, at most '
+        "4096; this schedule has blocks of 40.",
     ),
 }
 

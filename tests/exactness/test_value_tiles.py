@@ -237,39 +237,43 @@ REFUSED = {
     "categories": (
         "categories",
         values(),
-        'represent("tiles") compares values of rows where they are not quantised, '
-        "which this forest does not allow: it has tests for categories.",
+        'represent("tiles") compares values of rows unless they are quantised, which '
+        "this forest does not allow, because it has tests for categories; mark the "
+        "loop over blocks of rows with quantize.",
     ),
     "zeros": (
         "any missing",
         values(),
-        'represent("tiles") compares values of rows where they are not quantised, '
-        "which this forest does not allow: it has zeros that count as missing, or "
-        "several rules for missing values.",
+        'represent("tiles") compares values of rows unless they are quantised, which '
+        "this forest does not allow, because it has zeros that count as missing, or "
+        "several rules for missing values; mark the loop over blocks of rows with "
+        "quantize.",
     ),
     "many features": (
         "wide records",
         values(),
-        'represent("tiles") compares values of rows where they are not quantised, '
-        "which this forest does not allow: it has 1048576 features.",
+        'represent("tiles") compares values of rows unless they are quantised, which '
+        "this forest does not allow, because it has 1048576 features; mark the loop "
+        "over blocks of rows with quantize.",
     ),
     "predicates": (
         "scalar",
         values().cache_predicates("b0"),
-        'represent("tiles") compares codes or values of rows; mark the loop over '
-        "blocks of rows with quantize, or not at all, but not with cache_predicates.",
+        'represent("tiles") compares codes or values of rows, so it does not work '
+        "with cache_predicates; mark the loop over blocks of rows with quantize or "
+        "with nothing.",
     ),
     "no blocks": (
         "scalar",
         Schedule().tile_nodes(7, "complete").represent("tiles"),
-        'represent("tiles") takes blocks of rows; tile the batch, put the trees '
-        "outside the rows of a block, and vectorize these.",
+        'represent("tiles") takes blocks of rows; tile the batch, put the loop over '
+        "trees outside the loop over the rows of a block, and vectorize the latter.",
     ),
     "odd blocks": (
         "scalar",
         values(7, 40),
-        'represent("tiles") takes blocks of a multiple of 16 rows, at most 4096; this '
-        "schedule has blocks of 40.",
+        'represent("tiles") takes blocks whose size is a multiple of 16 rows, at most '
+        "4096; this schedule has blocks of 40.",
     ),
     "trees in parallel": (
         "scalar",

@@ -301,9 +301,9 @@ def test_what_needs_the_source_says_so(tmp_path):
         loaded.predict(frame[list("badcfe")])
     assert str(error.value) == (
         "predict of these rows (DataFrame of shape (300, 6)) needs the XGBClassifier "
-        "itself, which this CompiledForest was saved without: what is known of its "
-        "rows is that it takes 6 columns of finite numbers or NaN, named a, b, c, d, "
-        "e, f, in this order; use the original model."
+        "itself, which this CompiledForest was saved without: alone, it takes rows "
+        "with 6 columns of finite numbers or NaN, named a, b, c, d, e, f, in this "
+        "order; use the original model."
     )
     with pytest.raises(InvalidInputError) as narrow:
         loaded.predict(X[:, :3])
@@ -333,7 +333,7 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
     with pytest.raises(UnsupportedModelError) as error:
         skforge.save(compiled, tmp_path / "model.skforge")
     assert str(error.value) == (
-        "The classes_ of RandomForestClassifier are no numbers, booleans or strings, "
+        "The classes_ of RandomForestClassifier are not numbers, booleans or strings, "
         "so they cannot be stored; use joblib.dump."
     )
     coded = np.c_[X, Y]
@@ -423,9 +423,9 @@ def test_of_a_tuner_what_is_plain_data_is_kept(tmp_path):
     assert tuner_out(object()) == "heuristic"
     damaged = tuner_out(Tuner(Learned()))
     for change, text in (
-        ({"space": "sea"}, "there is no space of the name 'sea'."),
-        ({"budget": 3}, "a tuner's budget and records are text."),
-        ({"strategy": {"class": "None"}}, "{'class': 'None'} is no strategy."),
+        ({"space": "sea"}, "there is no space named 'sea'."),
+        ({"budget": 3}, "a tuner's budget and records must be text."),
+        ({"strategy": {"class": "None"}}, "{'class': 'None'} is not a strategy."),
         (
             {"strategy": {"class": "Learned", "luck": 1}},
             "the strategy Learned has no luck.",
@@ -446,8 +446,10 @@ def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
     assert set(again.schedule_.values()) == {SCHEDULE}
     assert equal(again.predict_proba(X), compiled.predict_proba(X))
     assert not hasattr(again, "estimator_")
-    assert repr(loaded).startswith("CompiledForest(estimator=<StoredModel of Random")
-    assert "StoredModel" in loaded._repr_html_()
+    assert repr(loaded).startswith(
+        "CompiledForest(estimator=<RandomForestClassifier, stored: 4 trees, 6 features>"
+    )
+    assert "CompiledForest of RandomForestClassifier" in loaded._repr_html_()
     step = make_pipeline(StandardScaler().fit(X), loaded)
     assert equal(step.predict(X), loaded.predict(step[0].transform(X)))
 
@@ -527,8 +529,8 @@ def test_another_release_warns(tmp_path, monkeypatch):
             loaded = load()
         assert [str(w.message) for w in caught] == [
             f"This {noun} was saved by skforge 0.0.9 and is loaded by "
-            f"{skforge.__version__}; predictions are only promised for the same "
-            f"version. {verb} it again."
+            f"{skforge.__version__}; identical predictions are promised only for the "
+            f"same version. {verb} it again."
         ]
         assert [w.filename for w in caught] == [__file__]
         assert equal(loaded.predict(X), compiled.predict(X))
@@ -537,13 +539,14 @@ def test_another_release_warns(tmp_path, monkeypatch):
 OTHER_FILES = {
     "model.json": (
         b'{"learner": {}}',
-        "PATH is no .skforge file; skforge.load reads what skforge.save wrote. For a "
-        "model file of another library, use CompiledForest(path) or load_forest(path).",
+        "PATH is not a .skforge file; skforge.load reads only files that skforge.save "
+        "wrote. For a model file of another library, use CompiledForest(path) or "
+        "load_forest(path).",
     ),
     "model.pkl": (
         b"\x80\x04K\x01.",
-        "PATH is no .skforge file but a pickle; use joblib.load(path), if you trust "
-        "who wrote it.",
+        "PATH is a pickle, not a .skforge file; use joblib.load(path) if you trust "
+        "its author.",
     ),
     "model.skforge": (
         b'{"learner": {}}',
@@ -585,8 +588,8 @@ MISTAKES = {
     ),
     "ragged": (
         [[1.0, 2.0, 3.0, 4.0], [1.0]],
-        "rows are no rectangular array: row 0 has 4 values and row 1 has 1; pass NaN "
-        "where a value is missing.",
+        "rows do not form a rectangular array: row 0 has 4 values and row 1 has 1; "
+        "pass NaN where a value is missing.",
     ),
     "text": (
         np.array([[1.0, 2.0, 3.0, "red"]], object),
@@ -595,13 +598,13 @@ MISTAKES = {
     ),
     "one row": (
         np.ones(4),
-        "rows must be two-dimensional, one row a sample; got 1 dimension(s) with shape "
-        "(4,). Use X.reshape(1, -1) for one row.",
+        "rows must be two-dimensional, with one row per sample. Got shape (4,) "
+        "instead. Use X.reshape(1, -1) for one row.",
     ),
     "three dimensions": (
         np.ones((3, 4, 1)),
-        "rows must be two-dimensional, one row a sample; got 3 dimension(s) with shape "
-        "(3, 4, 1). Use X.reshape(3, -1) to make one row of each X[i].",
+        "rows must be two-dimensional, with one row per sample. Got shape (3, 4, 1) "
+        "instead. Use X.reshape(3, -1) to make one row of each X[i].",
     ),
 }
 
@@ -633,7 +636,7 @@ def test_text_and_dates_in_a_frame_are_named_by_column():
     )
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, "red"]})
     dates = pandas.DataFrame({"a": pandas.to_datetime(["2024-01-02"]), "b": [1.0]})
-    no_numbers = "which holds no plain numbers; convert it to float64."
+    no_numbers = "which is not plain numbers; convert it to float64."
     for rows, text, of_column in (
         (frame, f"row 1 has 'red' in column 'b'; {mend}", "'b' has the dtype object"),
         (
@@ -891,8 +894,8 @@ def test_labels_that_are_not_the_forests_are_refused(name, fitted, tmp_path):
         with pytest.raises(InvalidModelError) as error:
             skforge.load(path)
         assert str(error.value) == (
-            f"{path} cannot be loaded: the entry 'model' of its manifest is not what "
-            "save writes; save the model again."
+            f"{path} cannot be loaded: the entry 'model' of its manifest has a value "
+            "that save never writes; save the model again."
         )
     kept["classes_"] = right
     skforge.save(model, path)

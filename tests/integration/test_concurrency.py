@@ -255,6 +255,29 @@ def test_a_fork_while_a_forest_holds_its_own_lock():
         thread.join(10)
 
 
+@forks
+def test_a_fork_while_another_thread_plans_its_threads(monkeypatch):
+    """Before Python 3.12 all cached properties of a class share a lock."""
+    forest = load_forest(SOURCE)
+    planning, module = (compile_forest(forest, PARALLEL, n_jobs=2) for _ in range(2))
+    module.compile_all()
+    held, done = threading.Event(), threading.Event()
+
+    def estimate():
+        held.set()
+        done.wait(100)
+
+    monkeypatch.setattr(planning._shares, "_make_estimate", estimate)
+    thread = threading.Thread(target=planning.predict_raw, args=(X,))
+    thread.start()
+    try:
+        assert held.wait(30)
+        assert in_child(lambda: right(module, "predict_raw", (2000,)), 20) == 0
+    finally:
+        done.set()
+        thread.join(10)
+
+
 # ------------------------------------------------------------ workers
 
 

@@ -429,6 +429,6 @@ def test_negative_covers_are_refused():
         compile_forest(replace(forest, cover=cover)).predict_contribs(FULL)
     assert str(error.value) == (
         "node 2 of tree 0 has the cover -1.5, and path-dependent contributions need "
-        "covers of at least 0; pass background rows, with which contributions need no "
-        "covers."
+        "covers of at least 0; pass background rows, because contributions then need "
+        "no covers."
     )

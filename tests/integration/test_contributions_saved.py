@@ -145,7 +145,7 @@ def test_models_without_covers_say_so(tmp_path):
     skforge.save(fast, tmp_path / "fast.skforge")
     with pytest.raises(UnsupportedModelError) as error:
         skforge.load(tmp_path / "fast.skforge").predict_contribs(X)
-    assert "does not keep how many rows reached each node" in str(error.value)
+    assert "does not store how many training rows reached each node" in str(error.value)
 
 
 def test_rows_in_every_form(fitted, tmp_path):

@@ -129,8 +129,8 @@ def test_names_in_the_graph_are_the_same_every_time(X):
     [
         (
             lambda: many_rows(3),
-            "X must be a Dask array or data frame. Got numpy.ndarray instead; the "
-            "model itself predicts what is in memory: model.predict(X).",
+            "X must be a Dask array or data frame. Got numpy.ndarray instead; for "
+            "data in memory, call model.predict(X).",
         ),
         (
             lambda: da.zeros((9, 5)),
@@ -138,7 +138,8 @@ def test_names_in_the_graph_are_the_same_every_time(X):
         ),
         (
             lambda: da.zeros(9),
-            "X must be two-dimensional, one row a sample; it has 1 dimension(s).",
+            "X must be two-dimensional, with one row per sample. Got 1 dimension(s) "
+            "instead.",
         ),
         (
             lambda: dd.from_pandas(table().age, npartitions=1),

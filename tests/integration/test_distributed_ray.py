@@ -115,7 +115,7 @@ def test_what_is_no_dataset_is_refused():
         predict(named_model(), table())
     assert str(error.value) == (
         "dataset must be a ray.data.Dataset. Got DataFrame instead; "
-        "ray.data.from_pandas and its like make one."
+        "ray.data.from_pandas, for example, makes one."
     )
 
 

@@ -166,18 +166,18 @@ def test_what_cannot_be_taken_is_refused_before_anything_runs(spark, rows):
         ForestTransformer(named_model()).transform(spelled)
     assert str(error.value) == (
         "The column 'tax' has the type string, which holds neither numbers nor "
-        "categories of the model; cast it, or encode it as it was for training."
+        "categories of the model; cast it, or encode it as in training."
     )
     with pytest.raises(InvalidInputError) as error:
         predict_udf(slow_model())()
     assert str(error.value) == (
-        "The model was trained without names; give the columns that are its 4 "
-        "features, in its order."
+        "The model was trained without feature names; pass the columns of its 4 "
+        "features, in the order of training."
     )
     with pytest.raises(InvalidInputError) as error:
         ForestTransformer().transform(rows)
     assert str(error.value) == (
-        "The ForestTransformer has no model; give it one: ForestTransformer(model)."
+        "The ForestTransformer has no model; create it as ForestTransformer(model)."
     )
 
 

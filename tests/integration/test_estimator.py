@@ -189,7 +189,7 @@ def test_a_fitted_model_is_shared_and_not_changed():
 def test_targets_for_a_fitted_model_warn():
     with pytest.warns(UserWarning) as caught:
         compiled = CompiledForest(FITTED).fit(X, 2 - Y, sample_weight=np.ones(300))
-    advice = "prefit=True silences this warning, prefit=False trains it again."
+    advice = "prefit=True silences this warning, and prefit=False trains it again."
     assert [str(w.message) for w in caught] == [
         f"The RandomForestClassifier is already fitted, so y is ignored; {advice}",
         "The RandomForestClassifier is already fitted, so sample_weight is ignored; "
@@ -411,32 +411,31 @@ def test_batch_sizes_make_the_ranges():
             {"schedule": {(1, None): BLOCKS}, "batch_sizes": [1]},
             InvalidInputError,
             lambda: (
-                "batch_sizes and the ranges of a schedule table contradict each other; "
-                "leave one of them out."
+                "batch_sizes and a schedule given as a dict both set the batch "
+                "ranges; leave out batch_sizes."
             ),
         ),
         (
             {"batch_sizes": [0, 5]},
             InvalidInputError,
             lambda: (
-                "batch_sizes must be whole numbers of rows from 1 on. "
-                "Got [0, 5] instead."
+                "batch_sizes must be positive whole numbers of rows. Got [0, 5] "
+                "instead."
             ),
         ),
         (
             {"batch_sizes": ["many"]},
             InvalidInputError,
             lambda: (
-                "batch_sizes must be whole numbers of rows from 1 on. "
-                "Got ['many'] instead."
+                "batch_sizes must be positive whole numbers of rows. Got ['many'] "
+                "instead."
             ),
         ),
         (
             {"batch_sizes": [1.5]},
             InvalidInputError,
             lambda: (
-                "batch_sizes must be whole numbers of rows from 1 on. "
-                "Got [1.5] instead."
+                "batch_sizes must be positive whole numbers of rows. Got [1.5] instead."
             ),
         ),
         (
@@ -505,7 +504,7 @@ def test_models_that_cannot_be_compiled():
     text = message(
         lambda: CompiledForest(TakesNoWeight()).fit(X, Y, sample_weight=Y), TypeError
     )
-    assert text == "The fit of TakesNoWeight takes no sample_weight."
+    assert text == "TakesNoWeight.fit does not accept sample_weight."
 
 
 # ---------------------------------------------------------------- persistence
@@ -570,8 +569,8 @@ def test_another_version_warns():
 
     assert [str(w.message) for w in caught] == [
         "This CompiledForest was saved by skforge 0.0.9 and is loaded by "
-        f"{__version__}; predictions are only promised for the same version. "
-        "Fit it again."
+        f"{__version__}; identical predictions are promised only for the same "
+        "version. Fit it again."
     ]
 
 

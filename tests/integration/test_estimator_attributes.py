@@ -121,7 +121,7 @@ def test_what_a_file_lacks_is_named(tmp_path):
 
 CHANGED = (
     "The {} has changed since it was compiled: it was fitted again, trained further "
-    "or edited. Its attributes and answers no longer fit the compiled predictions; "
+    "or edited. Its attributes and predictions no longer match the compiled ones; "
     "call fit of the CompiledForest again."
 )
 OTHER = np.flip(X, axis=1).copy(), 1 - Y

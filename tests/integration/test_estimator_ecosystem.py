@@ -203,13 +203,15 @@ def test_feature_selection_and_inspection():
     assert np.array_equal(found["average"], expected["average"])
 
 
-def test_the_representation_for_notebooks():
+def test_the_diagram_for_notebooks():
     compiled = CompiledForest(forest(), schedule={(1, 1): "xgboost", (2, None): BLOCKS})
-    text = compiled._repr_html_()
+    text = compiled._repr_html_()  # not fitted: scikit-learn's
     assert "estimator: RandomForestClassifier" in text
     assert "target: " not in text
-    text = compiled.fit(X, Y)._repr_html_()
-    assert "estimator: RandomForestClassifier" in text
+    inside = make_pipeline(StandardScaler(), compiled).fit(X, Y)
+    compiled = inside[-1]
+    text = inside._repr_html_()
+    assert "StandardScaler" in text
     lines = [
         f"target: {compiled.target_.cpu}",
         f"1 rows: {Schedule.preset('xgboost')!r}",
@@ -235,10 +237,10 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
     with pytest.raises(UnsupportedModelError) as caught:
         CompiledForest(old()).fit(X)
     assert str(caught.value) == (
-        "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, and "
-        f"scikit-learn {sklearn.__version__} cannot ask it whether it is fitted. "
-        "Upgrade xgboost (XGBoost to 2.1.4 at least), or pass what the estimator "
-        "holds: a Booster, or a file that it saved."
+        "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, so "
+        f"scikit-learn {sklearn.__version__} cannot tell whether it is fitted. "
+        "Upgrade xgboost (XGBoost to at least 2.1.4), or pass the estimator's Booster "
+        "or a file that it saved."
     )
 
 

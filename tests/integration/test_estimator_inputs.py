@@ -361,7 +361,7 @@ def test_a_file_needs_no_source_library(tmp_path, suffix):
     with pytest.raises(InvalidInputError) as error:
         compiled.predict(rows[:, :5])
     assert str(error.value) == (
-        "the forest was trained on 6 features, but the rows have 5 columns."
+        "the model was trained on 6 features, but the rows have 5 columns."
     )
 
 

@@ -106,11 +106,12 @@ def test_rows_are_checked():
     with pytest.raises(InvalidInputError) as error:
         compiled.predict(X[:, :2])
     assert str(error.value) == (
-        f"the forest was trained on {compiled.n_features_in_} features, but the rows "
+        f"the model was trained on {compiled.n_features_in_} features, but the rows "
         "have 2 columns."
     )
     with pytest.raises(InvalidInputError) as error:
         compiled.predict(X, threads=1)
     assert str(error.value) == (
-        "predict of a model file takes rows and nothing else; got threads."
+        "predict of a model read from a file takes only rows of numbers, without "
+        "other arguments. Got threads."
     )

@@ -69,12 +69,12 @@ def forest(**params):
 
 
 MADE_OF_MODELS = (
-    "it is made of other models; where these are tree ensembles, put "
-    "CompiledForest(model) in their places. "
+    "it consists of other models; replace each tree ensemble in it by "
+    "CompiledForest(model). "
 )
-OTHER = "it is none of the tree ensembles that can be compiled. "
-SVC = f"No frontend reads sklearn.svm._classes.SVC; {OTHER}Frontends: "
-PIPELINE = "give its last step, which pipelines take compiled too. "
+OTHER = "it is not one of the tree ensembles that can be compiled. "
+SVC = f"skforge cannot read sklearn.svm._classes.SVC; {OTHER}It reads models of "
+PIPELINE = "pass its last step; a pipeline also accepts a compiled last step. "
 REFUSED = {
     "svc": (svm.SVC(), OTHER),
     "linear": (linear_model.LogisticRegression(), OTHER),
@@ -93,7 +93,7 @@ REFUSED = {
             )
         ),
         "GradientBoostingClassifier starts from "
-        "DummyClassifier(strategy='stratified'), which draws at random; fit with "
+        "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
         "another strategy.",
     ),
     "pipeline": (
@@ -122,8 +122,8 @@ REFUSED = {
     ),
     "adaboost-r": (
         e.AdaBoostRegressor(),
-        "AdaBoostRegressor predicts the weighted median of its trees, which is no sum "
-        "of leaves, so it cannot be compiled.",
+        "AdaBoostRegressor predicts the weighted median of its trees, which is not a "
+        "sum of leaves, so it cannot be compiled.",
     ),
     "gb-init": (
         e.GradientBoostingClassifier(init=linear_model.LogisticRegression()),
@@ -134,7 +134,7 @@ REFUSED = {
     "gb-drawn": (
         e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified")),
         "GradientBoostingClassifier starts from "
-        "DummyClassifier(strategy='stratified'), which draws at random; fit with "
+        "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
         "another strategy.",
     ),
     "embedding": (
@@ -159,8 +159,8 @@ REFUSED = {
     ),
     "gblinear": (
         xgb.XGBClassifier(booster="gblinear"),
-        "The booster 'gblinear' is no tree ensemble that can be compiled; train with "
-        "booster='gbtree' or 'dart'.",
+        "The booster 'gblinear' is not a tree ensemble that can be compiled; train "
+        "with booster='gbtree' or 'dart'.",
     ),
     "linear-tree": (
         lgb.LGBMClassifier(linear_tree=True),
@@ -195,7 +195,10 @@ def test_it_is_refused_before_it_is_trained(kind, trained):
     model, why = REFUSED[kind]
     if why.endswith(". "):  # no frontend knows the class: that is said first and last
         cls = type(model)
-        why = f"No frontend reads {cls.__module__}.{cls.__qualname__}; {why}Frontends: "
+        why = (
+            f"skforge cannot read {cls.__module__}.{cls.__qualname__}; {why}It reads "
+            "models of "
+        )
     for one in (model, ms.GridSearchCV(model, {})):
         compiled = CompiledForest(one)
         text = message(lambda: compiled.fit(X, Y))  # noqa: B023
@@ -316,8 +319,9 @@ def test_a_search_passes_weights_on():
 def test_a_search_without_refit_says_so(trained):
     search = ms.GridSearchCV(forest(), GRID, cv=2, refit=False)
     why = (
-        "No frontend reads sklearn.model_selection._search.GridSearchCV; it has no "
-        "best_estimator_, as refit=False; search with refit=True. Frontends: "
+        "skforge cannot read sklearn.model_selection._search.GridSearchCV; with "
+        "refit=False it has no best_estimator_; search with refit=True. It reads "
+        "models of "
     )
     assert message(lambda: CompiledForest(search).fit(X, Y)).startswith(why)
     assert trained == []
@@ -325,6 +329,6 @@ def test_a_search_without_refit_says_so(trained):
     assert message(lambda: CompiledForest(fitted).fit(X)).startswith(why)
     assert message(lambda: load_forest(fitted)).startswith(why)
     assert message(lambda: load_forest(clone(SEARCHES["grid"]))).startswith(
-        "No frontend reads sklearn.model_selection._search.GridSearchCV; fit it first, "
-        "and its best_estimator_ is read. "
+        "skforge cannot read sklearn.model_selection._search.GridSearchCV; fit it "
+        "first, so that its best_estimator_ can be read. "
     )

@@ -158,7 +158,7 @@ def test_background_rows_beside_shap(name):
         with pytest.raises(InvalidInputError) as error:
             ours.shap_interaction_values(X)
         assert str(error.value) == (
-            "interactions=True asks for path-dependent values, and this explainer has "
+            "interactions=True asks for path-dependent values, but this explainer has "
             "background rows; use TreeExplainer(model) without them."
         )
 
@@ -293,7 +293,7 @@ def test_without_shap_only_the_call_fails(monkeypatch):
 
 
 REFUSED = {
-    "model_output must be 'raw'. Got 'probability' instead: use shap.TreeExplainer "
+    "model_output must be 'raw'. Got 'probability' instead; use shap.TreeExplainer "
     "with background rows to explain probabilities or losses.": {
         "model_output": "probability"
     },
@@ -304,7 +304,7 @@ REFUSED = {
         "feature_perturbation": "tree_path_dependent",
         "data": X,
     },
-    "data and background are two names of one argument; give one.": {
+    "data and background are two names for the same argument; pass only one of them.": {
         "data": X,
         "background": X,
     },

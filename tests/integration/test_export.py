@@ -97,7 +97,7 @@ def test_three_levels_in_one_library(forest: Any, tmp_path: Path) -> None:
 
 def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
     folder = skforge.export(forest, tmp_path / "tiny", batch_sizes=[1])
-    with pytest.raises(InvalidInputError, match="is there already"):
+    with pytest.raises(InvalidInputError, match="already exists"):
         skforge.export(forest, folder, batch_sizes=[1])
     (folder / "mine.txt").write_text("mine")
     (folder / "sub").mkdir()
@@ -109,7 +109,7 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
-    with pytest.raises(InvalidInputError, match="no export of skforge"):
+    with pytest.raises(InvalidInputError, match="not an export of skforge"):
         skforge.export(forest, other, overwrite=True)
     assert (other / "mine.txt").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "tiny"]
@@ -119,16 +119,16 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
     ("options", "error", "match"),
     [
         ({"kind": "dll"}, InvalidInputError, "kind must be one of"),
-        ({"target": "cuda"}, TargetError, "libraries are for CPUs"),
+        ({"target": "cuda"}, TargetError, "libraries run on CPUs"),
         ({"target": ["x86-64-v3", "aarch64"]}, TargetError, "one instruction set"),
-        ({"name": "1st"}, InvalidInputError, "name must begin"),
+        ({"name": "1st"}, InvalidInputError, "name is the prefix"),
         ({"batch_sizes": [0]}, InvalidInputError, "positive numbers of rows"),
         ({"batch_sizes": [True]}, InvalidInputError, r"of rows. Got \[True\] instead"),
         ({"batch_sizes": [1.0]}, InvalidInputError, r"of rows. Got \[1.0\] instead"),
-        ({"version": "1.0"}, InvalidInputError, "version is of wheels"),
-        ({"kind": "wheel", "version": "1.x"}, InvalidInputError, "version must be as"),
-        ({"kind": "wheel", "name": "json"}, InvalidInputError, "is Python's own"),
-        ({"kind": "wheel", "name": "class"}, InvalidInputError, "is Python's own"),
+        ({"version": "1.0"}, InvalidInputError, "applies only to kind"),
+        ({"kind": "wheel", "version": "1.x"}, InvalidInputError, "version must be the"),
+        ({"kind": "wheel", "name": "json"}, InvalidInputError, "is a Python keyword"),
+        ({"kind": "wheel", "name": "class"}, InvalidInputError, "is a Python keyword"),
     ],
 )
 def test_refusals(
@@ -186,7 +186,9 @@ def test_what_differs_is_not_written(
 
 
 def test_what_was_compiled_for_a_gpu_is_refused(forest: Any, tmp_path: Path) -> None:
-    said = "was compiled for emulated .*, and libraries are for CPUs: export its forest"
+    said = (
+        "was compiled for emulated .*, but exported libraries run on CPUs; export its"
+    )
     module = skforge.compile_forest(forest, target="emulated")
     with pytest.raises(TargetError, match=said):
         skforge.export(module, tmp_path / "tiny")
@@ -268,7 +270,7 @@ def test_command_line(forest: Any, tmp_path: Path) -> None:
     assert "int tiny_apply_f32(" in header
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 2
-    assert "is there already" in done.output
+    assert "already exists" in done.output
 
 
 # ------------------------------------------------------------ other models

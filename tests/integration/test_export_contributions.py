@@ -161,7 +161,9 @@ def test_a_wheel_of_several_classes(
 def test_models_that_test_nothing(name: str, tmp_path: Path) -> None:
     folder = skforge.export(odd_forest(name), tmp_path / "odd", contribs=True)
     facts = metadata(folder)
-    assert facts["left_out"]["predict_contribs"] == "the model tests no feature"
+    assert (
+        facts["left_out"]["predict_contribs"] == "no tree of the model tests a feature"
+    )
     assert "predict_contribs" not in facts["functions"]
 
 
@@ -170,14 +172,15 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as error:
         skforge.export(forest, tmp_path / "tiny", "c", contribs=True)
     assert str(error.value) == (
-        "kind='c' has no contributions; kind='object', 'shared' and 'wheel' have them."
+        "contribs=True is not available with kind='c'; use kind='object', 'shared' or "
+        "'wheel'."
     )
     with pytest.raises(UnsupportedModelError) as unknown:
         bare = replace(forest, cover=np.zeros(0))
         skforge.export(bare, tmp_path / "tiny", contribs=True)
     assert str(unknown.value) == (
-        "contribs=True needs to know how many rows reached each node, and this xgboost "
-        "model does not keep it."
+        "contribs=True needs the number of training rows that reached each node, but "
+        "this xgboost model does not store it."
     )
     assert not list(tmp_path.iterdir())
 

@@ -549,6 +549,20 @@ def test_another_number_of_threads_makes_entries_anew():
     assert entry_calls(model)["predict_raw"](many) is not None
 
 
+def test_several_threads_leave_single_rows_to_the_entries():
+    """Also where so few rows may be shared that an entry declines its own check."""
+    model = ensemble.RandomForestClassifier(40, random_state=0).fit(X, TWO)
+    with threadpool_limits(2):
+        cold, warm = (CompiledForest(model, tuning="off", n_jobs=2) for _ in range(2))
+        warm.fit(X[:50]).warm_up()
+        cold.fit(X[:50])
+        for method in METHODS:
+            for fast in (cold, warm):
+                many = getattr(fast, method)(X)
+                assert_same(many[:1], getattr(fast, method)(X[:1]))
+        assert entries(cold) == entries(warm) == set(METHODS)
+
+
 def test_arguments_of_the_source_go_to_the_source():
     model, own = wrapped("XGBClassifier"), source("XGBClassifier")
     model.predict(X[:1])

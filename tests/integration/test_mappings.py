@@ -251,7 +251,7 @@ def test_an_unknown_key() -> None:
     fast = compiled(FOREST.fit(X, y))
     row = {**X.iloc[0].to_dict(), "ages": 1.0}
     text = (
-        "the row has the key 'ages', which is no column of the model; the nearest "
+        "the row has the key 'ages', which is not a column of the model; the nearest "
         "column is 'age'. Leave it out."
     )
     for given, where in ((row, "the row"), ([X.iloc[0].to_dict(), row], "row 1")):
@@ -279,20 +279,20 @@ def test_columns_by_name_ignore_other_keys() -> None:
 
 
 BAD = [
-    ("forty", "is 'forty', which is no number; pass a number, or None if it is "),
-    ("41", "is '41', which is no number"),
-    (np.str_("41"), "is .*, which is no number"),
-    (b"41", "is b'41', which is no number"),
-    (1j, "is 1j, which is no number"),
-    (object, "is .*, which is no number"),
-    (pd.NaT, "is NaT, which is no number"),
-    (pd.Timestamp("2020-01-01"), "is .*, which is no number"),
-    (np.timedelta64(3, "D"), "is .*, which is no number"),
-    (Decimal("sNaN"), "is .*, which is no number"),
+    ("forty", "is 'forty', which is not a number; pass a number, or None if it is "),
+    ("41", "is '41', which is not a number"),
+    (np.str_("41"), "is .*, which is not a number"),
+    (b"41", "is b'41', which is not a number"),
+    (1j, "is 1j, which is not a number"),
+    (object, "is .*, which is not a number"),
+    (pd.NaT, "is NaT, which is not a number"),
+    (pd.Timestamp("2020-01-01"), "is .*, which is not a number"),
+    (np.timedelta64(3, "D"), "is .*, which is not a number"),
+    (Decimal("sNaN"), "is .*, which is not a number"),
     ([41, 42], "is of type list, but a mapping is one row and has one value there; "),
     (np.array([41.0]), "is of type ndarray, but a mapping is one row"),
     (pd.Series([41.0, 42.0]), "is of type Series, .* pass pandas.DataFrame"),
-    (10**400, "is a whole number of more than 1e308, which float64 does not hold"),
+    (10**400, "is a whole number too large for float64 .above 1e308."),
 ]
 
 

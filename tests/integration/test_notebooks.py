@@ -1,7 +1,7 @@
 """Notebooks of docs run from top to bottom, and print what they are stored with.
 
-Pictures are drawn anew and not compared: they show times. ``--update-golden`` stores
-new outputs.
+Pictures and cards are made anew and not compared: they show times. ``--update-golden``
+stores new outputs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def executed(notebook: Any, folder: Path) -> Any:
 
 
 def printed(notebook: Any) -> list[tuple[str, list[str]]]:
-    """Return each code cell with what it printed, and a word for each picture."""
+    """Return each code cell with what it printed; a word for a picture or a card."""
     cells = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -48,6 +48,8 @@ def printed(notebook: Any) -> list[tuple[str, list[str]]]:
             for output in cell.outputs:
                 data = output.get("data", {})
                 text = output.get("text") or data.get("text/plain", "")
+                card = "skforge-card" in data.get("text/html", "")
+                text = "card" if card else text
                 found.append("picture" if "image/png" in data else text)
             cells.append((cell.source, found))
     return cells

@@ -294,7 +294,9 @@ def test_what_others_may_write_is_not_used(level, mode, folder, compiled, caplog
     with caplog.at_level(logging.DEBUG, "skforge"):
         assert [added(1), added(1)] == [101, 101]
     said = (
-        "others may write it" if level == "file" else "others own it or may write to it"
+        "other users may write to it"
+        if level == "file"
+        else "other users own it or may write to it"
     )
     assert [r.getMessage() for r in caplog.records] == [
         f"object cache: {loose} is not used: {said}"

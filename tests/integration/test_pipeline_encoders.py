@@ -344,7 +344,7 @@ def test_exports_list_the_codes_of_texts(tmp_path):
     assert sorted(city["codes"]) == ["Bern", "Oslo", "Paris", "Rome"]
     assert city["missing"] == "NaN" and city["other"] == 4.0
     header = (folder / "people.h").read_text()
-    assert 'Column 1 ("city") takes codes of texts' in header
+    assert 'Column 1 ("city") takes codes for strings' in header
     assert f'{city["codes"]["Oslo"]} "Oslo"' in header
     rows = np.zeros((4, 5))
     for place, name in enumerate(FRAME):
@@ -364,7 +364,7 @@ def test_exports_refuse_codes_of_numbers(tmp_path):
     )
     rows = FRAME[["fare"]].to_numpy()
     _, fast = fitted(make_pipeline(bins, clone(FORESTS["forest"])), rows)
-    with pytest.raises(skforge.UnsupportedModelError, match="codes of intervals"):
+    with pytest.raises(skforge.UnsupportedModelError, match="interval codes"):
         skforge.export(fast, tmp_path / "bins")
 
 

@@ -77,7 +77,7 @@ def test_numbers_held_as_objects_are_refused():
     X = np.array([[1, 2.5], [2, 3.5], [3, 2.5]] * 20, object)
     model = make_pipeline(pre.OneHotEncoder(), RandomForestClassifier(3))
     model.fit(X, [0, 1, 1] * 20)
-    with pytest.raises(UnsupportedModelError, match="has seen numbers as objects"):
+    with pytest.raises(UnsupportedModelError, match="was fitted on numbers of dtype"):
         load_forest(model)
 
 

@@ -625,7 +625,7 @@ REFUSED = {
         pre.FunctionTransformer(np.tanh),
         r"FunctionTransformer, calls a function",
     ),
-    "narrow-bins": (bins(3, dtype=np.float32), r"gives float32 columns"),
+    "narrow-bins": (bins(3, dtype=np.float32), r"returns columns of dtype float32"),
     "weights": (
         FeatureUnion([("a", pre.StandardScaler())], transformer_weights={"a": 2}),
         r"'featureunion' of the pipeline, FeatureUnion, has transformer_weights",
@@ -646,7 +646,7 @@ def test_a_forest_cannot_hold_it(kind):
         model.fit(np.round(X), Y)
         with pytest.raises(UnsupportedModelError, match=why) as error:
             load_forest(model)
-    assert "CompiledForest(pipeline) runs it in its library" in str(error.value)
+    assert "CompiledForest(pipeline) runs it in its own library" in str(error.value)
 
 
 def test_subclasses_are_refused():

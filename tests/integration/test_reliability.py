@@ -313,6 +313,8 @@ def test_the_table_says_what_was_lost(parts):
     lost = Row("faults", "a thing", 30, 5, [f"try {n}" for n in range(25)], "notes")
     left_out = Row("faults", "another", left_out="there is no such machine")
     text = parts["rows"].to_markdown([lost, left_out], "A machine.")
-    assert "| faults | a thing | 30 | 5 | 25 | notes |\n" in text
-    assert "| faults | another | 0 | 0 | 0 | not tried: there is no such" in text
+    assert "| faults | a thing | 30 | 5 | 25 |\n" in text
+    assert "- **faults, a thing**: notes\n" in text
+    assert "| faults | another | 0 | 0 | 0 |\n" in text
+    assert "- **faults, another**: not tried: there is no such" in text
     assert text.endswith("- try 19\n- and 5 more\n")

@@ -74,7 +74,7 @@ def test_it_predicts(search):
 def test_without_refit_there_are_only_results():
     search = ScheduleSearch(MODEL, GRID, batch_sizes=[4], refit=False).fit(X)
     assert isinstance(search.best_schedule_, Schedule)
-    with pytest.raises(AttributeError, match="predicts with refit=True only"):
+    with pytest.raises(AttributeError, match="predicts only with refit=True"):
         search.predict(X)
 
 
@@ -179,8 +179,8 @@ def test_records_answer_the_next_search(tmp_path):
         ({"walk": ["run"]}, InvalidInputError, "walk is one of 'bitsliced'"),
         ({"block": []}, InvalidInputError, "'block' of the space has no values"),
         ({"walk": ["rows"], "codes": [True]}, TuningError, "'grid' is empty"),
-        ([3], InvalidInputError, "Schedules or names of presets; got int"),
-        ([Schedule().unroll("batch")], TuningError, "no schedule of the 1 that were"),
+        ([3], InvalidInputError, "Schedules or names of presets. Got int"),
+        ([Schedule().unroll("batch")], TuningError, "none of the 1 schedules tried"),
         (["nothing"], TuningError, "'nothing' is not a preset"),
         (ScheduleSpace.gpu(), TuningError, "is legal for this"),
     ],

@@ -377,7 +377,7 @@ def test_errors_of_the_text_name_its_lines() -> None:
 
 def test_a_text_without_kernels() -> None:
     need(None)
-    with pytest.raises(TargetError, match="The text has no kernel"):
+    with pytest.raises(TargetError, match="The source has no kernel"):
         SourceDevice("int x;\n")
 
 

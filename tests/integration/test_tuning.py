@@ -128,8 +128,8 @@ def test_seconds_that_are_none_are_said(text, monkeypatch):
     with pytest.warns(UserWarning) as said:
         assert [_config.tuning_seconds(4.0) for _ in range(2)] == [4.0, 4.0]
     assert [str(one.message) for one in said] == [
-        f"SKFORGE_TUNING_SECONDS is {text!r}, which is not a number of seconds from 0 "
-        "on; it is ignored."
+        f"SKFORGE_TUNING_SECONDS is {text!r}, which is not a number of seconds, 0 or "
+        "more; it is ignored."
     ]
 
 

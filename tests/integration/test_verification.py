@@ -52,10 +52,10 @@ def test_one_wrong_bit_is_noticed_and_changes_nothing(monkeypatch):
     expected = compiled.estimator_.predict(X[:1])[0]
     first = min(compiled.schedule_, key=lambda batch: batch[0])
     assert text == (
-        f"row 0 of X: compiled {np.nextafter(expected, 9).item()!r}, expected "
-        f"{expected.item()!r}, with batches of 1 and the schedule "
-        f"{compiled.schedule_[first]!r}. Please report the model, "
-        "and use the source's own predict meanwhile."
+        f"row 0 of X: the compiled code gives {np.nextafter(expected, 9).item()!r}, "
+        f"but the model gives {expected.item()!r}, with batches of 1 and the schedule "
+        f"{compiled.schedule_[first]!r}. Please report this model, and use the source "
+        "model's own predict until it is fixed."
     )
     assert vars(compiled) == before
 
@@ -82,8 +82,8 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
     text = message(lambda: CompiledForest(model).fit(X), VerificationError)
     assert text == (
         f"row 299 of X: {method} gives {(expected + 1).tolist()!r}, expected "
-        f"{expected.tolist()!r}. Please report the model, and use "
-        "the source's own predict meanwhile."
+        f"{expected.tolist()!r}. Please report this model, and use the source model's "
+        "own predict until it is fixed."
     )
 
 
@@ -238,6 +238,6 @@ def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     )
     assert text == (
         f"row 0 of X: {method} gives {(expected + 1).item()!r}, expected "
-        f"{expected.item()!r}. Please report the model, and use "
-        "the source's own predict meanwhile."
+        f"{expected.item()!r}. Please report this model, and use the source model's "
+        "own predict until it is fixed."
     )

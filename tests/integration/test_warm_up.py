@@ -157,8 +157,8 @@ def test_sizes_are_checked(sizes):
         with pytest.raises(InvalidInputError) as error:
             one.warm_up(sizes)
         assert str(error.value) == (
-            "n_rows must be a number of rows, an int of at least 0. "
-            f"Got {np.ravel(sizes)[0]!r} instead."
+            "n_rows must be a number of rows, an int of 0 or more. Got "
+            f"{np.ravel(sizes)[0]!r} instead."
         )
 
 

@@ -113,7 +113,7 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     assert "| m | 1 | 100 ms |" in report.summary([result])
     table = report.table_of(result)
     assert "| quick | 2 **2×** | 3.0e+00 † | 200 ms |" in table
-    assert "8 rows, 64 B" in table
+    assert "8 rows, 64\N{NO-BREAK SPACE}B" in table
     assert "lleaves: reads LightGBM files only" in table
 
 

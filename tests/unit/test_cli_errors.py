@@ -72,11 +72,11 @@ CASES = {
     "export none.json -o lib": "does not exist. See skforge export --help.",
     "plot none.skforge -o a.png": "does not exist. See skforge plot --help.",
     "bench dir.skforge": "is a directory. See skforge bench --help.",
-    "bench text.json": "text.json is not JSON",
+    "bench text.json": "text.json is not valid JSON",
     "bench text.ubj": "text.ubj: Byte 1 ",
     "bench text.txt": "text.txt: The text does not begin with the line 'tree'",
-    "bench text.onnx": "text.onnx is no ONNX model",
-    "bench text.xyz": "text.xyz is no model that is known by its content",
+    "bench text.onnx": "text.onnx is not an ONNX model",
+    "bench text.xyz": "text.xyz is not a model file that skforge recognises",
     "bench file": "file is empty; save the model again.",
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",
     "bench plain.skforge": (
@@ -144,9 +144,13 @@ CASES = {
         "none/a.jsonl cannot be written: there is no folder none."
     ),
     "export model.json -o file/lib": "file/lib cannot be written: ",
-    "export model.json -o file": "file is there already; choose another path, or --ov",
+    "export model.json -o file": (
+        "file already exists; choose another path, or pass --ov"
+    ),
     "export model.json -o lib --kind nope": "kind must be one of 'object', 'shared'",
-    "export model.json -o lib --target cuda": "cannot be exported: libraries are for",
+    "export model.json -o lib --target cuda": (
+        "cannot be exported, because libraries run"
+    ),
     "plot model.json -o a.png": (
         "model.json is no .skforge file; skforge tune makes one."
     ),

@@ -164,16 +164,28 @@ def test_a_forged_file_that_is_right_loads(tmp_path):
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
-        (b"{", "its manifest.json is no JSON"),
-        (b"\xff", "its manifest.json is no JSON"),
-        (b"[" * 100_000, "its manifest.json is no JSON"),
-        (b'{"format": NaN}', "its manifest.json is no JSON"),
-        (b"[]", "its manifest.json is not skforge's"),
-        ({"format": "other"}, "its manifest.json is not skforge's"),
-        ({"format": "skforge"}, "its format version is None"),
-        ({**HEAD, "format_version": True}, "its format version is True"),
-        ({**HEAD, "format_version": "1"}, "its format version is '1'"),
-        ({**HEAD, "format_version": 0}, "its format version is 0"),
+        (b"{", "its manifest.json is not JSON"),
+        (b"\xff", "its manifest.json is not JSON"),
+        (b"[" * 100_000, "its manifest.json is not JSON"),
+        (b'{"format": NaN}', "its manifest.json is not JSON"),
+        (b"[]", "its manifest.json was not written by skforge"),
+        ({"format": "other"}, "its manifest.json was not written by skforge"),
+        (
+            {"format": "skforge"},
+            "its format version None is not a positive whole number",
+        ),
+        (
+            {**HEAD, "format_version": True},
+            "its format version True is not a positive whole number",
+        ),
+        (
+            {**HEAD, "format_version": "1"},
+            "its format version '1' is not a positive whole number",
+        ),
+        (
+            {**HEAD, "format_version": 0},
+            "its format version 0 is not a positive whole number",
+        ),
         (HEAD, "its manifest.json lists no arrays"),
         ({**HEAD, "arrays": []}, "its manifest.json lists no arrays"),
     ],
@@ -220,8 +232,8 @@ def test_descriptions_that_are_none(tmp_path, facts):
     manifest = {**HEAD, "arrays": {"x": facts}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": GOOD})
     assert refusal(path) == (
-        "FILE cannot be loaded: its array 'x' is described wrongly. "
-        "Save the model again."
+        "FILE cannot be loaded: the description of its array 'x' is wrong. Save the "
+        "model again."
     )
 
 
@@ -229,12 +241,12 @@ def test_descriptions_that_are_none(tmp_path, facts):
     ("payload", "facts", "reason"),
     [
         (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
-        (GOOD, {"shape": [4]}, "its array 'x' is not as described"),
-        (GOOD, {"shape": [3, 1]}, "its array 'x' is not as described"),
-        (GOOD, {"dtype": "<f8"}, "its array 'x' is not as described"),
-        (GOOD, {"shape": [1000]}, "the size of its array 'x' is not as described"),
-        (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is not as described"),
-        (npy(np.arange(1000)), {}, "the size of its array 'x' is not as described"),
+        (GOOD, {"shape": [4]}, "its array 'x' has a wrong dtype or shape"),
+        (GOOD, {"shape": [3, 1]}, "its array 'x' has a wrong dtype or shape"),
+        (GOOD, {"dtype": "<f8"}, "its array 'x' has a wrong dtype or shape"),
+        (GOOD, {"shape": [1000]}, "the size of its array 'x' is wrong"),
+        (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is wrong"),
+        (npy(np.arange(1000)), {}, "the size of its array 'x' is wrong"),
         (GOOD + b"more", {}, "its array 'x' has an unknown header"),
         (
             npy(np.array([[1, 2], [3, 4]], order="F")),
@@ -308,8 +320,7 @@ def test_arrays_beyond_any_memory(tmp_path):
     huge = described(GOOD, shape=(1 << 45,))
     path = forge(tmp_path / "a", {**HEAD, "arrays": {"x": huge}})
     assert refusal(path) == (
-        "FILE cannot be loaded: its arrays are larger than any model's. "
-        "Save the model again."
+        "FILE cannot be loaded: its arrays are too large. Save the model again."
     )
 
 
@@ -320,8 +331,8 @@ def test_entries_are_those_of_the_manifest(tmp_path, members):
     manifest = {**HEAD, "arrays": {"x": described(GOOD)}}
     path = forge(tmp_path / "a", manifest, members)
     assert refusal(path) == (
-        "FILE cannot be loaded: its entries are not those of its manifest. "
-        "Save the model again."
+        "FILE cannot be loaded: its entries are not those that its manifest.json "
+        "lists. Save the model again."
     )
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
@@ -341,8 +352,8 @@ def test_an_entry_twice(tmp_path):
         archive.writestr("manifest.json", "{}")
         archive.writestr("manifest.json", "{}")
     assert refusal(tmp_path / "a") == (
-        "FILE cannot be loaded: its directory lists entries twice, or too many. "
-        "Save the model again."
+        "FILE cannot be loaded: its directory lists an entry twice, or too many "
+        "entries. Save the model again."
     )
 
 
@@ -350,16 +361,16 @@ def test_an_entry_twice(tmp_path):
 def test_the_comment_vouches_for_the_manifest(tmp_path, comment):
     path = forge(tmp_path / "a", {**HEAD, "arrays": {}}, comment=comment)
     assert refusal(path) == (
-        "FILE cannot be loaded: its manifest.json is not the one that was written. "
-        "Save the model again."
+        "FILE cannot be loaded: the checksum of its manifest.json is wrong. Save the "
+        "model again."
     )
 
 
 # ------------------------------------------------------------ bombs
 
 BOMB = (
-    "FILE cannot be loaded: the size of its entry {!r} is not what is stored. "
-    "Save the model again."
+    "FILE cannot be loaded: its entry {!r} is compressed or has a wrong size. Save "
+    "the model again."
 )
 
 
@@ -386,8 +397,7 @@ def test_a_manifest_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(_container, "MANIFEST_BYTES", 100)
     path = forge(tmp_path / "a", {**HEAD, "arrays": {}, "x": "x" * 100})
     assert refusal(path) == (
-        "FILE cannot be loaded: its manifest.json is larger than any model's. "
-        "Save the model again."
+        "FILE cannot be loaded: its manifest.json is too large. Save the model again."
     )
 
 

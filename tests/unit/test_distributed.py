@@ -302,8 +302,8 @@ def test_names_of_categories_are_not_guessed(kind, keep):
     with pytest.raises(InvalidInputError) as error:
         work.of_frame(frame[frame.c != "p"].assign(c=lambda part: part.c.astype(str)))
     assert str(error.value) == (
-        "The column 'c' holds text, but the model knows no categories by name; "
-        "encode it as it was encoded for training."
+        "The column 'c' holds text, but the model has no category names; encode it as "
+        "in training."
     )
     if keep == "auto":
         with pytest.raises(InvalidInputError, match="row 0 has 'p' in column"):
@@ -500,8 +500,8 @@ def test_columns_are_found_by_name():
     [
         (
             ["1", "2"],
-            "The column 'rooms' holds text, but the model knows no categories by name; "
-            "encode it as it was encoded for training.",
+            "The column 'rooms' holds text, but the model has no category names; "
+            "encode it as in training.",
         ),
         (
             np.array(["2020-01-01", "2020-01-02"], "M8[ns]"),
@@ -558,7 +558,10 @@ def test_one_tensor_holds_all_features():
     same_bits(np.stack([*found.values()], axis=1), fast.predict_raw(X))
     with pytest.raises(InvalidInputError) as error:
         Predictor(fast, columns=["data"], keep=["no"])(batch)
-    assert str(error.value) == "keep names 'no', but the columns are 'data', 'id'."
+    assert (
+        str(error.value)
+        == "keep names 'no', but the dataset has only the columns 'data', 'id'."
+    )
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_unknown_level_warns_with_the_known_ones(
     with pytest.warns(UserWarning) as caught:
         assert printed(capsys) == []
     assert [str(warning.message) for warning in caught] == [
-        "SKFORGE_DUMP asks for 'llvm', which is not printed while compiling; what can "
-        f"be is all, hir, mir, lir, lower-to-mir, {passes}."
+        "SKFORGE_DUMP asks for 'llvm', which is not a level printed while compiling; "
+        f"use all, hir, mir, lir, lower-to-mir, {passes}."
     ]
     assert [warning.filename for warning in caught] == [__file__]

@@ -401,13 +401,13 @@ def test_what_cannot_be_emulated_is_said() -> None:
     grid(b, (n,), lambda _: b.emit(lir.BlockRegion(dims, ())))
     assert refusal(b, n) == (
         "Cannot emulate the grids of 'f': the number of threads along block.x is %n, "
-        "which is no constant."
+        "which is not a constant."
     )
     b = Builder()
     grid(b, (n,), lambda _: region(b, (12,), lambda t: warp_sum(b, t[0], 8)))
     assert refusal(b, n) == (
-        "Cannot emulate the grids of 'f': blocks of 12 threads are no whole number of "
-        "warps of 8."
+        "Cannot emulate the grids of 'f': blocks of 12 threads are not a whole number "
+        "of warps of 8."
     )
     b = Builder()
 

@@ -246,7 +246,8 @@ DAMAGED = "; the model is damaged, export it again."
         ),
         (
             with_entry("category_offset", 2, 1),
-            "category_offset[1] gives predicate 1, a threshold, categories",
+            "category_offset[1] gives categories to predicate 1, which compares with "
+            "a threshold",
         ),
         (
             with_entry("category_offset", 3, 3),
@@ -259,7 +260,7 @@ DAMAGED = "; the model is damaged, export it again."
         (with_entry("tree_output", 0, -1), "tree_output[0] = -1 is not in 0..0"),
         (
             with_entry("tree_offset", 1, 8),
-            "tree_offset[2] = 8 leaves tree 1 no node",
+            "tree_offset[2] = 8 leaves tree 1 without nodes",
         ),
         (
             with_entry("tree_offset", 0, 1),
@@ -428,7 +429,7 @@ def test_rounding_an_equality_test_is_refused():
     with pytest.raises(ValueError) as error:
         round_thresholds([0.5, 0.1], [Comparison.LE, Comparison.EQ], np.float32)
     assert str(error.value) == (
-        "thresholds[1] = np.float64(0.1) is tested for equality and is no float32 "
+        "thresholds[1] = np.float64(0.1) is tested for equality but is not a float32 "
         "number, so it cannot be rounded."
     )
 

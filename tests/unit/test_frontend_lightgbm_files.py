@@ -167,11 +167,11 @@ def test_covers_are_training_rows():
         (("^max_feature_idx=.*", ""), f"the header has no max_feature_idx{DAMAGED}"),
         (
             ("^max_feature_idx=.*", "max_feature_idx=-3"),
-            f"max_feature_idx = '-3' of the header is no size{DAMAGED}",
+            f"max_feature_idx = '-3' of the header is not a size{DAMAGED}",
         ),
         (
             ("^max_feature_idx=.*", "max_feature_idx=99999999999"),
-            f"max_feature_idx = '99999999999' of the header is no size{DAMAGED}",
+            f"max_feature_idx = '99999999999' of the header is not a size{DAMAGED}",
         ),
         (
             ("^max_feature_idx=.*", "max_feature_idx=2147483000"),
@@ -184,7 +184,7 @@ def test_covers_are_training_rows():
         (
             ("^num_class=1\nnum_tree_per_iteration=1", "num_class=3\n"
              "num_tree_per_iteration=3"),
-            f"4 trees are no whole rounds of 3 trees{DAMAGED}",
+            f"4 trees do not make whole rounds of 3 trees{DAMAGED}",
         ),
         (
             ("^objective=.*", "objective=binary sigmoid:x"),
@@ -194,13 +194,13 @@ def test_covers_are_training_rows():
             ("^objective=.*", "objective=multiclass num_class:4"),
             f"The objective 'multiclass' is for 4 outputs, not 1{DAMAGED}",
         ),
-        (("^num_cat=.*", "num_cat=0\nnum_cat=0"), f"num_cat stands twice in tree 0"
+        (("^num_cat=.*", "num_cat=0\nnum_cat=0"), f"num_cat is given twice in tree 0"
          f"{DAMAGED}"),
         (("^shrinkage=.*", "shrinkage"), f"shrinkage has no value in tree 0{DAMAGED}"),
         (("^num_leaves=.*", ""), f"tree 0 has no num_leaves{DAMAGED}"),
         (
             ("^num_leaves=.*", "num_leaves=0"),
-            f"num_leaves = 0 of tree 0 is no size{DAMAGED}",
+            f"num_leaves = 0 of tree 0 is not a size{DAMAGED}",
         ),
         (
             ("^num_leaves=.*", "num_leaves=2000000000"),
@@ -217,7 +217,7 @@ def test_covers_are_training_rows():
         ),
         (
             ("^left_child=[-0-9]+", "left_child=99999999999999999999999"),
-            f"left_child holds something that is no number{DAMAGED}",
+            f"left_child holds something that is not a number{DAMAGED}",
         ),
         (
             ("^split_feature=[0-9]+", "split_feature=3"),
@@ -237,7 +237,7 @@ def test_covers_are_training_rows():
         ),
         (
             ("^leaf_value=[^ ]+", "leaf_value=1_0"),
-            f"leaf_value holds something that is no number{DAMAGED}",
+            f"leaf_value holds something that is not a number{DAMAGED}",
         ),
         (
             ("^leaf_value=[^ ]+ ", "leaf_value="),
@@ -261,7 +261,7 @@ def test_covers_are_training_rows():
         ),
         (
             ("^pandas_categorical:.*", "pandas_categorical:3"),
-            f"pandas_categorical is no list of lists{DAMAGED}",
+            f"pandas_categorical is not a list of lists{DAMAGED}",
         ),
     ],
 )  # fmt: skip
@@ -286,8 +286,8 @@ def test_sets_that_are_not_there():
         with pytest.raises(InvalidModelError) as info:
             load_forest(resized(text[:start] + line + text[stop:]))
         assert str(info.value) == (
-            f"threshold[{node}] = {shown} of tree 0 is no set of categories, of which "
-            f"there are {n_sets}{DAMAGED}"
+            f"threshold[{node}] = {shown} of tree 0 is not one of its "
+            f"{n_sets} sets of categories{DAMAGED}"
         )
 
 
@@ -313,21 +313,21 @@ def test_numbers_that_are_none(value):
     [
         (
             ("^version=v4", "version=v9"),
-            "The model's version is 'v9'; v2, v3, v4 are known.",
+            "The model has the format version 'v9', but only v2, v3, v4 are supported.",
         ),
         (
             ("^version=v4\n", ""),
-            "The model's version is None; v2, v3, v4 are known.",
+            "The model has the format version None, but only v2, v3, v4 are supported.",
         ),
         (
             ("^label_index=0", "label_index=0\nmagic=1"),
-            "The line 'magic=1' of the header is unknown; it may change predictions, "
-            "so the model is refused.",
+            "The line 'magic=1' of the header is unknown, which may change "
+            "predictions, so the model cannot be compiled.",
         ),
         (
             ("^shrinkage=.*", "shrinkage=1\nmagic=1"),
-            "The line 'magic=1' of tree 0 is unknown; it may change predictions, so "
-            "the model is refused.",
+            "The line 'magic=1' of tree 0 is unknown, which may change predictions, "
+            "so the model cannot be compiled.",
         ),
         (
             ("^objective=.*", "objective=magic"),
@@ -371,7 +371,7 @@ def test_an_inserted_or_a_lost_character_is_noticed():
         with pytest.raises(InvalidModelError) as info:
             load_forest(re.sub("tree_sizes=[0-9]+", f"tree_sizes={wrong}", text))
         assert str(info.value) == (
-            f"tree_sizes holds {wrong!r}, which is no size{DAMAGED}"
+            f"tree_sizes holds {wrong!r}, which is not a size{DAMAGED}"
         )
     for sizes in ("1 ", "999999999999999999 "):
         with pytest.raises(InvalidModelError, match="says that tree 1 starts"):
@@ -449,8 +449,8 @@ def test_a_file_that_is_no_model(tmp_path):
     with pytest.raises(InvalidModelError) as info:
         load_forest(path)
     assert str(info.value) == (
-        "notes.txt: The text does not begin with the line 'tree', so it is no LightGBM "
-        "model; save it with Booster.save_model."
+        "notes.txt: The text does not begin with the line 'tree', so it is not a "
+        "LightGBM model; save it with Booster.save_model."
     )
 
 
@@ -460,8 +460,8 @@ def test_a_file_that_is_no_text(tmp_path):
     with pytest.raises(InvalidModelError) as info:
         load_forest(path)
     assert str(info.value) == (
-        "model.txt is not UTF-8 text (invalid start byte at byte 5); it is no "
-        "LightGBM model or damaged, save the model again."
+        "model.txt is not UTF-8 text (invalid start byte at byte 5); it is damaged or "
+        "not a LightGBM model, so save the model again."
     )
 
 

@@ -460,8 +460,8 @@ def test_nodes_before_that_do_more_are_named(op, attributes):
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(model)
     assert str(error.value) == (
-        f"The node 'mine' ({op}) is no part of a tree ensemble, so the model cannot be "
-        "compiled as one; export the trees alone."
+        f"The node 'mine' ({op}) is not part of a tree ensemble, so the model cannot "
+        "be compiled; export only the trees."
     )
 
 

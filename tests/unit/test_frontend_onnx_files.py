@@ -79,25 +79,28 @@ def refusal(kind: type[Exception], model: Any) -> str:
     [
         (
             {"nodes_treeids": [0, 0]},
-            "nodes_treeids has 2 entries, nodes_nodeids has 3; ",
+            "nodes_treeids has 2 entries, but nodes_nodeids has 3; ",
         ),
-        ({"nodes_values": [0.5]}, "nodes_values has 1 entries, nodes_nodeids has 3; "),
+        (
+            {"nodes_values": [0.5]},
+            "nodes_values has 1 entries, but nodes_nodeids has 3; ",
+        ),
         (
             {"nodes_missing_value_tracks_true": [1]},
-            "nodes_missing_value_tracks_true has 1 entries, nodes_nodeids has 3; ",
+            "nodes_missing_value_tracks_true has 1 entries, but nodes_nodeids has 3; ",
         ),
-        ({"target_ids": [0]}, "target_nodeids has 2 entries, target_ids has 1; "),
+        ({"target_ids": [0]}, "target_nodeids has 2 entries, but target_ids has 1; "),
         (
             {"target_weights": [1.0]},
-            "target_weights has 1 entries, target_ids has 2; ",
+            "target_weights has 1 entries, but target_ids has 2; ",
         ),
         (
             {"nodes_truenodeids": [7, 0, 0]},
-            "nodes_truenodeids[0] = 7 is no node of tree 0; ",
+            "nodes_truenodeids[0] = 7 is not a node of tree 0; ",
         ),
         (
             {"nodes_falsenodeids": [-1, 0, 0]},
-            "nodes_falsenodeids[0] = -1 is no node of tree 0; ",
+            "nodes_falsenodeids[0] = -1 is not a node of tree 0; ",
         ),
         ({"nodes_nodeids": [0, 1, 1]}, "node 1 of tree 0 is given twice; "),
         (
@@ -118,16 +121,16 @@ def refusal(kind: type[Exception], model: Any) -> str:
                 "nodes_truenodeids": [1, 0, 0],
                 "nodes_falsenodeids": [2, 2, 0],
             },
-            "node 0 is reached in more than one way, so its tree is none; ",
+            "node 0 is reached in more than one way, so its tree is not a tree; ",
         ),
         (
             {"nodes_featureids": [4, 0, 0]},
-            "nodes_featureids holds 4, the input has 2 features; ",
+            "nodes_featureids holds 4, but the input has 2 features; ",
         ),
         ({"nodes_featureids": [-2, 0, 0]}, "nodes_featureids holds -2; "),
         (
             {"target_nodeids": [1, 5]},
-            "target_nodeids[1] = 5 is no node of tree 0; ",
+            "target_nodeids[1] = 5 is not a node of tree 0; ",
         ),
         ({"target_ids": [0, 1]}, "target_ids[1] = 1 is outside 0..0; "),
         (
@@ -152,27 +155,27 @@ def test_damaged_tables(changes, text):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"nodes_truenodeids": [2]}, "nodes_truenodeids[0] = 2 is no leaf; "),
+        ({"nodes_truenodeids": [2]}, "nodes_truenodeids[0] = 2 is not a leaf; "),
         (
             {"nodes_truenodeids": [1], "nodes_trueleafs": [0]},
-            "nodes_truenodeids[0] = 1 is no node; ",
+            "nodes_truenodeids[0] = 1 is not a node; ",
         ),
         (
             {"nodes_falsenodeids": [0], "nodes_falseleafs": [0]},
-            "node 0 is reached in more than one way, so its tree is none; ",
+            "node 0 is reached in more than one way, so its tree is not a tree; ",
         ),
-        ({"tree_roots": [1]}, "tree_roots names no node or none at all; "),
+        ({"tree_roots": [1]}, "tree_roots is empty or does not name nodes; "),
         (
             {"tree_roots": [0, 0]},
-            "node 0 is reached in more than one way, so its tree is none; ",
+            "node 0 is reached in more than one way, so its tree is not a tree; ",
         ),
         (
             {"nodes_falseleafs": [1, 1]},
-            "nodes_falseleafs has 2 entries, nodes_featureids has 1; ",
+            "nodes_falseleafs has 2 entries, but nodes_featureids has 1; ",
         ),
         (
             {"leaf_targetids": [0]},
-            "leaf_weights has 2 entries, leaf_targetids has 1; ",
+            "leaf_weights has 2 entries, but leaf_targetids has 1; ",
         ),
         (
             {"nodes_modes": tensor(np.array([0.0], np.float32))},
@@ -191,8 +194,8 @@ def test_damaged_tables(changes, text):
         ),
         (
             {"leaf_weights": tensor(np.array([[1, 2]], np.float32))},
-            "leaf_weights is no list of float, double or uint8 numbers (data type 1, "
-            "2 dimensions); ",
+            "leaf_weights is not a list of float, double or uint8 numbers (data type "
+            "1, 2 dimensions); ",
         ),
     ],
     ids=by_number,
@@ -208,7 +211,7 @@ def test_tensors_shorter_than_they_say():
         if attribute.name == "leaf_weights":
             attribute.t.raw_data = attribute.t.raw_data[:-1]
     assert refusal(InvalidModelError, model) == (
-        f"leaf_weights holds 1 numbers and says 2; {DAMAGED}"
+        f"leaf_weights holds 1 numbers, but its dims say 2; {DAMAGED}"
     )
 
 
@@ -224,13 +227,13 @@ def test_an_attribute_given_twice():
     [
         (
             {"aggregate_function": "MEDIAN"},
-            "aggregate_function is the unknown 'MEDIAN'; known are AVERAGE, SUM, MIN, "
-            "MAX.",
+            "aggregate_function is 'MEDIAN', which is unknown; known are AVERAGE, "
+            "SUM, MIN, MAX.",
         ),
         (
             {"post_transform": "EXP"},
-            "post_transform is the unknown 'EXP'; known are NONE, SOFTMAX, LOGISTIC, "
-            "SOFTMAX_ZERO, PROBIT.",
+            "post_transform is 'EXP', which is unknown; known are NONE, SOFTMAX, "
+            "LOGISTIC, SOFTMAX_ZERO, PROBIT.",
         ),
         (
             {"nodes_modes": ["BRANCH_MEMBER", *["LEAF"] * 2] * 2},
@@ -238,13 +241,13 @@ def test_an_attribute_given_twice():
         ),
         (
             {"nodes_speed": 3},
-            "TreeEnsembleRegressor has the unknown attribute 'nodes_speed'; it may "
-            "change predictions, so the model is refused.",
+            "TreeEnsembleRegressor has the unknown attribute 'nodes_speed', which may "
+            "change predictions, so the model cannot be compiled.",
         ),
         (
             {"n_targets": 2, "target_ids": [0, 0, 0, 1], "base_values": [0.0, 1.0]},
-            "Target 1 has a base value and leaves for some rows only, to which alone "
-            "onnxruntime adds it.",
+            "Target 1 has a base value but leaves for only some rows, and onnxruntime "
+            "adds it only to those rows; give every leaf a weight for every target.",
         ),
     ],
     ids=by_number,
@@ -269,23 +272,23 @@ def test_unsupported_regressors(changes, text):
         (
             {"post_transform": "PROBIT"},
             "PROBIT of a classifier with one score column leaves the second column "
-            "undefined in onnxruntime.",
+            "undefined in onnxruntime; export the model with another post_transform.",
         ),
         (
             {"class_ids": [0, 1]},
-            "Class 0 has a score for some rows only, and onnxruntime treats these rows "
-            "by other rules; give every leaf a weight for that class.",
+            "Class 0 has a score for only some rows, which onnxruntime treats "
+            "differently; give every leaf a weight for that class.",
         ),
         (
             {"class_ids": [0, 1], "classlabels_int64s": [1, 2, 3]},
-            "Class 0 has a score for some rows only; onnxruntime chooses labels among "
-            "the classes with a score, which differ from row to row here. Give every "
+            "Class 0 has a score for only some rows, and onnxruntime chooses the "
+            "label of each row among the classes that have a score for it. Give every "
             "leaf a weight for every class.",
         ),
         (
             {"class_ids": [1, 1], "base_values": [0.5, 0.5]},
-            "Two base_values with weights for the second class alone: onnxruntime "
-            "ignores the trees of such a model.",
+            "The model has two base_values but weights only for the second class, and "
+            "onnxruntime ignores the trees of such a model.",
         ),
     ],
     ids=by_number,
@@ -310,7 +313,8 @@ def test_chains_of_several_tracks_are_refused():
     model = make_model("TreeEnsembleRegressor", attributes, 2)
     assert refusal(UnsupportedModelError, model) == (
         "node 0 starts a chain of equality tests with different "
-        "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
+        "nodes_missing_value_tracks_true, which onnxruntime treats as one test, so "
+        "its predictions cannot be reproduced."
     )
 
 
@@ -357,12 +361,12 @@ def test_unsupported_sets(members, text):
         (
             {"leaf_weights": tensor(np.array([1, 2], np.float64))},
             "leaf_weights holds float64 numbers where the input asks for float32; "
-            "onnxruntime refuses such a model.",
+            "onnxruntime rejects such a model, so export it again.",
         ),
         (
             {"nodes_splits": tensor(np.array([1], np.float16))},
             "nodes_splits holds float16 numbers where the input asks for float32; "
-            "onnxruntime refuses such a model.",
+            "onnxruntime rejects such a model, so export it again.",
         ),
     ],
 )
@@ -383,7 +387,7 @@ def test_float16_rows_are_refused():
 def test_integer_rows_of_a_regressor_are_refused():
     model = make_model("TreeEnsembleRegressor", stump(), 2, "int64")
     assert refusal(UnsupportedModelError, model) == (
-        "TreeEnsembleRegressor of integer rows has no kernel in onnxruntime; export "
+        "TreeEnsembleRegressor on integer rows has no kernel in onnxruntime; export "
         "the model with float input."
     )
 
@@ -396,8 +400,9 @@ def test_versions_that_onnxruntime_refuses(op, version):
     attributes = ensemble() if op == "TreeEnsemble" else stump()
     model = make_model(op, attributes, 2, version=version)
     assert refusal(UnsupportedModelError, model) == (
-        f"{op} in version {version} of ai.onnx.ml is unknown to onnxruntime; "
-        "TreeEnsembleRegressor and -Classifier are in 1 to 4, TreeEnsemble in 5."
+        f"{op} in version {version} of ai.onnx.ml is unknown to onnxruntime, which "
+        "knows TreeEnsembleRegressor and TreeEnsembleClassifier in versions 1 to 4 "
+        "and TreeEnsemble in version 5."
     )
 
 
@@ -405,12 +410,12 @@ def test_other_shapes_of_rows_are_refused():
     model = make_model("TreeEnsembleRegressor", stump(), 2)
     del model.graph.input[0].type.tensor_type.shape.dim[1]
     assert refusal(UnsupportedModelError, model) == (
-        "The input 'X' has 1 dimensions; rows have two."
+        "The input 'X' has 1 dimensions, but rows have two."
     )
     model.graph.input.append(model.graph.input[0])
     assert refusal(UnsupportedModelError, model) == (
-        "The model has 2 inputs; a tree ensemble is read from one input of shape "
-        "(rows, features)."
+        "The model has 2 inputs, but a tree ensemble has one input of shape (rows, "
+        "features)."
     )
 
 
@@ -420,7 +425,7 @@ def test_weights_in_another_file_are_refused():
         if attribute.name == "leaf_weights":
             attribute.t.data_location = onnx.TensorProto.EXTERNAL
     assert refusal(UnsupportedModelError, model) == (
-        "leaf_weights lies in another file; save the model in one file "
+        "leaf_weights is stored in another file; save the model in one file "
         "(save_as_external_data=False)."
     )
 
@@ -429,8 +434,10 @@ def test_files_that_are_no_models(tmp_path):
     path = tmp_path / "a.onnx"
     path.write_bytes(b"\xff" * 50)
     text = refusal(InvalidModelError, path)
-    assert text.startswith("a.onnx is no ONNX model (")
-    assert text.endswith("); the file is damaged, save the model again.")
+    assert text.startswith("a.onnx is not an ONNX model (")
+    assert text.endswith(
+        "); if it was one, the file is damaged, so save the model again."
+    )
     path.write_bytes(b"")
     text = refusal(InvalidModelError, path)
     assert text == f"{path} is empty; save the model again."
@@ -510,6 +517,6 @@ def test_labels_of_a_zipmap_are_the_classifier_s(labels):
         load_forest(model)
     said = [one.encode() for one in labels] if kind == "strings" else labels
     assert str(error.value) == (
-        f"A ZipMap gives the scores the labels {said}, which are not the classifier's "
-        "own, each once; export the model without ZipMap."
+        f"A ZipMap gives the scores the labels {said}, which are not exactly the "
+        "classifier's labels; export the model without ZipMap."
     )

@@ -169,8 +169,8 @@ def test_the_least_leaf_cannot_be_exported(kind, tmp_path):
     with pytest.raises(UnsupportedModelError) as error:
         skforge.export(module, tmp_path / "least", kind=kind)
     assert str(error.value) == (
-        "The aggregate function MIN of several trees cannot be exported, for libraries "
-        "add leaf values; predict in Python."
+        "The aggregate function MIN of several trees cannot be exported, because "
+        "libraries only add leaf values; predict in Python."
     )
 
 
@@ -178,7 +178,7 @@ def test_the_least_leaf_cannot_be_exported(kind, tmp_path):
     ("changes", "text"),
     [
         ({"aggregate": "mean"}, "aggregate = 'mean' is not 'sum', 'min' or 'max'"),
-        ({"divisor": 2}, "a divisor or a base does not go with 'min'"),
+        ({"divisor": 2}, "aggregate = 'min' allows neither a divisor nor a base"),
         ({"aggregate": "max"}, "leaf_value[0] in tree 0 is not finite"),
     ],
 )
@@ -246,7 +246,9 @@ def test_copies_of_trees_are_bounded():
     for name in ("treeids", "nodeids", "ids", "weights"):
         attributes[f"target_{name}"] += attributes[f"target_{name}"][:1] * size
     model = make_model("TreeEnsembleRegressor", attributes, 4)
-    with pytest.raises(UnsupportedModelError, match="nodes once each weight of a leaf"):
+    with pytest.raises(
+        UnsupportedModelError, match=("nodes, because each weight of a leaf")
+    ):
         load_forest(model)
 
 
@@ -362,7 +364,7 @@ def test_rows_may_be_wider_than_the_last_feature_used(shape):
         ones = [module.predict(np.asarray(X)[i : i + 1]) for i in range(20)]
         assert_same_bits(np.concatenate(ones), expected[:20])
     assert np.array_equal(module.apply(rows), module.apply(rows[:, :3]))
-    with pytest.raises(InvalidInputError, match=r"^the forest was trained on 3 feat"):
+    with pytest.raises(InvalidInputError, match=r"^the model was trained on 3 feat"):
         module.predict(rows[:, :2])
 
 
@@ -435,5 +437,7 @@ def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
     model = make_model("TreeEnsembleRegressor", first, 3)
     rows = np.zeros((1, 3), np.float32)
     assert run(model, rows)[0].tolist() == [[1.0, 5.0]]  # 5 belongs to node 1
-    with pytest.raises(InvalidModelError, match="node 1 has a weight and is no leaf"):
+    with pytest.raises(
+        InvalidModelError, match=("node 1 has a weight but is not a leaf")
+    ):
         load_forest(model)

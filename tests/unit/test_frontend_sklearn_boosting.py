@@ -137,7 +137,7 @@ def test_refusals():
         load_forest(classifier.fit(X, label))
     assert str(error.value) == (
         "GradientBoostingClassifier starts from "
-        "DummyClassifier(strategy='stratified'), which draws at random; fit with "
+        "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
         "another strategy."
     )
     with pytest.raises(UnsupportedModelError) as error:
@@ -154,8 +154,8 @@ def test_refusals():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(fitted, iteration_range=(0, 1))
     assert str(error.value) == (
-        "The predict of GradientBoostingRegressor takes no iteration_range; leave it "
-        "out, or fit with fewer estimators."
+        "GradientBoostingRegressor.predict takes no iteration_range; leave it out, or "
+        "fit with fewer estimators."
     )
 
 

@@ -134,8 +134,8 @@ def refusals():
     linear = LogisticRegression()
     few = {"n_estimators": 2}
     return {
-        "AdaBoostRegressor predicts the weighted median of its trees, which is no sum "
-        "of leaves, so it cannot be compiled.": AdaBoostRegressor(**few).fit(X, y),
+        "AdaBoostRegressor predicts the weighted median of its trees, which is not a "
+        "sum of leaves, so it cannot be compiled.": AdaBoostRegressor(**few).fit(X, y),
         "AdaBoostClassifier was fitted with one class, so there is nothing to "
         "compile.": AdaBoostClassifier(**few).fit(X, np.zeros(N)),
         "AdaBoostClassifier over LogisticRegression cannot be compiled: its members "
@@ -167,12 +167,12 @@ def test_refusals():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(stacking)
     assert str(error.value) == (
-        "No frontend reads sklearn.ensemble._stacking.StackingClassifier; it is made "
-        "of other models; where these are tree ensembles, put CompiledForest(model) in "
-        "their places. Frontends: lightgbm, onnx, sklearn, "
-        "sklearn Bagging and AdaBoost, "
-        "sklearn GradientBoosting, sklearn HistGradientBoosting, sklearn "
-        "IsolationForest, sklearn Pipeline, sklearn wrappers, xgboost."
+        "skforge cannot read sklearn.ensemble._stacking.StackingClassifier; it "
+        "consists of other models; replace each tree ensemble in it by "
+        "CompiledForest(model). It reads models of lightgbm, onnx, sklearn, sklearn "
+        "Bagging and AdaBoost, sklearn GradientBoosting, sklearn "
+        "HistGradientBoosting, sklearn IsolationForest, sklearn Pipeline, sklearn "
+        "wrappers, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())

@@ -74,5 +74,6 @@ def test_refusals(X):
     with pytest.raises(UnsupportedModelError) as error:
         score_samples(forest, np.zeros((1, 1)))
     assert str(error.value) == (
-        "A forest with the transform 'identity' has no such function."
+        "A forest with the transform 'identity' has neither decision_function nor "
+        "score_samples."
     )

@@ -298,8 +298,8 @@ def test_a_link_without_any_tree_is_refused():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(xgb.XGBClassifier(n_estimators=0, n_jobs=1).fit(X, y))
     assert str(error.value) == (
-        "The model has no trees and no base_score of its own; what XGBoost then "
-        "predicts depends on its release. Train it for one round at least."
+        "The model has no trees and no base_score, so its predictions depend on the "
+        "version of XGBoost. Train it for at least one round."
     )
 
 
@@ -451,7 +451,7 @@ def fitted(model):
         (
             lambda: fitted(xgb.XGBRegressor(booster="gblinear", n_estimators=1)),
             UnsupportedModelError,
-            "The booster 'gblinear' is no tree ensemble that can be compiled; "
+            "The booster 'gblinear' is not a tree ensemble that can be compiled; "
             "train with booster='gbtree' or 'dart'.",
         ),
         (
@@ -467,16 +467,15 @@ def fitted(model):
         (
             object,
             UnsupportedModelError,
-            "No frontend reads builtins.object; give a fitted model, or the path "
-            "of a saved one. Frontends: lightgbm, onnx, sklearn, "
-            "sklearn Bagging and AdaBoost, "
-            "sklearn GradientBoosting, sklearn HistGradientBoosting, "
+            "skforge cannot read builtins.object; pass a fitted model, or the path of "
+            "a saved one. It reads models of lightgbm, onnx, sklearn, sklearn Bagging "
+            "and AdaBoost, sklearn GradientBoosting, sklearn HistGradientBoosting, "
             "sklearn IsolationForest, sklearn Pipeline, sklearn wrappers, xgboost.",
         ),
         (
             lambda: "absent.json",
             InvalidModelError,
-            "absent.json is not a file; give the path of a saved model.",
+            "absent.json does not exist; give the path of a saved model.",
         ),
     ],
 )

@@ -188,17 +188,17 @@ TREE = (*MODEL, "trees", 1)
         (
             edit((*TREE, "split_conditions", 0), "1.5"),
             InvalidModelError,
-            "split_conditions holds something that is no number" + DAMAGED,
+            "split_conditions holds something that is not a number" + DAMAGED,
         ),
         (
             edit((*TREE, "left_children", 0), 1.0),
             InvalidModelError,
-            "left_children holds something that is no integer" + DAMAGED,
+            "left_children holds something that is not an integer" + DAMAGED,
         ),
         (
             edit((*TREE, "default_left"), None),
             InvalidModelError,
-            "default_left of tree 1 is missing or no array" + DAMAGED,
+            "default_left of tree 1 is missing or not an array" + DAMAGED,
         ),
         (
             edit((*TREE, "tree_param", "num_nodes"), "8"),
@@ -208,7 +208,7 @@ TREE = (*MODEL, "trees", 1)
         (
             edit((*TREE, "tree_param", "num_nodes"), "many"),
             InvalidModelError,
-            "tree_param.num_nodes of tree 1 is 'many', no number" + DAMAGED,
+            "tree_param.num_nodes of tree 1 is 'many', which is not a number" + DAMAGED,
         ),
         (
             edit((*TREE, "tree_param", "size_leaf_vector"), "3"),
@@ -219,42 +219,42 @@ TREE = (*MODEL, "trees", 1)
         (
             edit((*TREE, "linear_leaves"), []),
             UnsupportedModelError,
-            "trees[1] has the unknown field 'linear_leaves'; it may change "
-            "predictions, so the model is refused.",
+            "trees[1] has the unknown field 'linear_leaves', which may change "
+            "predictions, so the model cannot be compiled.",
         ),
         (
             edit((*MODEL, "piecewise"), {}),
             UnsupportedModelError,
-            "gradient_booster.model has the unknown field 'piecewise'; it may change "
-            "predictions, so the model is refused.",
+            "gradient_booster.model has the unknown field 'piecewise', which may "
+            "change predictions, so the model cannot be compiled.",
         ),
         (
             edit(("learner", "intercept"), [0.5]),
             UnsupportedModelError,
-            "learner has the unknown field 'intercept'; it may change predictions, "
-            "so the model is refused.",
+            "learner has the unknown field 'intercept', which may change predictions, "
+            "so the model cannot be compiled.",
         ),
         (
             edit((*PARAM, "shrink"), "1"),
             UnsupportedModelError,
-            "learner.learner_model_param has the unknown field 'shrink'; it may change "
-            "predictions, so the model is refused.",
+            "learner.learner_model_param has the unknown field 'shrink', which may "
+            "change predictions, so the model cannot be compiled.",
         ),
         (
             edit((*TREE, "split_type", 0), 2),
             UnsupportedModelError,
-            "split_type 2 is unknown; it may change predictions, "
-            "so the model is refused.",
+            "split_type 2 is unknown, which may change predictions, so the model "
+            "cannot be compiled.",
         ),
         (
             edit((*MODEL, "trees", 1), None),
             InvalidModelError,
-            "trees[1] is no object" + DAMAGED,
+            "trees[1] is not an object" + DAMAGED,
         ),
         (
             edit((*MODEL, "tree_info"), [0, 0]),
             InvalidModelError,
-            "tree_info is for 2 trees, the model has 3" + DAMAGED,
+            "tree_info is for 2 trees, but the model has 3" + DAMAGED,
         ),
         (
             edit((*MODEL, "tree_info"), [0, 0, 1]),
@@ -264,7 +264,7 @@ TREE = (*MODEL, "trees", 1)
         (
             edit((*MODEL, "gbtree_model_param", "num_trees"), "4"),
             InvalidModelError,
-            "num_trees is for 4 trees, the model has 3" + DAMAGED,
+            "num_trees is for 4 trees, but the model has 3" + DAMAGED,
         ),
         (
             edit((*PARAM, "num_feature"), "-3"),
@@ -300,13 +300,13 @@ TREE = (*MODEL, "trees", 1)
         (
             edit(("learner", "gradient_booster", "name"), "gbforest"),
             UnsupportedModelError,
-            "The booster 'gbforest' is no tree ensemble that can be compiled; "
+            "The booster 'gbforest' is not a tree ensemble that can be compiled; "
             "train with booster='gbtree' or 'dart'.",
         ),
         (
             edit(("learner", "gradient_booster", "name"), np.array([1.0, 2.0])),
             InvalidModelError,
-            "gradient_booster has no name, so it is no XGBoost model; "
+            "gradient_booster has no name, so it is not an XGBoost model; "
             "save it with Booster.save_model.",
         ),
         (
@@ -322,7 +322,7 @@ TREE = (*MODEL, "trees", 1)
         (
             edit(("learner",), []),
             InvalidModelError,
-            "The document has no learner, so it is no XGBoost model; "
+            "The document has no learner, so it is not an XGBoost model; "
             "save it with Booster.save_model.",
         ),
     ],
@@ -358,7 +358,10 @@ def test_dart_weights_must_match_the_trees():
     doc["learner"]["gradient_booster"]["weight_drop"].append(1.0)
     with pytest.raises(InvalidModelError) as error:
         forest_from_document(doc)
-    assert str(error.value) == "weight_drop is for 4 trees, the model has 3" + DAMAGED
+    assert (
+        str(error.value)
+        == ("weight_drop is for 4 trees, but the model has 3") + DAMAGED
+    )
 
 
 @pytest.mark.parametrize(
@@ -395,11 +398,17 @@ def test_leaf_weights_must_fit_the_leaves():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"\n", "m.json is not JSON (Expecting value: line 2 column 1 (char 1)); "),
-        (b"\xff\xfe\x00", "m.json is not JSON ('utf-16-le' codec can't decode"),
-        (b"{", "m.json is not JSON (Expecting property name enclosed in double"),
-        (b"[1, 2]", "m.json: The document has no learner, so it is no XGBoost model; "),
-        (b"[" * 100_000, "m.json is nested too deep; it is no XGBoost model."),
+        (
+            ("\n"),
+            "m.json is not valid JSON (Expecting value: line 2 column 1 (char 1)); ",
+        ),
+        (b"\xff\xfe\x00", "m.json is not valid JSON ('utf-16-le' codec can't decode"),
+        (b"{", "m.json is not valid JSON (Expecting property name enclosed in double"),
+        (
+            b"[1, 2]",
+            "m.json: The document has no learner, so it is not an XGBoost model; ",
+        ),
+        (b"[" * 100_000, "m.json is nested too deeply, so it is not an XGBoost model."),
     ],
 )
 def test_files_that_are_no_json(text, message, tmp_path):
@@ -435,12 +444,12 @@ def long_array(count, kind=b"d"):
         (
             long_array(2**40),
             "Byte 24 of 24 of the UBJSON document: 4398046511104 bytes are "
-            "announced, fewer follow; ",
+            "announced, but fewer follow; ",
         ),
         (
             long_array(2**62, b"Z"),
-            "Byte 24 of 24 of the UBJSON document: an array of constants takes no "
-            "space, and is not read; ",
+            "Byte 24 of 24 of the UBJSON document: an array of constants is not "
+            "supported; ",
         ),
         (
             long_array(-1),
@@ -449,7 +458,7 @@ def long_array(count, kind=b"d"):
         (
             b"SL" + struct.pack(">q", 2**60),
             "Byte 10 of 10 of the UBJSON document: 1152921504606846976 bytes are "
-            "announced, fewer follow; ",
+            "announced, but fewer follow; ",
         ),
         (
             b"[" * 1000,
@@ -478,7 +487,7 @@ def test_damaged_ubjson_is_named_and_costs_no_memory(data, message):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert str(error.value) == message + (
-        "the file is damaged or not UBJSON, save the model again."
+        "the file is damaged or not UBJSON, so save the model again."
     )
     assert peak < 1 << 20
 
@@ -659,8 +668,8 @@ ROUNDS = (
     "number of trees, but is {}; the model is damaged, export it again."
 )
 ID = (
-    "model.json: id of trees[{}] is {}, which is no number from 0 to 3 or another "
-    "tree's; the model is damaged, export it again."
+    "model.json: id of trees[{}] is {}, which is not a number from 0 to 3 or is the "
+    "id of another tree; the model is damaged, export it again."
 )
 
 
@@ -680,7 +689,7 @@ ID = (
         *[
             (
                 steps,
-                "model.json: iteration_indptr is no list of integers; the model is "
+                "model.json: iteration_indptr is not a list of integers; the model is "
                 "damaged, export it again.",
             )
             for steps in (None, "abc", [0, 1.0, 2, 3, 4], [[0, 4]])

@@ -195,19 +195,19 @@ def test_saved_models_as_sources(tmp_path):
         with pytest.raises(InvalidModelError) as error:
             skforge.CompiledForest(path).fit(X)
         assert str(error.value) == (
-            f"{path} was saved by skforge.save; skforge.load(path) returns the "
-            "compiled model, and load_forest(path) its forest alone."
+            f"{path} was saved by skforge.save; use skforge.load(path) for the "
+            "compiled model, or load_forest(path) for its forest."
         )
         with pytest.raises(UnsupportedModelError) as error:
             load_forest(path, iteration_range=(0, 1))
         assert str(error.value) == (
-            "x.skforge was saved by skforge.save with the rounds it has; give "
-            "iteration_range when the model is read."
+            "x.skforge was saved by skforge.save, which fixes the boosting rounds; "
+            "pass iteration_range when you read the original model."
         )
 
 
 def test_files_that_are_no_models_say_what_they_are(tmp_path):
-    _, _, gbm, gbt, tree = _files(tmp_path)
+    _, _, _, gbt, tree = _files(tmp_path)
     joblib = pytest.importorskip("joblib")
     joblib.dump(tree, tmp_path / "zipped", compress=3)
     gbt.dump_model(tmp_path / "text dump")
@@ -215,10 +215,6 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
     binary = np.float32(0.5).tobytes() + bytes(132)
     binary += (14).to_bytes(8, "little") + b"binary:logistic"[:14]
     binary += (6).to_bytes(8, "little") + b"gbtree" + bytes(200)
-    dump = (
-        "holds JSON of LightGBM's Booster.dump_model, which LightGBM itself cannot "
-        "read; save the model with Booster.save_model."
-    )
     trees = (
         "holds a dump of XGBoost's trees, which XGBoost itself cannot read; save the "
         "model with Booster.save_model."
@@ -228,16 +224,14 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
         "save it as .json or .ubj."
     )
     pickled = (
-        "is pickled or compressed, as by joblib.dump, and is not opened, because that "
-        "could run any code; load it yourself and give the model."
+        "is pickled or compressed, as by joblib.dump, and skforge does not open it, "
+        "because a pickle can run any code; load it yourself and pass the model."
     )
     unknown = (
-        "is no model that is known by its content; save it with Booster.save_model of "
-        "XGBoost or LightGBM, as ONNX, or with skforge.save."
+        "is not a model file that skforge recognises; save the model with "
+        "Booster.save_model of XGBoost or LightGBM, as ONNX, or with skforge.save."
     )
     cases = [
-        (json.dumps(gbm.dump_model()).encode(), dump),
-        (json.dumps(gbm.dump_model(), indent=2).encode(), dump),
         ((tmp_path / "text dump").read_bytes(), trees),
         ((tmp_path / "json dump").read_bytes(), trees),
         (binary, old),
@@ -262,9 +256,9 @@ def test_paths_without_a_file(tmp_path):
     (tmp_path / "empty.json").touch()
     for path, what in (
         (tmp_path / "empty.json", "is empty; save the model again."),
-        (tmp_path, "is a folder; give the path of a saved model in it."),
-        (tmp_path / "no", "is not a file; give the path of a saved model."),
-        (tmp_path / "no.json", "is not a file; give the path of a saved model."),
+        (tmp_path, "is a folder; give the path of a model file in it."),
+        (tmp_path / "no", "does not exist; give the path of a saved model."),
+        (tmp_path / "no.json", "does not exist; give the path of a saved model."),
     ):
         kind = ModelNotFoundError if path.name.startswith("no") else InvalidModelError
         for call in (load_forest, lambda p: skforge.CompiledForest(p).fit([[0.0]])):

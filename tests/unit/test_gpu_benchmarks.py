@@ -126,7 +126,7 @@ def test_a_run_without_a_gpu(gpu, monkeypatch, tmp_path, capsys) -> None:
     assert ("skforge on the CPU", 1, "host") in cells
     assert ("skforge on the CPU", 1, "device") not in cells
     text = (tmp_path / "out" / "gpu.md").read_text()
-    for words in ("Figure 6", "Figure 8", "Crossover", "cache of rows", "Not here"):
+    for words in ("Figure 6", "Figure 8", "Crossover", "cache of rows", "Not measured"):
         assert words in text
     assert json.loads((tmp_path / "out" / "gpu.json").read_text())["models"]
     assert (tmp_path / "out" / "gpu-figure-6.png").exists()

@@ -46,8 +46,8 @@ def test_the_compiler_s_report_decides(monkeypatch):
     for kind in ("spill_bytes", "stack_bytes"):
         says(monkeypatch, registers=64, **{kind: 24})
         assert judged(FEW) == (
-            "predict_0 keeps 24 bytes of each thread in local memory, beside its 64 "
-            "registers (sm_90)"
+            "predict_0 uses 24 bytes of local memory per thread, besides 64 registers "
+            "(sm_90)"
         )
 
 
@@ -58,8 +58,8 @@ def test_without_a_compiler_a_model_decides(monkeypatch):
     monkeypatch.setattr("skforge.tuning.cost.gpu_limits.resources_of", missing)
     assert judged(FEW) == ""
     assert judged(MANY) == (
-        "64 walks in flight take 140 registers at least, by a model, and a block of "
-        "1024 threads leaves each 64; no compiler is here to tell"
+        "64 walks in flight need at least 140 registers per thread (estimated, "
+        "because no compiler is installed), but a block of 1024 threads leaves 64"
     )
 
 
@@ -71,7 +71,7 @@ def test_nvrtc_says_what_spills(tmp_path, monkeypatch):
         pytest.skip(str(error))
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     assert judged(FEW) == ""
-    assert "bytes of each thread in local memory" in judged(MANY)
+    assert "bytes of local memory per thread" in judged(MANY)
     # The code is kept: it is what a device would load.
     monkeypatch.setattr(gpu_cache.gpu_compilers, "compile_text", None)
     assert judged(FEW) == ""

@@ -51,7 +51,9 @@ def test_spills_are_seen():
         assert used.spill_bytes > 0 and used.registers <= 64
         read = cubin_resources(binary.code)["k"]
         assert (read.registers, read.stack_bytes) == (used.registers, used.stack_bytes)
-    with pytest.raises(CompilerError, match="does not say what its kernels use"):
+    with pytest.raises(
+        CompilerError, match=("does not say what resources its kernels use")
+    ):
         cubin_resources(binary.code[:400])
 
 

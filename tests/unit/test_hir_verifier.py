@@ -187,7 +187,7 @@ BREAKS = [
     (edit("min_depth", 0, 2), "min_depth[0] is 2, the leaves say 1"),
     (edit("max_depth", 1, 1), "max_depth[1] is 1, the leaves say 0"),
     (edit("exit_table", (0, 0), 0), "exit_table is not the one of tile size 2"),
-    (edit("tree_order", 0, 1), "tree_order is no permutation of 2 trees"),
+    (edit("tree_order", 0, 1), "tree_order is not a permutation of 2 trees"),
     (
         edit("item_offset", 1, 0),
         "item_offset does not divide 7 items among the trees",

@@ -139,12 +139,12 @@ def refusals(names):
     other = [str(n) if isinstance(n, int) else len(n) for n in names]
     kinds = ("integers", "texts") if isinstance(names[0], int) else ("texts", None)
     new = (
-        f"column 'c' has the category {more!r}, which the training frame did not "
-        "have; make it missing, or a known one."
+        f"column 'c' has the category {more!r}, which did not occur in training; "
+        "replace it by a missing value or a known category."
     )
     lost = (
-        "column 'c' held categories in the training frame, but holds none here; "
-        "convert it to categories, or pass an array of their numbers."
+        "column 'c' held categories in training, but holds none here; convert it to "
+        "categories, or pass an array of their codes."
     )
     found = {
         "new": (frame.assign(c=used), new),
@@ -152,8 +152,8 @@ def refusals(names):
         "objects": (frame.assign(c=frame["c"].astype(object)), lost),
         "number": (
             frame.assign(n=frame["c"]),
-            "column 'n' holds categories, but it held numbers in the training frame; "
-            "convert it to numbers.",
+            "column 'n' holds categories, but it held numbers in training; convert it "
+            "to numbers.",
         ),
         "order": (
             frame[["c", "x", "n"]],
@@ -162,15 +162,15 @@ def refusals(names):
         ),
         "text": (
             frame.assign(n=frame["n"].astype(str).astype(object)),
-            "column 'n' has the dtype object, which holds no plain numbers; convert "
-            "it to float64.",
+            "column 'n' has the dtype object, which is not plain numbers; convert it "
+            "to float64.",
         ),
     }
     if kinds[1]:
         found["kind"] = (
             frame.assign(c=frame["c"].cat.rename_categories(other)),
-            "the categories of column 'c' were integers in the training frame, but "
-            f"here they begin with {other[:3]}; make them the same.",
+            "the categories of column 'c' were integers in training, but here they "
+            f"begin with {other[:3]}; use the same kind of categories.",
         )
     return found
 
@@ -220,8 +220,8 @@ def test_category_dtype_is_refused_where_a_file_has_no_names(tmp_path):
             with pytest.raises(InvalidInputError) as info:
                 model.predict_raw(rows)
             assert str(info.value) == (
-                "column 'c' holds categories, but the model keeps no names of "
-                "categories; pass their numbers in the training frame."
+                "column 'c' holds categories, but the model does not store their "
+                "names; pass the codes that they had in training."
             )
 
 
@@ -367,8 +367,8 @@ def test_sparse_rows_with_several_entries_of_a_place_are_refused(fine):
         with pytest.raises(InvalidInputError) as info:
             fast.predict(rows)
         assert str(info.value) == (
-            "the sparse rows have several entries of one place; add them up with "
-            "X.sum_duplicates(), or leave all but one out."
+            "the sparse rows have several entries for the same place; add them up "
+            "with X.sum_duplicates(), or keep only one of them."
         )
 
 

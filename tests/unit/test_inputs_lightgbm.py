@@ -65,8 +65,8 @@ def test_other_columns_of_category_dtype_are_refused(file):
     with pytest.raises(InvalidInputError) as info:
         prepare_rows(forest, numbers)
     assert str(info.value) == (
-        "column 'code' held categories in the training frame, but holds none here; "
-        "convert it to categories, or pass an array of their numbers."
+        "column 'code' held categories in training, but holds none here; convert it "
+        "to categories, or pass an array of their codes."
     )
 
 
@@ -76,6 +76,6 @@ def test_columns_without_numbers_are_refused(file):
     with pytest.raises(InvalidInputError) as info:
         prepare_rows(load_forest(file), frame)
     assert str(info.value) == (
-        "column 'n' has the dtype object, which holds no plain numbers; convert it "
-        "to float64."
+        "column 'n' has the dtype object, which is not plain numbers; convert it to "
+        "float64."
     )

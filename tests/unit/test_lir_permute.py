@@ -226,7 +226,7 @@ D8 = lir.Value("k", Vec(I64, 8))
     [
         (lir.Permute((X, X, X), I8), X.type, "3 tables of 8 lanes"),
         (lir.Permute((), I8), X.type, "0 tables of 8 lanes"),
-        (lir.Permute((X, Y), I8), X.type, "table %y is no vec<f32, 8>"),
+        (lir.Permute((X, Y), I8), X.type, "table %y is not a vec<f32, 8>"),
         (lir.Permute((X,), I4), X.type, "an index of vec<u32, 4> for vec<f32, 8>"),
         (lir.Permute((X,), D8), X.type, "an index of vec<i64, 8> for vec<f32, 8>"),
         (lir.Permute((Y, Y), I8), X.type, "tables of 4 lanes for vec<f32, 8>"),
@@ -238,7 +238,7 @@ D8 = lir.Value("k", Vec(I64, 8))
         ),
         (lir.Shuffle(X, X, (0, 16)), Vec(F32, 2), "a lane is not among 16"),
         (lir.Shuffle(X, X, (0, -1)), Vec(F32, 2), "a lane is not among 16"),
-        (lir.Shuffle(X, X, (0, 1)), Vec(F32, 4), "2 lanes give no vec<f32, 4>"),
+        (lir.Shuffle(X, X, (0, 1)), Vec(F32, 4), "2 lanes do not make a vec<f32, 4>"),
     ],
     ids=range(11),
 )

@@ -123,12 +123,12 @@ IOTA = Value("iota", Vec(I64, 4))
 @pytest.mark.parametrize(
     ("op", "type_", "reason"),
     [
-        (lir.Const(300), U8, "300 is no u8"),
-        (lir.Const(-1), U8, "-1 is no u8"),
-        (lir.Const(1), BOOL, "1 is no bool"),
-        (lir.Const(True), F32, "True is no number"),
-        (lir.Const(0.5), I32, "0.5 is no i32"),
-        (lir.Const(False), Plane(8), "a plane is no constant"),
+        (lir.Const(300), U8, "300 is not a u8"),
+        (lir.Const(-1), U8, "-1 is not a u8"),
+        (lir.Const(1), BOOL, "1 is not a bool"),
+        (lir.Const(True), F32, "True is not a number"),
+        (lir.Const(0.5), I32, "0.5 is not a i32"),
+        (lir.Const(False), Plane(8), "a plane is not a constant"),
         (
             lir.Binary("add", A, D),
             F32,
@@ -146,7 +146,7 @@ IOTA = Value("iota", Vec(I64, 4))
         (
             lir.Select(MASK, A, A),
             F32,
-            "%mask is no bool, nor a mask of the operands' lanes",
+            "%mask is neither a bool nor a mask of the operands' lanes",
         ),
         (lir.Convert(A), BOOL, "converts to bool; use a comparison"),
         (lir.Convert(VEC), I32, "operand and result differ in lanes"),
@@ -156,23 +156,23 @@ IOTA = Value("iota", Vec(I64, 4))
         (lir.Extract(VEC, 4), F32, "lane 4 of vec<f32, 4>"),
         (lir.Unary("popcount", A), F32, "popcount of a f32"),
         (lir.Compress(MASK, MASK), Mask(4), "compresses a mask<4>"),
-        (lir.Compress(VEC, VEC), Vec(F32, 4), "%vec is no mask of 4 lanes"),
-        (lir.MaskBits(IOTA), U8, "%iota is no mask"),
-        (lir.AnyTrue(VEC), BOOL, "%vec is no mask"),
+        (lir.Compress(VEC, VEC), Vec(F32, 4), "%vec is not a mask of 4 lanes"),
+        (lir.MaskBits(IOTA), U8, "%iota is not a mask"),
+        (lir.AnyTrue(VEC), BOOL, "%vec is not a mask"),
         (lir.Load(X, A), F32, "index %a is f32, not i32 or i64"),
         (lir.Load(X, N), Mask(4), "a mask<4> is never in a buffer as such"),
         (lir.Load(X, N), Plane(8), "a plane<8> is never in a buffer as such"),
-        (lir.Load(X, N), Vec(F32, 0), "vec<f32, 0> is no vector; bools make a mask"),
-        (lir.Gather(X, N), F32, "index %n is i64, no vec of i32 or i64"),
+        (lir.Load(X, N), Vec(F32, 0), "vec<f32, 0> is not a vector; bools make a mask"),
+        (lir.Gather(X, N), F32, "index %n is i64, not a vec of i32 or i64"),
         (lir.Gather(X, IOTA, MASK), Vec(F32, 4), "mask and other come together"),
         (lir.Gather(X, IOTA), Vec(F32, 8), "gathers 4 lanes to vec<f32, 8>"),
         (
             lir.Gather(X, IOTA, VEC, VEC),
             Vec(F32, 4),
-            "%vec is no mask of 4 lanes",
+            "%vec is not a mask of 4 lanes",
         ),
         (lir.WarpReduce(A, 32), F32, "a warp reduction outside a block region"),
-        (lir.WarpReduce(A, 12), F32, "width 12 is no power of two"),
+        (lir.WarpReduce(A, 12), F32, "width 12 is not a power of two"),
         (lir.LoadPlane(X, N), Plane(8), "the table @x holds f32, not bits"),
         (lir.LoadPlane(K, N), Plane(12), "plane<12>: rows come in whole bytes"),
         (lir.PlanesToIndex(()), Vec(U8, 8), "no planes"),
@@ -282,7 +282,7 @@ def region(*body: Stmt, var: Value = THREAD) -> lir.BlockRegion:
         ),
         (
             lir.Grid((("block.x", BLOCK, N),), ()),
-            "block.x is no dimension of a grid",
+            "block.x is not a dimension of a grid",
         ),
     ],
 )
@@ -373,5 +373,5 @@ def test_types_of_parameters() -> None:
         "@s is a parameter in shared memory, in the parameters of f."
     )
     assert refused(params=(Buffer("s", F32, alignment=48),)) == (
-        "alignment 48 is no power of two, in the parameters of f."
+        "alignment 48 is not a power of two, in the parameters of f."
     )

@@ -103,7 +103,8 @@ def test_interleave_and_specialize_of_one_loop_exclude_each_other() -> None:
     with pytest.raises(ScheduleError) as caught:
         Schedule().specialize("tree").interleave("tree", 2)
     assert str(caught.value).splitlines()[0] == (
-        'interleave("tree", 2) excludes specialize("tree"), which already marks "tree".'
+        'interleave("tree", 2) cannot be combined with specialize("tree"), which '
+        'already marks "tree".'
     )
 
 

@@ -140,13 +140,13 @@ ENCODE = "encode texts, dates and categories as numbers the way the model was tr
 REFUSED: dict[str, tuple[Any, str]] = {
     "one row alone": (
         ROWS[0],
-        "rows must be two-dimensional, one row a sample; got 1 dimension(s) with shape "
-        "(5,). Use X.reshape(1, -1) for one row.",
+        "rows must be two-dimensional, with one row per sample. Got shape (5,) "
+        "instead. Use X.reshape(1, -1) for one row.",
     ),
     "three dimensions": (
         ROWS[None],
-        "rows must be two-dimensional, one row a sample; got 3 dimension(s) with shape "
-        "(1, 50, 5). Use X.reshape(1, -1) to make one row of each X[i].",
+        "rows must be two-dimensional, with one row per sample. Got shape (1, 50, 5) "
+        "instead. Use X.reshape(1, -1) to make one row of each X[i].",
     ),
     "nothing": (
         None,
@@ -169,26 +169,26 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a generator": (
         (row for row in ROWS),
-        "rows are no table but of the type generator; pass an array or a data frame "
-        "of shape (n_rows, 5).",
+        "rows are of type generator, which is not a table; pass an array or a data "
+        "frame of shape (n_rows, 5).",
     ),
     "a set": (
         {1.0, 2.0},
-        "rows are no table but of the type set; pass an array or a data frame of "
+        "rows are of type set, which is not a table; pass an array or a data frame of "
         "shape (n_rows, 5).",
     ),
     "unequal rows": (
         [[1, 2, 3, 4, 5], [1, 2]],
-        "rows are no rectangular array: row 0 has 5 values and row 1 has 2; pass NaN "
-        "where a value is missing.",
+        "rows do not form a rectangular array: row 0 has 5 values and row 1 has 2; "
+        "pass NaN where a value is missing.",
     ),
     "too few columns": (
         ROWS[:, :4],
-        "the forest was trained on 5 features, but the rows have 4 columns.",
+        "the model was trained on 5 features, but the rows have 4 columns.",
     ),
     "no rows of too many columns": (
         np.zeros((0, 6), np.float32),
-        "the forest was trained on 5 features, but the rows have 6 columns.",
+        "the model was trained on 5 features, but the rows have 6 columns.",
     ),
     "strings": (
         np.array([["a"] * 5]),
@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "complex numbers": (
         ROWS.astype(np.complex128),
-        "rows are complex numbers; forests compare real ones.",
+        "rows are complex numbers; pass real numbers.",
     ),
     "sparse matrix": (
         sparse.csr_matrix(ROWS),
@@ -228,7 +228,9 @@ def test_rows_that_are_none_are_refused(kind: str) -> None:
 
 
 def test_rows_of_unequal_lengths_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"^rows are no rectangular array: "):
+    with pytest.raises(
+        InvalidInputError, match=r"^rows do not form a rectangular array: "
+    ):
         MODULE.predict_raw([[1, 2], [3]])
 
 
@@ -236,8 +238,8 @@ def test_rows_of_unequal_lengths_are_refused() -> None:
 
 S = Schedule()
 RANGE = (
-    " is no batch range; a key is (first, last), both included and 0 or more, or "
-    "(first, None) for all batches from there on."
+    " is not a batch range; a key is (first, last), both included and 0 or more, or "
+    "(first, None) for all batches of at least first rows."
 )
 N_JOBS = (
     "n_jobs must be None (one thread), a positive number of threads, or negative to "
@@ -258,7 +260,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "empty table": (
         {"schedule": {}},
         ScheduleError,
-        "the dispatch table has no schedule in it.",
+        "the dict of batch ranges has no schedule; give at least one.",
     ),
     "number for a range": ({"schedule": {1: S}}, ScheduleError, "1" + RANGE),
     "empty range": ({"schedule": {(5, 2): S}}, ScheduleError, "(5, 2)" + RANGE),
@@ -266,18 +268,19 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no schedule": (
         {"schedule": {(1, None): 2}},
         ScheduleError,
-        "the batch range (1, None) has a int where a Schedule or a preset's name "
-        "should be.",
+        "the batch range (1, None) must have a Schedule or a preset's name, not a int.",
     ),
     "overlap": (
         {"schedule": {(3, None): S, (1, 5): S}},
         ScheduleError,
-        "the batch ranges [(1, 5), (3, None)] overlap; give each size one schedule.",
+        "the batch ranges [(1, 5), (3, None)] overlap; give each batch size only one "
+        "schedule.",
     ),
     "overlap of an open range": (
         {"schedule": {(1, None): S, (8, 9): S}},
         ScheduleError,
-        "the batch ranges [(1, None), (8, 9)] overlap; give each size one schedule.",
+        "the batch ranges [(1, None), (8, 9)] overlap; give each batch size only one "
+        "schedule.",
     ),
     "reduction": (
         {"reduction": "quick"},
@@ -291,7 +294,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"target": Target.aarch64()},
         TargetError,
         "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
-        "compile there.",
+        "compile on an aarch64 machine.",
     ),
     "CPU's schedule": (
         {"schedule": Schedule().parallel("batch"), "target": "emulated"},

@@ -244,10 +244,14 @@ def test_refused() -> None:
         "comparison": replace(made, comparison=equal),
     }
     texts = {
-        "missing": "the forest mixes ways to treat missing values, which "
-        "cache_predicates does not take; leave it out.",
-        "comparison": "the forest tests for equality, which cache_predicates does not "
-        "take; leave it out.",
+        "missing": (
+            "the forest treats missing values in several ways, which cache_predicates "
+            "does not support; leave it out."
+        ),
+        "comparison": (
+            "the forest tests for equality, which cache_predicates does not support; "
+            "leave it out."
+        ),
     }
     assert refusal(made) is None
     for what, forest in refused.items():

@@ -197,7 +197,9 @@ def test_no_rows_and_no_trees():
 def test_rows_of_the_wrong_shape_are_refused(shape):
     with pytest.raises(InvalidInputError) as error:
         reference_raw(random_forest(0), np.zeros(shape))
-    assert str(error.value) == (f"X has the shape {shape}; the model takes (n, 4).")
+    assert str(error.value) == (
+        f"X has shape {shape}, but the model takes rows of shape (n, 4)."
+    )
 
 
 def test_the_callers_rows_are_not_changed():

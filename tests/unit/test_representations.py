@@ -72,8 +72,8 @@ def test_complete_trees_too_deep_are_refused(name: str, depth: int, size: str) -
     with pytest.raises(ScheduleError) as error:
         compile_forest(made, Schedule().represent(name))
     assert str(error.value) == (
-        f'represent("{name}") would take {size} for this forest, over its limit of '
-        '4,096 MiB; use represent("sparse").'
+        f'represent("{name}") would take {size} for this forest, more than its limit '
+        'of 4,096 MiB; use represent("sparse").'
     )
 
 
@@ -86,7 +86,7 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
         ),
         (
             Schedule().represent("cloud"),
-            'there is no representation "cloud"; known are '
+            'there is no representation "cloud"; the representations are '
             f"{', '.join(representations.names())}.",
         ),
     ):
@@ -114,7 +114,8 @@ def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> Non
         (
             BLOCKS.represent("toy_blocks"),
             'represent("toy_blocks") takes blocks of rows; tile the batch, put the '
-            "trees outside the rows of a block, and vectorize these.",
+            "loop over trees outside the loop over the rows of a block, and vectorize "
+            "the latter.",
         ),
         (
             LANES.represent("toy_blocks"),
@@ -133,18 +134,18 @@ def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> Non
         ),
         (
             BLOCKS.vectorize("b1").cache_predicates("b0").represent("toy"),
-            'represent("toy") walks single rows, which cache_predicates does not; use '
-            'represent("bitsliced").',
+            'represent("toy") walks single rows, so it does not work with '
+            'cache_predicates; use represent("bitsliced").',
         ),
         (
             COMPLETE.represent("toy_blocks"),
-            'represent("toy_blocks") has no complete tiles; use represent("tiles"), '
-            "or tile_nodes of another kind.",
+            'represent("toy_blocks") does not support complete tiles; use '
+            'represent("tiles"), or another kind of tile_nodes.',
         ),
         (
             COMPLETE.cache("tree").represent("tiles"),
-            "cache prefetches the nodes of walks, of which blocks of rows have none; "
-            "leave the cache of trees out.",
+            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
+            "of rows without walks; leave out the cache of trees.",
         ),
     ],
 )

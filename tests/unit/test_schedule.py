@@ -540,8 +540,8 @@ def test_loops_are_drawn_for_a_forest_or_a_number_of_trees(forest):
     with pytest.raises(InvalidInputError) as caught:
         Schedule().loop_nest(forest)
     assert str(caught.value) == (
-        "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
-        f"Got {forest!r} instead."
+        f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
+        "instead."
     )
 
 

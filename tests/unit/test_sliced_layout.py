@@ -173,8 +173,8 @@ def test_more_leaves_than_codes_are_refused() -> None:
     with pytest.raises(ScheduleError) as error:
         check_trees(large)
     assert str(error.value) == (
-        'represent("bitsliced") takes trees of at most 256 leaves; tree 1 has 257. '
-        'Use represent("sparse").'
+        'represent("bitsliced") takes trees of at most 256 leaves, but tree 1 has '
+        '257. Use represent("sparse").'
     )
 
 

@@ -209,11 +209,11 @@ def test_what_cannot_run_here(monkeypatch):
     )
     assert message(Target.aarch64().check_runs_here) == (
         "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
-        "compile there."
+        "compile on an aarch64 machine."
     )
     assert message(Target.cuda().check_runs_here) == (
-        "Target 'sm_80' is a GPU; compile_forest finds out whether there is one here. "
-        "Text for it can be had anywhere: see inspect."
+        "Target 'sm_80' is a GPU. compile_forest checks whether this machine has one; "
+        "inspect shows the code for it on any machine."
     )
     Target.parse("emulated").check_runs_here()
 

@@ -138,7 +138,7 @@ def test_a_regressor_has_no_classes(function, regressor):
     with pytest.raises(UnsupportedModelError) as error:
         function(regressor, np.zeros((1, 1)))
     assert str(error.value) == (
-        "A regression model has no classes; use its predictions instead."
+        "A regression model has no classes; use predict instead."
     )
 
 
@@ -151,7 +151,8 @@ def test_an_unknown_transform_is_refused(kind, regressor):
     with pytest.raises(UnsupportedModelError) as error:
         forest_in(record, arrays)
     assert str(error.value) == (
-        f"The transform {kind!r} is not known; this forest was made by a newer release."
+        f"The transform {kind!r} is unknown to this version of skforge; a newer "
+        "version made this forest, so update skforge."
     )
 
 

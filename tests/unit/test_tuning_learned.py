@@ -73,7 +73,9 @@ def test_one_shot_takes_what_should_beat_the_default_and_measures_nothing():
     clear = search(Learned("one-shot", model=Model()), machine)
     assert ", 24)" in repr(clear.table[BATCH])
     assert clear.trials == () and not machine.built
-    assert clear.notes == ("schedules are as predicted: nothing was measured",)
+    assert clear.notes == (
+        "the schedules are predictions of the cost model: nothing was measured",
+    )
     same = Model(lambda matrix: np.zeros(len(matrix)))
     for model in (same, Model(margin=1e9)):
         kept = search(Learned("one-shot", model=model))
@@ -241,18 +243,22 @@ def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
 def test_files_that_are_no_model_are_refused(tmp_path):
     bad = tmp_path / "bad.npz"
     np.savez(bad, names=np.array(NAMES))
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(bad)
     bad.write_bytes(b"nothing")
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(bad)
-    with pytest.raises(InvalidModelError, match=r"no cost model: .*No such file"):
+    with pytest.raises(
+        InvalidModelError, match=r"not a valid cost model: .*No such file"
+    ):
         CostModel.load(tmp_path / "none.npz")
     np.save(tmp_path / "array.npy", np.arange(3))
-    with pytest.raises(InvalidModelError, match="no cost model"):
+    with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(tmp_path / "array.npy")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidModelError, match="no cost model: it is no regular file"):
+    with pytest.raises(
+        InvalidModelError, match=("not a valid cost model: it is not a regular file")
+    ):
         CostModel.load(tmp_path / "pipe")
     with pytest.raises(InvalidModelError, match="other features"):
         CostModel(little_model().forest, names=["one"])
@@ -277,7 +283,7 @@ def test_headers_of_a_cost_model_are_not_evaluated(header, tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds no cost model: its array 'left' is damaged"
+        f"{path} holds not a valid cost model: its array 'left' is damaged"
     )
 
 
@@ -287,7 +293,7 @@ def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds no cost model: its array 'left' is larger than any model's"
+        f"{path} holds not a valid cost model: its array 'left' is too large"
     )
 
 

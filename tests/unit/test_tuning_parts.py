@@ -184,8 +184,8 @@ def test_a_log_has_a_line_for_each_range():
         progress.tell(_trial(A, 1, 0.9), 4, 0.5, 2.0)
         progress.tell(_trial(A, 2, 1.0), 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
-        "tuning: 1 rows, 4 trials, 2.00 times the default, 2.0 s",
-        "tuning: 2 rows, 5 trials, 1.00 times the default, 3.0 s",
+        "tuning: 1 rows, 4 trials, 2.00 times as fast as the default, 2.0 s",
+        "tuning: 2 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
     silent = io.StringIO()
     with Progress(0, 5.0, silent) as progress:
@@ -202,11 +202,11 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
         progress.tell(slow, 4, 1.0, 2.0)
         progress.tell(wrong, 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
-        f"tuning: 1 rows: 1.00 us, 2.00 times the default: {B!r}",
-        "tuning: 1 rows, 3 trials, 2.00 times the default, 1.0 s",
-        f"tuning: 5 rows: 3000.00 us, 0.50 times the default, slow: {A!r}",
+        f"tuning: 1 rows: 1.00 us, 2.00 times as fast as the default: {B!r}",
+        "tuning: 1 rows, 3 trials, 2.00 times as fast as the default, 1.0 s",
+        f"tuning: 5 rows: 3000.00 us, 0.50 times as fast as the default, slow: {A!r}",
         "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
-        "tuning: 2 to 9 rows, 5 trials, 1.00 times the default, 3.0 s",
+        "tuning: 2 to 9 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
 
 

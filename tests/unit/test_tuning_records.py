@@ -125,7 +125,8 @@ def test_damaged_lines_are_left_out(line, tmp_path):
         with pytest.warns(TuningWarning) as said:
             found = [one.strategy for one in records]
         assert [str(one.message) for one in said] == [
-            f"{path}: line 2 is no record of this version, and left out."
+            f"{path}: line 2 is not a valid record of this version of skforge, so "
+            "it is ignored."
         ]
         assert [one.filename for one in said] == [__file__]
         with pytest.warns(TuningWarning):
@@ -141,8 +142,8 @@ def test_many_damaged_lines_are_one_warning(tmp_path):
     with pytest.warns(TuningWarning) as said:
         assert len(list(TuningRecords(path))) == 1
     assert [str(one.message) for one in said] == [
-        f"{path}: lines 1, 2, 3, 4, 5 and 3 more are no record of this version, and "
-        "left out."
+        f"{path}: lines 1, 2, 3, 4, 5 and 3 more are not valid records of this "
+        "version of skforge, so they are ignored."
     ]
 
 
@@ -157,7 +158,7 @@ def test_a_record_that_cannot_be_used_is_searched_anew(damage, tmp_path):
         why = 'there is no representation "nothing"'
     else:
         content["table"][0][:2] = [3, 4]
-        why = "its batch sizes are not those that were asked for"
+        why = "it is for other batch sizes"
     path.write_text(json.dumps(content) + "\n")
     with pytest.warns(
         TuningWarning, match=r"1 record\(s\) in .* cannot be used"
@@ -179,7 +180,8 @@ def test_records_are_a_regular_file(make, tmp_path):
         with pytest.raises(InvalidInputError) as error:
             act(TuningRecords(path))
         assert str(error.value) == (
-            f"the records {path} are no regular file; name one, or a new one."
+            f"the records {path} are not a regular file; give the path of a regular "
+            "file or of a new one."
         )
 
 
@@ -193,8 +195,8 @@ def test_a_search_that_cannot_be_recorded_is_not_lost(tmp_path, monkeypatch):
         _, result = search(path)
     assert result.table == {(1, 1): FAST}
     assert [str(one.message) for one in said] == [
-        f"the search is not recorded: {path} cannot be written (No space left on "
-        "device)."
+        f"the result of the search was not recorded: {path} cannot be written (No "
+        "space left on device)."
     ]
 
 
@@ -236,9 +238,9 @@ def test_export_and_merge(tmp_path):
     other = TuningRecords(tmp_path / "d.jsonl")
     assert other.merge(there) == 2
     assert other.merge(there) == 0
-    with pytest.raises(InvalidInputError, match="is no file of records"):
+    with pytest.raises(InvalidInputError, match="is not a file of tuning records"):
         other.merge(tmp_path / "absent.jsonl")
-    with pytest.raises(InvalidInputError, match="exported to another file"):
+    with pytest.raises(InvalidInputError, match="cannot be exported to their own file"):
         other.export(other.path)
 
 

@@ -114,7 +114,7 @@ def test_hopeless_candidates_are_given_up_after_a_look():
     result = search(machine, Listed(SLOW))
     (trial,) = [t for t in result.trials if t.schedule == SLOW]
     assert (trial.status, len(trial.samples)) == ("stopped", 1)
-    assert trial.reason == "one call took 100.0 times the default's"
+    assert trial.reason == "one call took 100.0 times as long as the default's"
     poor = FakeMachine(FOREST, times({SLOW: 2e-5}))
     (trial,) = [t for t in search(poor, Listed(SLOW)).trials if t.schedule == SLOW]
     assert (trial.status, len(trial.samples)) == ("stopped", 2)
@@ -215,7 +215,7 @@ def test_the_budget_is_kept(budget, compile_seconds):
 def test_a_budget_too_short_to_measure_falls_back_to_the_defaults():
     machine = FakeMachine(FOREST, times({}))
     machine.lower_seconds = 1.0
-    with pytest.warns(TuningWarning, match="too short to measure one schedule") as seen:
+    with pytest.warns(TuningWarning, match="too short to measure a single") as seen:
         result = search(machine, Listed(FAST), budget=0.01, ranges=None)
     assert {w.filename for w in seen} == {__file__}
     assert set(result.table.values()) == set(DEFAULTS.values())
@@ -225,12 +225,12 @@ def test_a_budget_too_short_to_measure_falls_back_to_the_defaults():
 def test_an_interruption_returns_the_best_so_far():
     machine = FakeMachine(FOREST, times({FAST: 5e-6}))
     machine.interrupt_after = 2
-    with pytest.warns(TuningWarning, match="interrupted; the best so far") as seen:
+    with pytest.warns(TuningWarning, match="interrupted; the best schedules") as seen:
         result = search(machine, Listed(FAST, SLOW))
     assert [w.filename for w in seen] == [__file__]
     assert result.table == {(1, 1): FAST}
     assert not result.complete
-    assert result.notes[0] == "interrupted; what follows is the best so far"
+    assert result.notes[0] == "interrupted: these are the best schedules so far"
 
 
 def test_the_same_seed_gives_the_same_result():
@@ -264,7 +264,7 @@ def test_halving_measures_the_better_ones_more_often():
 
 def test_spaces_without_a_legal_point_are_an_error():
     illegal = ScheduleSpace.of([Schedule().unroll("batch")])
-    with pytest.raises(TuningError, match="no schedule of the 1 that were tried is"):
+    with pytest.raises(TuningError, match="none of the 1 schedules tried is legal"):
         search(FakeMachine(FOREST, times({})), "exhaustive", space=illegal)
     empty = ScheduleSpace.cpu().where(lambda walk: False)
     with pytest.raises(TuningError, match="the space 'cpu' is empty"):
@@ -276,7 +276,7 @@ def test_too_few_rows_are_filled_up_and_missing_ones_replaced():
     row = np.zeros((1, FOREST.n_features), FOREST.input_dtype)
     result = search(machine, Listed(FAST), rows=row)
     assert result.notes == (
-        "the sample has 1 rows; the rest of the batches was drawn around the model's "
+        "the sample has 1 rows; the other rows were drawn around the model's "
         "thresholds",
     )
     result = search(machine, Listed(FAST), rows=np.full_like(row, np.nan))
@@ -305,9 +305,8 @@ def test_a_result_says_what_share_of_exhaustive_it_took():
     line = next(t for t in result.summary().splitlines() if t.startswith("tried"))
     share = round(result.exhaustive_seconds / result.seconds)
     assert line == (
-        "tried 10 of 100 points, 1/10; all of them would take about "
-        f"{result.exhaustive_seconds:.3g} s, an estimate, of which this search took "
-        f"1/{share}"
+        "tried 10 of 100 points (1/10); trying all would take an estimated "
+        f"{result.exhaustive_seconds:.3g} s, and this search took 1/{share} of that"
     )
     both = result.beside(result)
     assert (both.n_points, both.n_tried, both.share_tried) == (200, 20, 0.1)
@@ -332,7 +331,8 @@ def test_summary_and_frame():
     assert (
         result.summary().splitlines()[-2:]
         == [
-            "  1 rows: 5 us a row (5 to 5) at 1, 2.00 times the default",
+            "  1 rows: 5 us a row (5 to 5) at 1 rows, 2.00 times as fast as the "
+            "default",
             '    Schedule().interleave("tree", 7)',
         ]
         or result.notes

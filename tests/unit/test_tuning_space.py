@@ -229,11 +229,14 @@ def test_spaces_are_pickled():
     [
         (lambda s: s.with_values(size=[1]), "has no parameter 'size'; its parameters"),
         (lambda s: s.with_values(parallel=[]), "'parallel' of the space has no values"),
-        (lambda s: s.with_values(parallel=["a", "a"]), "has a value twice"),
+        (lambda s: s.with_values(parallel=["a", "a"]), "has the same value twice"),
         (lambda s: s.where(lambda size: True), "has no parameter 'size'"),
-        (lambda s: s.with_parameter("parallel", [1], None), "'parallel' already"),
+        (
+            lambda s: s.with_parameter("parallel", [1], None),
+            "already has a parameter 'parallel'",
+        ),
         (lambda s: s.schedule({"parallel": "rows"}, SHAPE), "lacks a value for 'inter"),
-        (lambda s: ScheduleSpace.of([1]), "Schedules or names of presets; got int"),
+        (lambda s: ScheduleSpace.of([1]), "Schedules or names of presets. Got int"),
     ],
 )
 def test_misuse_is_named(make, text):

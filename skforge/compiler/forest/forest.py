@@ -68,7 +68,7 @@ class Forest(ForestArrays):
     divisor : int, default=1
         Divisor of the sums: the number of trees for averages.
     outputs : OutputSpec
-        How raw scores become the answers of the source's methods.
+        How raw scores become the results of the source's methods.
     task : str, default="regression"
         One of regression, binary, multiclass, multilabel, ranking, outlier.
     source : str
@@ -81,7 +81,7 @@ class Forest(ForestArrays):
         Outputs per target; empty if there is one target.
     category_names : tuple of tuple of (str or int)
         The names of each feature's categories, in the order of their numbers; empty
-        for a feature without any, and () if the source keeps none.
+        for a feature without any, and () if the source stores none.
     truncate_categories : bool, default=False
         Whether categories are truncated toward zero, as by C's cast to int, so that
         -0.9 is category 0. Otherwise negative values are in no set.
@@ -259,8 +259,8 @@ def round_thresholds(
     if (equal & (near != exact)).any():
         at = int((equal & (near != exact)).argmax())
         raise ValueError(
-            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality and "
-            f"is no {np.dtype(dtype)} number, so it cannot be rounded."
+            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
+            f"a {np.dtype(dtype)} number, so it cannot be rounded."
         )
     low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
     with np.errstate(over="ignore", under="ignore"):

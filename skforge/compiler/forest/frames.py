@@ -9,12 +9,12 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
@@ -131,7 +131,10 @@ class FrameColumns:
     def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
         """Return the number of each category of a column, by code; NaN for code -1."""
         if i not in self._names:
-            raise InvalidInputError(f"column {label!r} held numbers in training.")
+            raise InvalidInputError(
+                f"column {label!r} held numbers in training, but holds categories "
+                "here; convert it to numbers."
+            )
         codes = np.arange(len(given))
         at = (i, label, unseen, True)
         numbers = self._positions(given.tolist(), codes, codes < 0, *at)
@@ -154,19 +157,19 @@ class FrameColumns:
         labels = column_names(X)
         if not self._names:
             raise InvalidInputError(
-                f"column {labels[given[0]]!r} holds categories, but the model keeps "
-                "no names of categories; pass their numbers in the training frame."
+                f"column {labels[given[0]]!r} holds categories, but the model does "
+                "not store their names; pass the codes that they had in training."
             )
         for i in given:
             if i not in self._names:
                 raise InvalidInputError(
                     f"column {labels[i]!r} holds categories, but it held numbers in "
-                    "the training frame; convert it to numbers."
+                    "training; convert it to numbers."
                 )
         i = next(i for i in self._names if i not in given)
         raise InvalidInputError(
-            f"column {labels[i]!r} held categories in the training frame, but holds "
-            "none here; convert it to categories, or pass an array of their numbers."
+            f"column {labels[i]!r} held categories in training, but holds none here; "
+            "convert it to categories, or pass an array of their codes."
         )
 
     @cached_property
@@ -205,9 +208,9 @@ class FrameColumns:
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}
             raise InvalidInputError(
-                f"the categories of column {label!r} were {what[kind]} in the training "
-                f"frame, but here they begin with {list(given[:3])}; make them the "
-                "same."
+                f"the categories of column {label!r} were {what[kind]} in training, "
+                f"but here they begin with {list(given[:3])}; use the same kind of "
+                "categories."
             )
         place = {name: number for number, name in enumerate(names)}
         numbers = np.array([place.get(name, -1) for name in given], np.float64)
@@ -218,8 +221,9 @@ class FrameColumns:
                 new = np.intersect1d(new, codes[~gaps])
             if len(new):
                 raise InvalidInputError(
-                    f"column {label!r} has the category {given[new[0]]!r}, which the "
-                    "training frame did not have; make it missing, or a known one."
+                    f"column {label!r} has the category {given[new[0]]!r}, which did "
+                    "not occur in training; replace it by a missing value or a known "
+                    "category."
                 )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
         # a missing category has number -1: the last entry
@@ -228,8 +232,8 @@ class FrameColumns:
 
 def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"column {label!r} has the dtype {dtype}, which holds no plain numbers; "
-        "convert it to float64."
+        f"column {label!r} has the dtype {dtype}, which is not plain numbers; convert "
+        "it to float64."
     )
 
 

@@ -117,7 +117,8 @@ def _check_covers(forest: Forest) -> None:
         node = int(bad.argmax())
         tree = int(np.searchsorted(forest.tree_offset, node, "right")) - 1
         raise UnsupportedModelError(
-            f"node {node - int(forest.tree_offset[tree])} of tree {tree} has the cover "
-            f"{forest.cover[node]}, and path-dependent contributions need covers of at "
-            "least 0; pass background rows, with which contributions need no covers."
+            f"node {node - int(forest.tree_offset[tree])} of tree {tree} has the "
+            f"cover {forest.cover[node]}, and path-dependent contributions need "
+            "covers of at least 0; pass background rows, because contributions then "
+            "need no covers."
         )

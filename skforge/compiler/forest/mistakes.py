@@ -25,7 +25,9 @@ def mistake_in(X: Any, n_features: int) -> str | None:
         numbers(rows, X)
     except InvalidInputError as error:
         return str(error)
-    return "rows, or some of their columns, are objects; pass X.astype(float)."
+    return (
+        "the rows, or some of their columns, have dtype object; pass X.astype(float)."
+    )
 
 
 def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
@@ -34,7 +36,10 @@ def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
         try:
             return rows.astype(np.float64)
         except (TypeError, ValueError) as error:
-            why = value_mistake(rows, X) or f"rows hold no numbers: {error}"
+            why = (
+                value_mistake(rows, X)
+                or f"rows hold values that are not numbers: {error}"
+            )
             raise InvalidInputError(why) from error
     raise InvalidInputError(
         value_mistake(rows, X)
@@ -56,7 +61,7 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
         what = f"{type(X).__name__} of {type(X[0]).__name__}s"
         return f"rows are a {what}; pass pandas.DataFrame(rows), {by_name}."
     if not (hasattr(X, "__array__") or hasattr(X, "__len__")) or isinstance(X, Set):
-        return f"rows are no table but of the type {type(X).__name__}; {wanted}"
+        return f"rows are of type {type(X).__name__}, which is not a table; {wanted}"
     return None
 
 
@@ -74,7 +79,9 @@ def as_array(X: Any) -> NDArray[Any]:
                         "pass NaN where a value is missing."
                     )
                     break
-        raise InvalidInputError(f"rows are no rectangular array: {why}") from error
+        raise InvalidInputError(
+            f"rows do not form a rectangular array: {why}"
+        ) from error
 
 
 def check_shape(shape: tuple[int, ...], n_features: int) -> None:
@@ -84,20 +91,20 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
         if len(shape) > 2:
             mend = f"Use X.reshape({shape[0]}, -1) to make one row of each X[i]."
         raise InvalidInputError(
-            f"rows must be two-dimensional, one row a sample; got {len(shape)} "
-            f"dimension(s) with shape {shape}. {mend}"
+            "rows must be two-dimensional, with one row per sample. Got shape "
+            f"{shape} instead. {mend}"
         )
     if shape[1] != n_features:
         raise InvalidInputError(
-            f"the forest was trained on {n_features} features, but the rows "
-            f"have {shape[1]} columns."
+            f"the model was trained on {n_features} features, but the rows have "
+            f"{shape[1]} columns."
         )
 
 
 def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
     """Return which value of a non-numeric array, made from ``X``, is not a number."""
     if rows.dtype.kind == "c":
-        return "rows are complex numbers; forests compare real ones."
+        return "rows are complex numbers; pass real numbers."
     mend = "encode texts, dates and categories as numbers the way the model was trained"
     for at, value in np.ndenumerate(rows):
         if rows.dtype.kind == "O" and _is_number(value):

@@ -225,8 +225,8 @@ def _named(kind: str, task: str, source: str, n_outputs: int) -> OutputSpec:
     known = library == "onnx" and len(names) == len(wanted)
     if not known or any(n not in w for n, w in zip(names, wanted, strict=True)):
         raise UnsupportedModelError(
-            f"The transform {kind!r} is not known; this forest was made by a "
-            "newer release."
+            f"The transform {kind!r} is unknown to this version of skforge; a newer "
+            "version made this forest, so update skforge."
         )
     layout, post, dtype = names
     return OutputSpec(

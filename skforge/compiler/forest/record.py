@@ -71,8 +71,8 @@ def check_version(written: str) -> None:
     if written != __version__:
         warn(
             f"This model was saved by skforge {written} and is loaded by "
-            f"{__version__}; predictions are only promised for the same version. "
-            "Save it again.",
+            f"{__version__}; identical predictions are promised only for the same "
+            "version. Save it again.",
             InconsistentVersionWarning,
         )
 
@@ -83,7 +83,8 @@ def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
     if not any(value is None if t is None else type(value) is t for t in types):
         wanted = " or ".join("null" if t is None else t.__name__ for t in types)
         raise InvalidModelError(
-            f"the entry {name!r} of its manifest is no {wanted}; save the model again."
+            f"the entry {name!r} of its manifest is not of type {wanted}; save the "
+            "model again."
         )
     return value
 
@@ -91,8 +92,8 @@ def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
 def refusal(name: str) -> InvalidModelError:
     """Return the error for an entry that ``save`` does not write."""
     return InvalidModelError(
-        f"the entry {name!r} of its manifest is not what save writes; save the model "
-        "again."
+        f"the entry {name!r} of its manifest has a value that save never writes; save "
+        "the model again."
     )
 
 

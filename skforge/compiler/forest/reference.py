@@ -101,7 +101,8 @@ def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     rows = read_columns(forest, rows)
     if rows.ndim != 2 or rows.shape[1] != forest.n_features:
         raise InvalidInputError(
-            f"X has the shape {rows.shape}; the model takes (n, {forest.n_features})."
+            f"X has shape {rows.shape}, but the model takes rows of shape (n, "
+            f"{forest.n_features})."
         )
     if not np.isnan(marker):
         rows[rows == marker] = np.nan

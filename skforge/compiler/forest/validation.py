@@ -97,7 +97,9 @@ def _check_sizes(forest: ForestArrays) -> None:
         if forest.aggregate not in ABSENT:
             damaged(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
         if forest.divisor != 1 or forest.base.any():
-            damaged(f"a divisor or a base does not go with {forest.aggregate!r}")
+            damaged(
+                f"aggregate = {forest.aggregate!r} allows neither a divisor nor a base"
+            )
     if np.isnan(forest.base).any():
         damaged(f"base[{first_true(np.isnan(forest.base))}] is not a number")
     names_given = forest.feature_names
@@ -128,7 +130,9 @@ def _check_sizes(forest: ForestArrays) -> None:
     if len(offset) < 1 or offset[0] != 0 or offset[-1] != n_nodes:
         damaged(f"tree_offset does not run from 0 to {n_nodes}, the number of nodes")
     if (at := first_true(np.diff(offset) < 1)) >= 0:
-        damaged(f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} no node")
+        damaged(
+            f"tree_offset[{at + 1}] = {offset[at + 1]} leaves tree {at} without nodes"
+        )
 
 
 def _check_predicates(forest: ForestArrays) -> None:
@@ -156,7 +160,10 @@ def _check_predicates(forest: ForestArrays) -> None:
     if (at := first_true(words < 0)) >= 0:
         damaged(f"category_offset[{at + 1}] = {offset[at + 1]} runs backwards")
     if (at := first_true((words > 0) & (forest.comparison < Comparison.IN))) >= 0:
-        damaged(f"category_offset[{at}] gives predicate {at}, a threshold, categories")
+        damaged(
+            f"category_offset[{at}] gives categories to predicate {at}, which "
+            "compares with a threshold"
+        )
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:

@@ -45,8 +45,9 @@ def load_forest(
     Parameters
     ----------
     model : path, Booster, ModelProto or estimator
-        A JSON or UBJSON file saved by XGBoost, or a text file or string by LightGBM
-        (neither library is needed); their ``Booster`` or wrappers; an ONNX file (which
+        A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
+        what its ``dump_model`` returns, as a dict or a JSON file (neither library is
+        needed); their ``Booster`` or wrappers; an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
@@ -82,8 +83,9 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     if answers_itself(model):
         last = type(last_step(unwrap(model))).__name__
         raise UnsupportedModelError(
-            f"{last} computes its answers from the scores of the forests inside it, "
-            "which a Forest does not hold; CompiledForest(model) compiles the whole."
+            f"{last} computes its predictions from the scores of several forests, "
+            "which one Forest cannot hold; use CompiledForest(model), which compiles "
+            "all of them."
         )
     return read_forest(model, iteration_range)
 
@@ -146,28 +148,28 @@ def _unknown(model: Any) -> UnsupportedModelError:
     """Return the error for a model that no frontend reads, with advice."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if is_a(model, "sklearn.pipeline.Pipeline"):
-        advice = "give its last step, which pipelines take compiled too"
+        advice = "pass its last step; a pipeline also accepts a compiled last step"
     elif is_search(model) and getattr(model, "refit", True) is False:
-        advice = "it has no best_estimator_, as refit=False; search with refit=True"
+        advice = "with refit=False it has no best_estimator_; search with refit=True"
     elif is_search(model):
-        advice = "fit it first, and its best_estimator_ is read"
+        advice = "fit it first, so that its best_estimator_ can be read"
     elif is_a(model, "skforge.estimators.CompiledForest"):
         advice = "it is compiled already; use it as it is"
     elif hasattr(model, "fit") and (
         hasattr(model, "estimator") or hasattr(model, "estimators")
     ):
         advice = (
-            "it is made of other models; where these are tree ensembles, put "
-            "CompiledForest(model) in their places"
+            "it consists of other models; replace each tree ensemble in it by "
+            "CompiledForest(model)"
         )
     elif hasattr(model, "fit"):
-        advice = "it is none of the tree ensembles that can be compiled"
+        advice = "it is not one of the tree ensembles that can be compiled"
     else:
-        advice = "give a fitted model, or the path of a saved one"
+        advice = "pass a fitted model, or the path of a saved one"
     _discover()
     return UnsupportedModelError(
-        f"No frontend reads {kind}; {advice}. "
-        f"Frontends: {', '.join(sorted(f.name for f in registered()))}."
+        f"skforge cannot read {kind}; {advice}. It reads models of "
+        f"{', '.join(sorted(f.name for f in registered()))}."
     )
 
 
@@ -178,7 +180,7 @@ _APART = ("lightgbm", "onnx", "xgboost")
 
 def _discover(model: object = "") -> None:
     """Import all frontends, or for an object in memory those that may read it."""
-    a_file = isinstance(model, (str, os.PathLike))
+    a_file = isinstance(model, (str, os.PathLike, dict))  # or the content of one
     packages = {name.partition(".")[0] for name in class_names(model)}
     for module in iter_modules(__path__):
         needed = a_file or module.name not in _APART or module.name in packages
@@ -191,7 +193,7 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
         name = frontend_name(path)
     except FileNotFoundError as error:
         raise ModelNotFoundError(
-            f"{path} is not a file; give the path of a saved model."
+            f"{path} does not exist; give the path of a saved model."
         ) from error
     except OSError as error:
         raise InvalidModelError(
@@ -219,8 +221,9 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                 text = f"{path.name}: {text}"
             raise type(error)(shortened(text)) from error
     raise UnsupportedModelError(
-        f"{path.name or path} is no model that is known by its content; save it with "
-        "Booster.save_model of XGBoost or LightGBM, as ONNX, or with skforge.save."
+        f"{path.name or path} is not a model file that skforge recognises; save the "
+        "model with Booster.save_model of XGBoost or LightGBM, as ONNX, or with "
+        "skforge.save."
     )
 
 
@@ -228,8 +231,8 @@ def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     """Return the forest of a file written by ``skforge.save``."""
     if iteration_range is not None:
         raise UnsupportedModelError(
-            f"{path.name} was saved by skforge.save with the rounds it has; give "
-            "iteration_range when the model is read."
+            f"{path.name} was saved by skforge.save, which fixes the boosting rounds; "
+            "pass iteration_range when you read the original model."
         )
     manifest, arrays = read_container(path)
     check_version(entry(manifest, "skforge_version", str))

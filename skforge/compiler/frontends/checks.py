@@ -15,7 +15,7 @@ MAX_OUTPUTS = 1 << 20
 def refuse_unknown(what: str) -> NoReturn:
     """Raise for an unknown part of a model."""
     raise UnsupportedModelError(
-        f"{what}; it may change predictions, so the model is refused."
+        f"{what}, which may change predictions, so the model cannot be compiled."
     )
 
 

@@ -13,6 +13,7 @@ _HEAD = 4096  # bytes that are read
 #: Patterns of a file's start, and the frontend that reads the file.
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"tree\r?\n", "lightgbm"),
+    (r"\{\s*\"name\"\s*:\s*\"tree\"", "lightgbm"),  # Booster.dump_model
     (r"\{[ \t\r\n\"}]", "xgboost"),
     (r"\{[iUIlL$#]", "xgboost"),  # UBJSON
     (r"PK\x03\x04", "skforge"),
@@ -26,11 +27,6 @@ CONTENTS = frozenset(name for _, name in _STARTS)
 #: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
     (
-        r"\{\s*\"name\"\s*:\s*\"tree\"",
-        "holds JSON of LightGBM's Booster.dump_model, which LightGBM itself cannot "
-        "read; save the model with Booster.save_model",
-    ),
-    (
         r"\[\s*(\{\s*\"nodeid\"|\"?booster)|booster\[0\]",
         "holds a dump of XGBoost's trees, which XGBoost itself cannot read; save the "
         "model with Booster.save_model",
@@ -42,8 +38,8 @@ _OTHERS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"\x80[\x02-\x05]|ZF\d|\x1f\x8b|x[\x01\x5e\x9c\xda]|BZh|\xfd7zXZ",
-        "is pickled or compressed, as by joblib.dump, and is not opened, because that "
-        "could run any code; load it yourself and give the model",
+        "is pickled or compressed, as by joblib.dump, and skforge does not open it, "
+        "because a pickle can run any code; load it yourself and pass the model",
     ),
 )
 
@@ -55,7 +51,7 @@ def frontend_name(path: Path) -> str | None:
     """
     if path.is_dir():
         raise InvalidModelError(
-            f"{path} is a folder; give the path of a saved model in it."
+            f"{path} is a folder; give the path of a model file in it."
         )
     with path.open("rb") as file:
         head = file.read(_HEAD).decode("latin-1")

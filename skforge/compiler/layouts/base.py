@@ -141,8 +141,8 @@ class TreeLayout(ABC):
         ``most`` is the largest ``count``.
         """
         raise ScheduleError(
-            "cache on a loop over trees needs a representation that can lie in shared "
-            'memory, such as "array", "sparse" or "reorg".'
+            "cache on a loop over trees needs a representation that can be stored in "
+            'shared memory, such as "array", "sparse" or "reorg".'
         )
 
 
@@ -340,7 +340,7 @@ class Representation(ABC):
             )
         else:
             why = (
-                "walks single rows, which cache_predicates does not; use "
+                "walks single rows, so it does not work with cache_predicates; use "
                 'represent("bitsliced").'
             )
         raise ScheduleError(f'represent("{found.name}") {why}')
@@ -362,8 +362,8 @@ class Representation(ABC):
         """Raise for tiles of nodes that the representation does not have."""
         if nest.tile_kind == "complete" and not self.has_complete_tiles:
             raise ScheduleError(
-                f'represent("{self.name}") has no complete tiles; use '
-                'represent("tiles"), or tile_nodes of another kind.'
+                f'represent("{self.name}") does not support complete tiles; use '
+                'represent("tiles"), or another kind of tile_nodes.'
             )
 
     def check(self, hir: PredictEnsemble) -> None:
@@ -372,8 +372,8 @@ class Representation(ABC):
         if size > self.byte_limit:
             raise ScheduleError(
                 f'represent("{self.name}") would take {_mebibytes(size)} for this '
-                f"forest, over its limit of {_mebibytes(self.byte_limit)}; "
-                'use represent("sparse").'
+                f"forest, more than its limit of {_mebibytes(self.byte_limit)}; use "
+                'represent("sparse").'
             )
 
 
@@ -459,7 +459,9 @@ def get(name: str) -> Representation:
     """
     if name not in _REGISTRY:
         known = ", ".join(names())
-        raise ScheduleError(f'there is no representation "{name}"; known are {known}.')
+        raise ScheduleError(
+            f'there is no representation "{name}"; the representations are {known}.'
+        )
     return _REGISTRY[name]
 
 

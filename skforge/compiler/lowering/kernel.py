@@ -262,7 +262,7 @@ class Kernel:
             case mir.Class(name=name):
                 return self.values[name]
             case mir.Outputs():
-                raise AssertionError("all outputs are no single index")
+                raise AssertionError("all outputs together are not a single index")
 
     def lanes(self, scalar: Scalar) -> int:
         """Return how many elements fill a vector register; 1 on a GPU."""

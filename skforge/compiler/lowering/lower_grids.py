@@ -79,7 +79,7 @@ def run(
         if item.data.size > MOST_ELEMENTS:
             raise ScheduleError(
                 f"the forest's array of {item.buffer.name} has {item.data.size:,} "
-                f"elements, and a GPU's kernels index {MOST_ELEMENTS:,}; use "
+                f"elements, but GPU kernels can index only {MOST_ELEMENTS:,}; use "
                 "target='cpu', or compile it in parts."
             )
     return lowered
@@ -112,8 +112,9 @@ class _GridLowering(ThreadLowering):
                 case mir.Loop() if holds_grid(stmt) and not stmt.on_grid:
                     if stmt.kind != "serial":
                         raise ScheduleError(
-                            f'"{stmt.var}" has loops over the grid inside; blocks of '
-                            "threads are inside the grid, not around it."
+                            f'"{stmt.var}" is a loop over the threads of a block with '
+                            "loops over the grid inside; the grid must be outside the "
+                            "block."
                         )
                     self._host_loop(stmt, shared)
                 case mir.Loop() if holds_threads(stmt) or holds_grid(stmt):
@@ -481,8 +482,8 @@ class _GridLowering(ThreadLowering):
         if self._shared_bytes > target.shared_bytes:
             raise ScheduleError(
                 f"{what} brings a block's shared memory to {self._shared_bytes:,} "
-                f"bytes; {target.cpu} has {target.shared_bytes:,}. Use smaller tiles, "
-                "or leave it out."
+                f"bytes, but {target.cpu} has {target.shared_bytes:,}. Use smaller "
+                "tiles, or leave it out."
             )
         buffer = lir.Buffer(b.name(name), element, "shared", alignment)
         b.emit(lir.Alloc(buffer, b.const(n)))

@@ -181,7 +181,7 @@ def require_classifier(forest: Forest) -> None:
     """Raise :class:`UnsupportedModelError` if a forest is not a classifier."""
     if not forest.classifies:
         raise UnsupportedModelError(
-            f"A {forest.task} model has no classes; use its predictions instead."
+            f"A {forest.task} model has no classes; use predict instead."
         )
 
 
@@ -207,12 +207,13 @@ def _require_function(forest: Forest, on: Library) -> None:
 
 def _refused(forest: Forest, what: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"The {what} of such {forest.source} models are not computed on GPUs: call "
+        f"The {what} of this {forest.source} model are not computed on GPUs: call "
         "predict_raw, or pass the rows as a NumPy array."
     )
 
 
 def _unknown(forest: Forest) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"A forest with the transform {forest.transform.kind!r} has no such function."
+        f"A forest with the transform {forest.transform.kind!r} has neither "
+        "decision_function nor score_samples."
     )

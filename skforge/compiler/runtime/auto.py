@@ -51,9 +51,10 @@ class AutoModule:
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
-        """Return both modules and the crossover."""
-        return f"<AutoModule of {self.cpu!r} and, from {self.gpu_min_rows} rows, " + (
-            f"{self.gpu!r}>"
+        """Return both modules and the crossover, on two lines."""
+        return (
+            f"<AutoModule: {self.cpu!r},\n"
+            f"from {self.gpu_min_rows:,} rows on {self.gpu!r}>"
         )
 
     @property
@@ -223,5 +224,5 @@ def check_min_rows(rows: Any) -> None:
     """Raise if ``rows`` is not a number of rows."""
     if not is_count(rows, 1):
         raise InvalidInputError(
-            f"gpu_min_rows must be a number of rows from 1 on. Got {rows!r} instead."
+            f"gpu_min_rows must be a positive number of rows. Got {rows!r} instead."
         )

@@ -145,7 +145,7 @@ class Contributions:
         names = [name for name, given in asked.items() if given]
         if len(names) > 1:
             raise InvalidInputError(
-                f"predict_contribs takes one of {' and '.join(names)}, not both."
+                f"predict_contribs takes only one of {' and '.join(names)}."
             )
         if background is not None:
             return self.against(rows, background, threads)
@@ -291,8 +291,8 @@ def check_sums(forest: Forest) -> None:
     """Raise unless a forest's leaves are added."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
-            f"the model takes the {forest.aggregate} of its trees, and contributions "
-            "are defined for sums."
+            f"the model takes the {forest.aggregate} of its trees, but contributions "
+            "are defined only for sums."
         )
 
 
@@ -301,6 +301,7 @@ def check_covers(forest: Forest) -> None:
     check_sums(forest)
     if forest.n_nodes and not len(forest.cover):
         raise UnsupportedModelError(
-            f"this {forest.source} model does not keep how many rows reached each node;"
-            " pass background rows, with which contributions need no such counts."
+            f"this {forest.source} model does not store how many training rows "
+            "reached each node; pass background rows, because contributions then need "
+            "no such counts."
         )

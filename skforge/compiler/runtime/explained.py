@@ -69,7 +69,7 @@ class Explained:
         """
         if is_device_array(X):
             raise InvalidInputError(
-                "contributions read rows in host memory, and these are on a GPU; pass "
+                "contributions need rows in host memory, but these are on a GPU; pass "
                 "a NumPy array."
             )
         rows = prepare_rows(self.forest, X)

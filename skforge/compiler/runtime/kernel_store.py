@@ -17,13 +17,14 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction

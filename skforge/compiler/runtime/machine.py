@@ -39,6 +39,16 @@ def machine_profile(target: Target) -> MachineProfile:
     return found
 
 
+def known_profile(target: Target) -> MachineProfile:
+    """Return the profile of a CPU without measuring: stored, kept or modelled."""
+    if not MachineProfile.is_stored(target):
+        file = kept_in(target)
+        found = None if file is None else _read(file)
+        if found is not None:
+            return found
+    return MachineProfile.of(target)
+
+
 def kept_in(target: Target) -> Path | None:
     """Return the file that keeps a measured profile, or None without a cache."""
     folder = object_cache.opened("machines", create=True)

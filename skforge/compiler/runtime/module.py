@@ -6,12 +6,13 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
@@ -123,11 +124,13 @@ class CompiledModule(Explained):
         return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
-        """Return one line: the forest, the target, the mode."""
+        """Return one line: the forest's size, the target, the mode."""
         kind = f"{self.target.kind} " if self.target.is_gpu else ""
+        n = len(set(self.schedules.values()))
         return (
-            f"<CompiledModule of {self.forest!r} for {kind}{self.target.cpu}, "
-            f"{self.reduction}, {len(set(self.schedules.values()))} schedule(s)>"
+            f"<CompiledModule of {self.forest.n_trees:,} trees, "
+            f"{self.forest.n_features:,} features, for {kind}{self.target.cpu}, "
+            f"{self.reduction}, {n} schedule{'s' if n != 1 else ''}>"
         )
 
     @property
@@ -156,7 +159,7 @@ class CompiledModule(Explained):
             also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
-        out : ndarray of the answer's shape and dtype, default=None
+        out : ndarray of the result's shape and dtype, default=None
             Where to write the scores of rows in host memory.
 
         Returns
@@ -202,7 +205,7 @@ class CompiledModule(Explained):
             As for :meth:`predict_raw`.
         n_jobs : int or None
             As for :meth:`predict_raw`.
-        out : ndarray of the answer's shape and dtype, default=None
+        out : ndarray of the result's shape and dtype, default=None
             Where to write the output of rows in host memory.
 
         Returns
@@ -308,7 +311,7 @@ class CompiledModule(Explained):
         InvalidInputError
             If a size is not a number of rows.
         UnsupportedModelError
-            If ``contribs`` and the model does not keep the covers of its nodes.
+            If ``contribs=True`` and the model does not store the covers of its nodes.
         """
         if contribs:
             self.warm_up_contribs(batch_sizes)
@@ -505,35 +508,35 @@ def compile_forest(
     Parameters
     ----------
     forest : Forest, path, Booster, ModelProto or fitted estimator
-            A forest from :func:`skforge.load_forest`, or anything that it accepts.
+        A forest from :func:`skforge.load_forest`, or anything that it accepts.
     schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
-            One schedule or a preset's name for every batch size, one of these for each
-            range of batch sizes, or the static defaults ("auto" or None).
+        One schedule or a preset's name for every batch size, one of these for each
+        range of batch sizes, or the static defaults ("auto" or None).
     target : str or Target, default="cpu"
-            "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
-            GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
-            GPU schedules on the CPU; "emulated-source" runs the text of their kernels
-            on the CPU and needs g++.
+        "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
+        GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
+        GPU schedules on the CPU; "emulated-source" runs the text of their kernels
+        on the CPU and needs g++.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
-            ``exact``: the source's bits. ``reproducible``: the same bits for every
-            schedule and number of threads. ``fast``: any order of summation.
+        ``exact``: the source's bits. ``reproducible``: the same bits for every
+        schedule and number of threads. ``fast``: any order of summation.
     n_jobs : int or None
-            Maximum threads; None means 1, -1 all.
+        Maximum threads; None means 1, -1 all.
     contribs_schedule : Schedule, dict of (int, int or None) -> Schedule, or None
-            The schedules of ``predict_contribs``, with ``represent("contributions")``;
-            None means the static defaults.
+        The schedules of ``predict_contribs``, with ``represent("contributions")``;
+        None means the static defaults.
 
     Returns
     -------
     CompiledModule
-            Its kernels compile on first use.
+        Its kernels compile on first use.
 
     Raises
     ------
     InvalidInputError
-            If an argument has a wrong type or value.
+        If an argument has a wrong type or value.
     InvalidModelError, UnsupportedModelError
-            If the model cannot be read, or cannot be reproduced exactly.
+        If the model cannot be read, or cannot be reproduced exactly.
     ScheduleError
         If a schedule does not fit the forest or the target.
     TargetError

@@ -102,10 +102,10 @@ def read(key: str, kind: str) -> Bytes | None:
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
-                _debug("%s is not used: it is no regular file", path)
+                _debug("%s is not used: it is not a regular file", path)
                 return None
             if not _is_own(facts):
-                _debug("%s is not used: others may write it", path)
+                _debug("%s is not used: other users may write to it", path)
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 payload = _payload(key, file, facts.st_size)
@@ -120,7 +120,7 @@ def read(key: str, kind: str) -> Bytes | None:
         _debug("%s is not used: %s", path, error)
         return None
     if payload is None:
-        _debug("%s is damaged; it is written again", path)
+        _debug("%s is damaged and will be written again", path)
     return payload
 
 
@@ -177,7 +177,7 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
         if size >= _LARGE or int(key[:2], 16) < 8:
             evict(folder)
     except OSError as error:
-        _debug("nothing is kept in %s: %s", folder, error)
+        _debug("nothing is stored in %s: %s", folder, error)
 
 
 def evict(folder: Path) -> None:
@@ -215,7 +215,7 @@ def opened(name: str, create: bool) -> Path | None:
         for one in (parent, folder):
             facts = os.lstat(one) if one is folder else os.stat(one)
             if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
-                _debug("%s is not used: others own it or may write to it", one)
+                _debug("%s is not used: other users own it or may write to it", one)
                 return None
     except FileNotFoundError:
         return None

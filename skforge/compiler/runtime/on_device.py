@@ -83,8 +83,9 @@ def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
             return labels
         if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
             raise UnsupportedModelError(
-                "The labels of this model are no numbers, and cannot be on a GPU: call "
-                "predict_proba or predict_raw, or pass the rows as a NumPy array."
+                "The labels of this model are not numbers, so they cannot be returned "
+                "on a GPU: call predict_proba or predict_raw, or pass the rows as a "
+                "NumPy array."
             )
         return device.xp.asarray(classes)[labels]
 
@@ -125,7 +126,7 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
         raise TargetError(
             f"{device.name} has no memory for a result of {shape[0]} × {shape[1]} "
             "values; pass fewer rows at a time, or pass them as a NumPy array, which "
-            "goes through the device in parts."
+            "the GPU processes in parts."
         ) from error
 
 
@@ -134,7 +135,7 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees is "
-            "computed on the host: pass the rows as a NumPy array."
+            "computed on the CPU: pass the rows as a NumPy array."
         )
     device, rows = device_cupy.as_cupy(X, _kind(target))
     rows = read_columns(forest, rows)

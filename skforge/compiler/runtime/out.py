@@ -20,7 +20,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         )
     if out.shape != shape or out.dtype != dtype:
         raise InvalidInputError(
-            f"out must have shape {shape} and dtype {dtype}, those of the answer. Got "
+            f"out must have shape {shape} and dtype {dtype}, like the result. Got "
             f"shape {out.shape} and dtype {out.dtype} instead."
         )
     if not out.flags.writeable:
@@ -37,8 +37,8 @@ def into(out: Any, answer: Any) -> Array:
     """
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(
-            "out takes an answer that is one NumPy array, and this one is a "
-            f"{type(answer).__name__}; call without out."
+            "out works only for results that are one NumPy array, but this result is "
+            f"a {type(answer).__name__}; call without out."
         )
     check_out(out, answer.shape, answer.dtype)
     out[...] = answer

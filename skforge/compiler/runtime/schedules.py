@@ -15,6 +15,14 @@ from skforge.exceptions import InvalidInputError, ScheduleError
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
 
 
+class ScheduleTable(dict[BatchRange, Schedule]):
+    """A dict from ranges of batch sizes to schedules, printed with a line for each."""
+
+    def __repr__(self) -> str:
+        """Return the dict's repr, on several lines."""
+        return "{" + ",\n ".join(f"{k!r}: {v!r}" for k, v in self.items()) + "}"
+
+
 def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
     """Return the schedule of each range of batch sizes; None means the defaults.
 
@@ -46,20 +54,23 @@ def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
             f"these, or None; got {type(schedule).__name__}."
         )
     if not schedule:
-        raise ScheduleError("the dispatch table has no schedule in it.")
+        raise ScheduleError(
+            "the dict of batch ranges has no schedule; give at least one."
+        )
     table: dict[BatchRange, Schedule] = {}
     for key, value in schedule.items():
         if not isinstance(value, (Schedule, str)):
             raise ScheduleError(
-                f"the batch range {key!r} has a {type(value).__name__} where a "
-                "Schedule or a preset's name should be."
+                f"the batch range {key!r} must have a Schedule or a preset's name, "
+                f"not a {type(value).__name__}."
             )
         table[_range(key)] = _schedule(value)
     ends = sorted(table, key=lambda key: key[0])
     for (_, last), (first, _) in pairwise(ends):
         if last is None or last >= first:
             raise ScheduleError(
-                f"the batch ranges {ends} overlap; give each size one schedule."
+                f"the batch ranges {ends} overlap; give each batch size only one "
+                "schedule."
             )
     return table
 
@@ -74,8 +85,8 @@ def _range(key: object) -> BatchRange:
         if is_count(first) and (last is None or is_count(last, first)):
             return int(first), None if last is None else int(last)
     raise ScheduleError(
-        f"{key!r} is no batch range; a key is (first, last), both included and 0 or "
-        "more, or (first, None) for all batches from there on."
+        f"{key!r} is not a batch range; a key is (first, last), both included and 0 "
+        "or more, or (first, None) for all batches of at least first rows."
     )
 
 
@@ -89,7 +100,7 @@ def check_count(n_rows: object) -> int:
     """Return a number of rows given by a user; raise InvalidInputError for others."""
     if not is_count(n_rows):
         raise InvalidInputError(
-            f"n_rows must be a number of rows, an int of at least 0. Got {n_rows!r} "
+            f"n_rows must be a number of rows, an int of 0 or more. Got {n_rows!r} "
             "instead."
         )
     return int(n_rows)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts import base as representations

@@ -47,8 +47,8 @@ def _gpu_for_schedules() -> Target:
         return device_cupy.current().target()
     except TargetError as error:
         raise TargetError(
-            f"the schedule maps loops to a GPU, and there is none to be used: {error} "
-            "target='emulated' runs such schedules on the CPU."
+            f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
+            "run such schedules on the CPU, use target='emulated'."
         ) from error
 
 

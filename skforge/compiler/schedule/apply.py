@@ -107,15 +107,16 @@ def _check_replaceable(
         if name in ("batch", "tree"):
             refuse(
                 nest,
-                f'{modifier} cannot name a loop "{name}"; that is the name of a root.',
+                f'{modifier} cannot name a loop "{name}", because one of the two '
+                "original loops has that name.",
                 name,
             )
         for old in nest.modifiers:
             if name in _new_names(old):
                 refuse(
                     nest,
-                    f'{modifier} cannot name a loop "{name}" again; {old} made one of '
-                    "that name.",
+                    f'{modifier} cannot name a loop "{name}" again, because {old} '
+                    "already made a loop of that name.",
                     name,
                 )
 
@@ -140,8 +141,8 @@ def _tile(nest: Nest, tile: d.Tile) -> Nest:
     if isinstance(step, int) and step > MAX_STEP:
         refuse(
             nest,
-            f'{tile} makes blocks of {step} iterations of "{old.root}", but '
-            f"{MAX_STEP} is the most.",
+            f'{tile} makes blocks of {step} iterations of "{old.root}", but at most '
+            f"{MAX_STEP} are allowed.",
             tile.index,
         )
     outer = Variable(tile.outer, old.root, old.start, step, blocks)
@@ -343,7 +344,9 @@ def _option(nest: Nest, option: d.Option) -> Nest:
     for old in nest.options:
         if type(old) is type(option):
             refuse(
-                nest, f"{option} comes after {old}; a schedule can say it only once."
+                nest,
+                f"{option} comes after {old}, but a schedule can have only one of "
+                "them.",
             )
     return replace(nest, options=(*nest.options, option))
 

@@ -82,6 +82,8 @@ class BoundNest:
         """Return the text used in drawn loop nests."""
         return draw_bound(self)
 
+    __repr__ = __str__  # shells show the loops
+
 
 def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
     """Return the most iterations of a loop, or None if not known statically."""

@@ -27,7 +27,7 @@ GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
 #: How nodes are grouped into tiles, and the description of each.
 TILE_KINDS = {
     "uniform": "breadth-first",
-    "probability": "by how often they are met",
+    "probability": "by how often rows visit them",
     "complete": "by level",
 }
 MAX_SIZE = 2**31 - 1
@@ -195,7 +195,10 @@ class Specialize(Mark):
     ROOT = "tree"
 
     def sentence(self, root: Root) -> str:
-        return f'each iteration of "{self.index}" runs code for its trees\' depths'
+        return (
+            f'each iteration of "{self.index}" runs code specialised for the depths '
+            "of its trees"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,12 +315,12 @@ class SharedReduce(Mark):
 
     ROOT = "tree"
     NOT_ON: ClassVar[dict[Kind, str]] = {
-        "cpu": "uses the shared memory of a GPU, which a CPU does not have; leave it "
-        "out."
+        "cpu": "uses the shared memory of a GPU, but this schedule is for a CPU; leave "
+        "it out."
     }
 
     def sentence(self, root: Root) -> str:
-        return f'partial results of "{self.index}" lie in shared memory'
+        return f'partial results of "{self.index}" are kept in shared memory'
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +416,7 @@ class ReorderTrees(Option):
     """Sort trees by depth and shape, so that adjacent trees have similar walks."""
 
     def sentence(self) -> str:
-        return "trees of equal depth and shape become neighbours"
+        return "trees of equal depth and shape are placed side by side"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]
         if type(old) is type(mark):
             yield f'{mark} comes after {old}, which already marks "{name}".'
         if _exclude(old, mark):
-            yield f'{mark} excludes {old}, which already marks "{name}".'
+            yield f'{mark} cannot be combined with {old}, which already marks "{name}".'
         if variable.root == "batch":
             yield from _shared_by_copies(old, mark)
             yield from _shared_by_copies(mark, old)
@@ -64,7 +64,7 @@ def _one_at_a_time(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
     if not isinstance(runner, d.Interleave) or runner.factor != 1:
         yield (
             f"{keeper} fetches what one iteration uses, and {runner} runs several at "
-            f"once; put {d.name_of(keeper)} on a loop outside."
+            f"once; put {d.name_of(keeper)} on an outer loop."
         )
 
 
@@ -174,8 +174,8 @@ def _layout_problem(variable: Variable, mark: d.Mark, kind: d.Kind) -> Iterator[
     in_shared_memory = kind == "gpu" and variable.root == "batch"
     if isinstance(mark, d.Cache) and mark.layout is not None and not in_shared_memory:
         yield (
-            f"{mark} says how rows lie in a GPU's shared memory; leave the layout out "
-            "for trees and for CPUs."
+            f"{mark} sets how rows are stored in a GPU's shared memory; leave the "
+            "layout out for trees and for CPUs."
         )
 
 
@@ -217,8 +217,8 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
         for other in nest.variable(mark.index).marks:
             if not isinstance(other, d.Vectorize):
                 yield (
-                    f"{mark} evaluates all trees at once, so {other} has nothing to "
-                    "do; leave it out."
+                    f"{mark} evaluates all trees at once, so {other} has no effect; "
+                    "leave it out."
                 )
 
 
@@ -257,8 +257,8 @@ def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]
         for other in (other for variable in path for other in variable.marks):
             if isinstance(other, d.WalkStart):
                 yield (
-                    f"{mark} replaces the walk by bit logic, so {other} has nothing to "
-                    "do; leave it out."
+                    f"{mark} replaces the walk by bit logic, so {other} has no "
+                    "effect; leave it out."
                 )
 
 
@@ -296,20 +296,23 @@ def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str
         rows = [v for v in path if v.root == "batch"]
         if not any(v.has(d.Quantize) for v in rows):
             yield (
-                f'{mark} is for all rows or none, and "{rows[0].name}" takes some '
-                "without; mark a loop of every part of the batch."
+                f'{mark} must apply to all rows or none, but "{rows[0].name}" goes '
+                "over some rows without it; mark a loop in every part of the batch."
             )
         if variable not in path:
             continue
         for one in path:
             other = one.mark(d.Quantize)
             if other is not None and other != mark:
-                yield f"{mark} comes with {other} in one nest; leave one of them out."
+                yield (
+                    f"{mark} cannot be combined with {other} in one nest; leave one "
+                    "of them out."
+                )
             cached = one.mark(d.CachePredicates)
             if cached is not None:
                 yield (
-                    f"{mark} is for walks, and {cached} leaves none: it searches the "
-                    "rows itself; leave one of the two out."
+                    f"{mark} encodes rows for walks, but {cached} replaces the walks "
+                    "and searches the rows itself; leave one of the two out."
                 )
 
 
@@ -412,8 +415,8 @@ def copies_problems(
         if loop.gpu is not None and limit is not None and (most or 0) > limit:
             yield (
                 f'{d.GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
-                f"iterations, and that dimension takes {limit:,}; use larger tiles, or "
-                f'"{loop.gpu[:-1]}x".',
+                f"iterations, but that dimension allows at most {limit:,}; use larger "
+                f'tiles, or "{loop.gpu[:-1]}x".',
                 loop.name,
             )
         if n_threads > MAX_BLOCK_THREADS:

@@ -563,14 +563,16 @@ class Schedule:
         try:
             content = json.loads(text)
         except RecursionError as error:
-            raise ScheduleError("This JSON is too deep for a schedule.") from error
+            raise ScheduleError(
+                "This JSON is nested too deeply for a schedule."
+            ) from error
         except ValueError as error:
             raise ScheduleError(f"A schedule must be JSON text: {error}.") from error
         version = content.get("version") if isinstance(content, dict) else None
         if version != JSON_VERSION or version is True:
             raise ScheduleError(
                 f'A schedule in JSON is an object with "version": {JSON_VERSION}, but '
-                f"here it is {json.dumps(version)}; a later version needs a later "
+                f"here it is {json.dumps(version)}; to read a later version, update "
                 "skforge."
             )
         steps = content.get("directives")
@@ -591,8 +593,8 @@ def _count(forest: Forest | int) -> int:
     if whole and count >= 0:
         return int(count)
     raise InvalidInputError(
-        "A loop nest is drawn for a Forest or a number of trees, 0 or more. "
-        f"Got {forest!r} instead."
+        f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
+        "instead."
     )
 
 

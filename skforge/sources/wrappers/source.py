@@ -69,7 +69,7 @@ class WrapperSource(Source):
         if parts.forests[0].n_outputs != forest.n_outputs:
             raise InvalidModelError(
                 f"The forest of this {type(model).__name__} was made by another "
-                "release; fit the CompiledForest again."
+                "version of skforge; fit the CompiledForest again."
             )
         self.more = parts.forests[1:]
         self.answers = not has_answers(parts)
@@ -121,8 +121,8 @@ class WrapperSource(Source):
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Raise: its answers are those of live objects."""
         raise UnsupportedModelError(
-            f"{type(self.model).__name__} computes its answers with fitted objects of "
-            "scikit-learn, which cannot be stored; use joblib.dump."
+            f"{type(self.model).__name__} computes its predictions with fitted "
+            "scikit-learn objects, which cannot be stored; use joblib.dump."
         )
 
     # ------------------------------------------------------------------- rows

@@ -70,7 +70,7 @@ class CostModel:
     Raises
     ------
     InvalidModelError
-        If this version has other features.
+        If it was trained on other features than this version of skforge uses.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class CostModel:
     ) -> None:
         if tuple(names) != tuple(NAMES) or forest.n_features != len(NAMES):
             raise InvalidModelError(
-                "the cost model was trained on other features than this version has; "
-                "train it anew with benchmarks/train_cost_model.py."
+                "the cost model was trained on other features than this version of "
+                "skforge uses; train it again with benchmarks/train_cost_model.py."
             )
         self.forest = forest
         self.facts = dict(facts or {})
@@ -105,7 +105,7 @@ class CostModel:
             return cls(_forest_of(arrays), facts, map(str, arrays["names"]))
         except _DAMAGE as error:
             raise InvalidModelError(
-                f"{os.fspath(path)} holds no cost model: {shortened(str(error))}"
+                f"{os.fspath(path)} is not a valid cost model: {shortened(str(error))}"
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -157,13 +157,13 @@ _DAMAGE = (
 def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file; check each size before decompression."""
     if path.exists() and not path.is_file():
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     arrays = {}
     with zipfile.ZipFile(path) as archive:
         for name in (*STORED, "names", "fact_names", "facts"):
             info = archive.getinfo(f"{name}.npy")
             if info.file_size > _ARRAY_BYTES:
-                raise ValueError(f"its array {name!r} is larger than any model's")
+                raise ValueError(f"its array {name!r} is too large")
             array = plain_array(archive.read(info))
             if array is None:
                 raise ValueError(f"its array {name!r} is damaged")

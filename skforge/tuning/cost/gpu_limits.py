@@ -42,8 +42,8 @@ def problem(schedule: Schedule, lowered: Lowered, target: Target) -> str:
         local = max(used.stack_bytes, used.spill_bytes)
         if local:
             return (
-                f"{launch.kernel} keeps {local} bytes of each thread in local memory, "
-                f"beside its {used.registers} registers ({target.cpu})"
+                f"{launch.kernel} uses {local} bytes of local memory per thread, "
+                f"besides {used.registers} registers ({target.cpu})"
             )
     return ""
 
@@ -58,6 +58,7 @@ def _by_model(schedule: Schedule, threads: int) -> str:
     if least <= most:
         return ""
     return (
-        f"{walks} walks in flight take {least} registers at least, by a model, and a "
-        f"block of {threads} threads leaves each {most}; no compiler is here to tell"
+        f"{walks} walks in flight need at least {least} registers per thread "
+        f"(estimated, because no compiler is installed), but a block of {threads} "
+        f"threads leaves {most}"
     )

@@ -94,7 +94,7 @@ class Bench:
             seconds = min(seconds, self._look(runner))
             if seconds > HOPELESS * best * standard:
                 ratio = seconds / standard
-                text = f"one call took {ratio:.1f} times the default's"
+                text = f"one call took {ratio:.1f} times as long as the default's"
                 return Sampled((seconds,), (ratio,), text)
         taken: list[float] = []
         ratios: list[float] = []
@@ -107,7 +107,8 @@ class Bench:
             ratios.append(one / base)
             if number == 1 < samples - 1 and min(ratios) > POOR * best:
                 text = (
-                    f"two samples took {min(ratios):.2f} times the default's, or more"
+                    f"two samples took at least {min(ratios):.2f} times as long as "
+                    "the default's"
                 )
                 return Sampled(tuple(taken), tuple(ratios), text)
         return Sampled(tuple(taken), tuple(ratios))

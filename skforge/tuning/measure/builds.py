@@ -135,7 +135,7 @@ class Builder:
         plan = self._plans.get(schedule)
         ready = self.has(schedule)  # a finalist
         if not ready and start + CARE * self._lower_seconds > deadline:
-            raise _Refused("no time", "the budget ended before it was lowered")
+            raise _Refused("no time", "the budget ended before it could be lowered")
         if plan is not None:
             return plan
         _check_padding(self._forest, schedule)
@@ -186,7 +186,7 @@ class _Refused(Exception):
 
 
 def _too_large(what: str, size: int) -> _Refused:
-    limit = f"{size >> 20} MiB, more than {CANDIDATE_BYTES >> 20}"
+    limit = f"{size >> 20} MiB, more than the limit of {CANDIDATE_BYTES >> 20}"
     return _Refused("too large", f"{what} {limit}")
 
 

@@ -11,13 +11,14 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest

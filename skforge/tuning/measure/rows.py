@@ -51,11 +51,17 @@ class SampleRows:
         self.note = ""
         given = None if rows is None else prepare_rows(forest, rows)
         if given is not None and len(given) and bool(np.isnan(given).all()):
-            self.note = "all values of the sample are missing; rows were drawn instead"
+            self.note = (
+                "all values of the sample are missing; rows were drawn at random "
+                "instead"
+            )
             given = None
         if given is None:
             empty = np.empty((0, forest.n_features), forest.input_dtype)
-            given, self.note = empty, self.note or "no sample was given; rows are drawn"
+            given, self.note = (
+                empty,
+                self.note or "no sample was given; rows were drawn at random",
+            )
         self._rows = given
         self._checked: tuple[Array, Array, Array] | None = None
         #: What is wrong with a code's predictions, by digest and batch size.
@@ -66,8 +72,8 @@ class SampleRows:
         if len(self._rows) < n:
             if not self.note:
                 self.note = (
-                    f"the sample has {len(self._rows)} rows; the rest of the batches "
-                    "was drawn around the model's thresholds"
+                    f"the sample has {len(self._rows)} rows; the other rows were "
+                    "drawn around the model's thresholds"
                 )
             missing = n - len(self._rows)
             missing = min(missing, max(FEWEST_ROWS, self._affordable(DRAWN_VALUES)))

@@ -67,18 +67,20 @@ PROPOSED = 5
 class Heuristic:
     """Searches with the heuristic for the target's kind, CPU or GPU.
 
-    On a CPU, an estimate decides what is worth timing: a candidate's gain is what it
-    saves of a call on average, if its time by the default's is lognormal about the
-    ratio of the estimates. The deviation of the logarithm is 0.36 for two kinds of
-    traversal, until both have been timed: then the estimates are corrected by the
-    medians of measured to estimated time of their kinds, at all batch sizes of the
-    search. Of schedules of one kind (such as bit slices in blocks of 256 and of 512
-    rows), half deviate, by 0.2, and by less once some were timed. A candidate is
-    compiled and timed if that likely takes less than twice its gain times the range's
-    share of all batch sizes (as powers of two) of the budget: with 4 seconds, a gain of
-    1 % at all sizes is worth 0.08 s.
+    On a CPU, an estimate decides which candidates are worth timing. The ratio of a
+    candidate's time to the default's is assumed to be lognormal about the ratio of the
+    estimates, and its gain is the share of a call that it then saves on average. The
+    logarithm has a standard deviation of 0.36 between two kinds of traversal. Once both
+    kinds have been timed, at any batch size of the search, the estimates of each kind
+    are multiplied by its median ratio of measured to estimated time. Within one kind
+    (such as bit slices in blocks of 256 and of 512 rows), half of the schedules
+    deviate, by 0.2, and by less once some have been timed.
 
-    Of a custom space, it tries the points that it would try of the default space and
+    A candidate is compiled and timed if that likely takes less than twice its gain
+    times the budget times the range's share of all batch sizes (as powers of two): with
+    4 seconds, a gain of 1 % at all sizes is worth 0.08 s.
+
+    In a custom space, it tries the points that it would try in the default space, and
     the cost model's best.
 
     Parameters

@@ -86,7 +86,7 @@ class Learned:
         for name in ("samples", "beam", "passes", "iterations"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"{name} must be a whole number from 1 on.")
+                raise InvalidInputError(f"{name} must be a positive whole number.")
 
     @property
     def measures(self) -> bool:

@@ -107,8 +107,8 @@ def trial_line(trial: Trial) -> str:
     >>> from skforge.compiler.schedule.schedule import Schedule
     >>> from skforge.tuning import Candidate, Trial
     >>> two = Candidate(Schedule().interleave("tree", 2))
-    >>> trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5))
-    '1 rows: 2.50 us, 2.00 times the default: Schedule().interleave("tree", 2)'
+    >>> print(trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5)))
+    1 rows: 2.50 us, 2.00 times as fast as the default: Schedule().interleave("tree", 2)
     >>> trial_line(Trial((1, 1), 1, two, "too large", "1,000 loops."))
     '1 rows: too large, 1,000 loops: Schedule().interleave("tree", 2)'
     """
@@ -118,7 +118,7 @@ def trial_line(trial: Trial) -> str:
     told: str = trial.status
     if trial.samples:
         times = 1 / trial.relative
-        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times the default"
+        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times as fast as the default"
     if trial.reason:
         told += f", {trial.reason.splitlines()[0].rstrip('.')}"
     return f"{trial.n_rows} rows: {told}: {what!r}"
@@ -126,6 +126,6 @@ def trial_line(trial: Trial) -> str:
 
 def _line(batch: BatchRange, n_trials: int, best: float, seconds: float) -> str:
     return (
-        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times the "
-        f"default, {seconds:.1f} s"
+        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times as fast "
+        f"as the default, {seconds:.1f} s"
     )

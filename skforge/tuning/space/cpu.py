@@ -153,20 +153,20 @@ def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
 
 _RULES = (
     *(
-        Constraint(("walk", name), _Free(name), f"{name} counts for some walks only")
+        Constraint(("walk", name), _Free(name), f"{name} matters only for some walks")
         for name in CPU
         if name != "walk"
     ),
     rule(
         _has_blocks,
-        "codes are for blocks of rows, as is prefetching but for rows one by one",
+        "codes need blocks of rows, and so does prefetching unless rows go one by one",
     ),
-    rule(_tiles_hop, "hops of tiles are padded or checked"),
-    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
+    rule(_tiles_hop, "walks over tiles are padded or checked"),
+    rule(_tiles_compare, "walks over tiles compare the values of rows, not codes"),
     rule(_stores_tiles, "reorg stores single nodes"),
-    rule(_tiles_trees, "trees are tiled for threads"),
-    rule(_shares_rows, "threads that share rows need blocks of them"),
-    rule(_fills_blocks, "no more rows are in flight than a block has"),
+    rule(_tiles_trees, "trees are tiled only to share them among threads"),
+    rule(_shares_rows, "threads that share rows need blocks of rows"),
+    rule(_fills_blocks, "a block must have at least as many rows as are in flight"),
 )
 
 

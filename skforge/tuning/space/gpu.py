@@ -158,18 +158,18 @@ def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
 
 _RULES = (
     *(
-        Constraint(("deal", name), _Free(name), f"{name} counts for some deals only")
+        Constraint(("deal", name), _Free(name), f"{name} matters only for some deals")
         for name in GPU
         if name != "deal"
     ),
-    rule(_threads, "a block has a warp at least, and 1024 threads at most"),
-    rule(_packs_codes, "packed nodes compare codes, and stay in memory"),
+    rule(_threads, "a block has at least one warp and at most 1024 threads"),
+    rule(_packs_codes, "packed nodes compare codes and stay in global memory"),
     rule(
         _tiles,
-        "packed nodes are tiles of seven; hops of other tiles are padded or checked",
+        "packed nodes are tiles of seven; walks over other tiles are padded or checked",
     ),
-    rule(_tiles_compare, "tiles of walks compare the rows themselves"),
-    rule(_rounds, "trees in shared memory are those in flight, or more"),
+    rule(_tiles_compare, "walks over tiles compare the values of rows, not codes"),
+    rule(_rounds, "shared memory must hold at least the trees in flight"),
 )
 
 

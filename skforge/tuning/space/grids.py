@@ -59,8 +59,8 @@ def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
     known = ", ".join((*CPU, *TABLE_5))
     odd = sorted(names - set(CPU) - set(TABLE_5)) or sorted(names)
     raise InvalidInputError(
-        f"the grid has {', '.join(map(repr, odd))}, which are no parameters of one "
-        f"space together; a grid has either 'schedule', or some of {known}."
+        f"the grid has {', '.join(map(repr, odd))}, which are not all parameters of "
+        f"one space; a grid has either 'schedule' or some of {known}."
     )
 
 
@@ -72,8 +72,8 @@ def _check_values(
             words = isinstance(known[name][0], str)
             if words and value not in known[name]:
                 raise InvalidInputError(
-                    f"{name} is one of {', '.join(map(repr, known[name]))}. "
-                    f"Got {value!r} instead."
+                    f"{name} must be one of {', '.join(map(repr, known[name]))}. Got "
+                    f"{value!r} instead."
                 )
 
 

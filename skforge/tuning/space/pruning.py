@@ -38,11 +38,11 @@ REASONS = (
     "",
     "most rows of its blocks would be padding",
     "threads would have nothing to do",
-    "its walks written out are too long",
-    "more walks are in flight than registers hold",
+    "its unrolled walks are too long",
+    "more walks are in flight than fit in registers",
     "its trees or tables take too much memory",
-    "the target has not so many threads in a block",
-    "the forest does not allow this walk",
+    "the target does not allow so many threads in a block",
+    "this forest does not allow such walks",
 )
 
 

@@ -83,7 +83,7 @@ class ScheduleSpace:
     Raises
     ------
     InvalidInputError
-        If a parameter has no values, or has a value twice.
+        If a parameter has no values, or the same value twice.
 
     Examples
     --------
@@ -118,7 +118,8 @@ class ScheduleSpace:
                 )
             if any(value in values[:i] for i, value in enumerate(values)):
                 raise InvalidInputError(
-                    f"the parameter {key!r} of the space has a value twice."
+                    f"the parameter {key!r} of the space has the same value twice; "
+                    "leave one out."
                 )
         for constraint in self._constraints:
             for key in constraint.names:
@@ -177,8 +178,8 @@ class ScheduleSpace:
         for one in listed:
             if not isinstance(one, (Schedule, str)):
                 raise InvalidInputError(
-                    "a space is made of Schedules or names of presets; got "
-                    f"{type(one).__name__}."
+                    "a space consists of Schedules or names of presets. Got "
+                    f"{type(one).__name__} instead."
                 )
         return cls({"schedule": dict.fromkeys(listed)}, _given, name="given")
 
@@ -204,7 +205,8 @@ class ScheduleSpace:
         """
         if name in self._parameters:
             raise InvalidInputError(
-                f"the space has a parameter {name!r} already; with_values changes it."
+                f"the space already has a parameter {name!r}; use with_values to "
+                "change it."
             )
         before = self._template
 

@@ -77,7 +77,7 @@ def _operand(host: Host, value: lir.Value) -> Operand:
 def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
     """Return a host computation; None for a constant."""
     if not isinstance(value.type, lir.Scalar):
-        raise host.fail(f"%{value.name} outside a launch is no scalar.")
+        raise host.fail(f"%{value.name} outside a launch is not a scalar.")
     if isinstance(op, lir.Const):
         host.constants[value.name] = op.value
         return None

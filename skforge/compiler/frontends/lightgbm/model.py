@@ -1,7 +1,7 @@
-"""LightGBM: text models, Boosters and the scikit-learn wrappers.
+"""LightGBM: text models, JSON dumps, Boosters and the scikit-learn wrappers.
 
-Everything is read from the model's text, so files need no lightgbm. Numbers follow
-LightGBM's CPU predictor: float64 rows and sums, ``x <= threshold`` goes left.
+Everything is read from the model's text or dump, so files need no lightgbm. Numbers
+follow LightGBM's CPU predictor: float64 rows and sums, ``x <= threshold`` goes left.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from skforge.compiler.frontends.checks import (
     refuse_override,
     refuse_unfitted,
 )
+from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of, read_json
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
     Trees,
@@ -100,7 +101,13 @@ def forest_from_text(
     ``end == 0`` means all rounds from ``begin``. ``sigmoid`` is the exact slope of the
     logistic function, if known; the text rounds it.
     """
-    model = parse(text)
+    return _forest(parse(text), iteration_range, sigmoid)
+
+
+def _forest(
+    model: ModelText, iteration_range: Range | None, sigmoid: float | None = None
+) -> Forest:
+    """Build the forest of a model in parts."""
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")
@@ -108,7 +115,9 @@ def forest_from_text(
     if not 1 <= n_outputs <= MAX_OUTPUTS or n_classes != n_outputs:
         damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
     if len(model.trees) % n_outputs:
-        damaged(f"{len(model.trees)} trees are no whole rounds of {n_outputs} trees")
+        damaged(
+            f"{len(model.trees)} trees do not make whole rounds of {n_outputs} trees"
+        )
     n_rounds = len(model.trees) // n_outputs
     begin, end = chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     names = header.get("feature_names", "").split(" ")
@@ -119,8 +128,8 @@ def forest_from_text(
     if "average_output" in header:
         if end == begin:
             raise UnsupportedModelError(
-                "This random forest has no trees, and LightGBM predicts NaN, the mean "
-                "of none; train it for a round at least."
+                "This random forest has no trees, so LightGBM predicts NaN; train it "
+                "for at least one round."
             )
         outputs = replace(outputs, divisor=end - begin)
     return Forest(
@@ -320,22 +329,27 @@ def _category_names(
 
 
 def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
-    """Read a ``.txt`` file with all its rounds; ``save_model`` has selected them."""
+    """Read a text or JSON file with all its rounds; who wrote it has selected them."""
+    data = path.read_bytes()
+    if data.lstrip()[:1] == b"{":
+        return _forest(parts_of(read_json(data)), iteration_range)
     try:
-        text = path.read_bytes().decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise InvalidModelError(
             f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); "
-            "it is no LightGBM model or damaged, save the model again."
+            "it is damaged or not a LightGBM model, so save the model again."
         ) from error
     return forest_from_text(text, iteration_range)
 
 
 def detect(model: object) -> bool:
-    """Tell whether the object is a model's text, a Booster or a wrapper."""
+    """Tell whether the object is a model's text or dump, a Booster or a wrapper."""
     if isinstance(model, str):
         return model.startswith(("tree\n", "tree\r\n"))
-    return is_a(model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel")
+    return is_dump(model) or is_a(
+        model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"
+    )
 
 
 def refuse(model: Any) -> None:
@@ -360,9 +374,11 @@ def _refuse_wrapper(model: Any) -> None:
 
 
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
-    """Read a model's text, a Booster or a wrapper, up to its ``best_iteration``."""
+    """Read a text, a dump, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, str):
         return forest_from_text(model, iteration_range)
+    if isinstance(model, dict):
+        return _forest(parts_of(model), iteration_range)
     if is_a(model, "lightgbm.basic.Booster"):
         return _from_booster(model, iteration_range)
     if not model.__sklearn_is_fitted__():

@@ -88,7 +88,7 @@ def parse(text: str) -> ModelText:
     unix = text.replace("\r\n", "\n")
     if not unix.startswith("tree\n"):
         raise InvalidModelError(
-            "The text does not begin with the line 'tree', so it is no LightGBM "
+            "The text does not begin with the line 'tree', so it is not a LightGBM "
             "model; save it with Booster.save_model."
         )
     body, end, tail = unix.partition("\nend of trees\n")
@@ -96,11 +96,7 @@ def parse(text: str) -> ModelText:
         damaged("The text ends before the line 'end of trees'")
     head, first, trees = f"{body}\n".partition("\nTree=")
     header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
-    if header.get("version") not in _VERSIONS:
-        raise UnsupportedModelError(
-            f"The model's version is {header.get('version')!r}; "
-            f"{', '.join(_VERSIONS)} are known."
-        )
+    check_version(header)
     trees = f"Tree={trees}" if first else ""
     sizes = header.get("tree_sizes")
     if sizes is None:
@@ -118,11 +114,20 @@ def parse(text: str) -> ModelText:
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 
 
+def check_version(header: dict[str, str]) -> None:
+    """Refuse a model of an unknown version of the format."""
+    if header.get("version") not in _VERSIONS:
+        raise UnsupportedModelError(
+            f"The model has the format version {header.get('version')!r}, but only "
+            f"{', '.join(_VERSIONS)} are supported."
+        )
+
+
 def _sizes(text: str) -> list[int]:
     words = text.split()
     for word in words:
         if not re.fullmatch(r"0*[1-9][0-9]{0,17}", word, flags=re.ASCII):
-            damaged(f"tree_sizes holds {word[:40]!r}, which is no size")
+            damaged(f"tree_sizes holds {word[:40]!r}, which is not a size")
     return [int(word) for word in words]
 
 
@@ -184,7 +189,7 @@ def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
         if key not in known:
             checks.refuse_unknown(f"The line {line[:40]!r} of {where} is unknown")
         if key in pairs:
-            damaged(f"{key} stands twice in {where}")
+            damaged(f"{key} is given twice in {where}")
         if not equals and key != "average_output":
             damaged(f"{key} has no value in {where}")
         pairs[key] = value
@@ -215,7 +220,7 @@ def _pandas_categorical(tail: str) -> list[list[Any]] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
-        damaged("pandas_categorical is no list of lists")
+        damaged("pandas_categorical is not a list of lists")
     return value or None
 
 
@@ -225,7 +230,7 @@ def integer(values: dict[str, str], key: str, where: str) -> int:
     if text is None:
         damaged(f"{where} has no {key}")
     if not re.fullmatch(r"[0-9]{1,10}", text, flags=re.ASCII) or int(text) >= 2**31:
-        damaged(f"{key} = {text[:40]!r} of {where} is no size")
+        damaged(f"{key} = {text[:40]!r} of {where} is not a size")
     return int(text)
 
 
@@ -257,7 +262,7 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
     for number, tree in enumerate(trees):
         size = integer(tree, "num_leaves", f"tree {number}")
         if size < 1:
-            damaged(f"num_leaves = 0 of tree {number} is no size")
+            damaged(f"num_leaves = 0 of tree {number} is not a size")
         if tree.get("is_linear", "0") != "0":
             raise UnsupportedModelError(
                 f"Tree {number} has linear models in its leaves (linear_tree), which "
@@ -329,7 +334,7 @@ def _numbers(
             raise ValueError
         return np.array([kind(w) for w in chain.from_iterable(parts)], dtype=dtype)
     except (ValueError, OverflowError):
-        damaged(f"{key} holds something that is no number")
+        damaged(f"{key} holds something that is not a number")
 
 
 def _counts(
@@ -369,7 +374,7 @@ def _categories(
             if not (0 <= chosen < n_sets and chosen == int(chosen)):
                 damaged(
                     f"threshold[{node - first_inner[number]}] = {chosen} of {where} "
-                    f"is no set of categories, of which there are {n_sets}"
+                    f"is not one of its {n_sets} sets of categories"
                 )
             sets[node] = words[ends[int(chosen)] : ends[int(chosen) + 1]]
     return sets

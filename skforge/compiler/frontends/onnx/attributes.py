@@ -85,12 +85,12 @@ _TENSOR_TYPES: dict[int, tuple[np.dtype[Any], str]] = {
 def _tensor(tensor: Any, name: str) -> Array:
     if tensor.data_location == 1:
         raise UnsupportedModelError(
-            f"{name} lies in another file; save the model in one file "
+            f"{name} is stored in another file; save the model in one file "
             "(save_as_external_data=False)."
         )
     if tensor.data_type not in _TENSOR_TYPES or len(tensor.dims) != 1:
         damaged(
-            f"{name} is no list of float, double or uint8 numbers (data type "
+            f"{name} is not a list of float, double or uint8 numbers (data type "
             f"{tensor.data_type}, {len(tensor.dims)} dimensions)"
         )
     dtype, field = _TENSOR_TYPES[tensor.data_type]
@@ -104,7 +104,9 @@ def _tensor(tensor: Any, name: str) -> Array:
         values = wide.astype(dtype)
         complete = True
     if not complete or tensor.dims[0] != len(values):
-        damaged(f"{name} holds {len(values)} numbers and says {tensor.dims[0]}")
+        damaged(
+            f"{name} holds {len(values)} numbers, but its dims say {tensor.dims[0]}"
+        )
     return values.astype(dtype.newbyteorder("="))
 
 
@@ -134,7 +136,7 @@ def typed(values: Array, name: str, dtype: np.dtype[Any]) -> Array:
     if values.dtype != dtype:
         raise UnsupportedModelError(
             f"{name} holds {values.dtype} numbers where the input asks for {dtype}; "
-            "onnxruntime refuses such a model."
+            "onnxruntime rejects such a model, so export it again."
         )
     return values
 
@@ -150,7 +152,7 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
 def check_length(name: str, found: int, first: str, wanted: int) -> None:
     """Refuse a list that differs in length from the first one."""
     if found != wanted:
-        damaged(f"{name} has {found} entries, {first} has {wanted}")
+        damaged(f"{name} has {found} entries, but {first} has {wanted}")
 
 
 def tracks_true(attributes: Attributes, first: str, wanted: int) -> Array:

@@ -94,7 +94,7 @@ def read_table(
         at, found = find(tree, ids)
         bad = ~is_leaf & (~found | (ids >= n_nodes))
         if (i := first_true(bad)) >= 0:
-            damaged(f"{name}[{i}] = {ids[i]} is no node of tree {tree[i]}")
+            damaged(f"{name}[{i}] = {ids[i]} is not a node of tree {tree[i]}")
         refer.append(np.where(is_leaf[at], ~at, at))
     graph = Graph(
         feature=np.where(is_leaf, 0, array(attributes, "nodes_featureids")),
@@ -117,7 +117,7 @@ def read_table(
     row, found = find(array(attributes, f"{kind}_treeids"), ids)
     if (i := first_true(~found)) >= 0:
         damaged(
-            f"{kind}_nodeids[{i}] = {ids[i]} is no node of tree "
+            f"{kind}_nodeids[{i}] = {ids[i]} is not a node of tree "
             f"{array(attributes, f'{kind}_treeids')[i]}"
         )
     labels = _labels(attributes) if classifier else ()
@@ -171,11 +171,11 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
         bad = (ids < 0) | (ids >= np.where(to_leaf, n_leaves, n_tests))
         if (i := first_true(bad)) >= 0:
             what = "leaf" if to_leaf[i] else "node"
-            damaged(f"nodes_{side}nodeids[{i}] = {ids[i]} is no {what}")
+            damaged(f"nodes_{side}nodeids[{i}] = {ids[i]} is not a {what}")
         refer.append(np.where(to_leaf, ~ids, ids))
     roots = array(attributes, "tree_roots")
     if not len(roots) or roots.min() < 0 or roots.max() >= n_tests:
-        damaged("tree_roots names no node or none at all")
+        damaged("tree_roots is empty or does not name nodes")
     # a tree of one leaf is stored as a test that leads to it either way
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
     sets = _members(modes, array(attributes, "membership_values"))
@@ -294,7 +294,7 @@ def _labels(attributes: Attributes) -> tuple[str | int, ...]:
         try:
             return tuple(label.decode() for label in strings)
         except UnicodeDecodeError:
-            damaged("classlabels_strings holds bytes that are no text")
+            damaged("classlabels_strings holds bytes that are not UTF-8 text")
     labels: list[int] = array(attributes, "classlabels_int64s").tolist()
     if len(labels) < 2:
         raise UnsupportedModelError(
@@ -314,7 +314,7 @@ def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
 def _named(known: Mapping[bytes, Name], value: bytes, name: str) -> Name:
     if value not in known:
         raise UnsupportedModelError(
-            f"{name} is the unknown {value[:40].decode(errors='replace')!r}; known are "
-            f"{', '.join(k.decode() for k in known)}."
+            f"{name} is {value[:40].decode(errors='replace')!r}, which is unknown; "
+            f"known are {', '.join(k.decode() for k in known)}."
         )
     return known[value]

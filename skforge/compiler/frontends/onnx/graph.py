@@ -65,8 +65,8 @@ def locate(model: Any) -> Place:
         elif not _passes(node, graph, tensors, found):
             raise UnsupportedModelError(
                 f"The node {node.name or node.output[:1] or '?'!r} "
-                f"({node.op_type[:60]}) is no part of a tree ensemble, so the model "
-                "cannot be compiled as one; export the trees alone."
+                f"({node.op_type[:60]}) is not part of a tree ensemble, so the model "
+                "cannot be compiled; export only the trees."
             )
     if found is None:
         raise InvalidModelError(
@@ -91,8 +91,8 @@ def _input(graph: Any) -> tuple[str, _Tensor]:
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
         raise UnsupportedModelError(
-            f"The model has {len(inputs)} inputs; a tree ensemble is read from one "
-            "input of shape (rows, features)."
+            f"The model has {len(inputs)} inputs, but a tree ensemble has one input "
+            "of shape (rows, features)."
         )
     tensor = inputs[0].type.tensor_type
     if tensor.elem_type not in (FLOAT, DOUBLE, INT32, INT64):
@@ -105,8 +105,8 @@ def _input(graph: Any) -> tuple[str, _Tensor]:
     if tensor.HasField("shape"):
         if len(tensor.shape.dim) != 2:
             raise UnsupportedModelError(
-                f"The input {inputs[0].name!r} has {len(tensor.shape.dim)} dimensions; "
-                "rows have two."
+                f"The input {inputs[0].name!r} has {len(tensor.shape.dim)} "
+                "dimensions, but rows have two."
             )
         dim = tensor.shape.dim[1]
         width = int(dim.dim_value) if dim.HasField("dim_value") else None
@@ -120,8 +120,9 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     kind = node.op_type
     if (kind == "TreeEnsemble") != (version == 5) or version < 1:
         raise UnsupportedModelError(
-            f"{kind} in version {version} of {_ML} is unknown to onnxruntime; "
-            "TreeEnsembleRegressor and -Classifier are in 1 to 4, TreeEnsemble in 5."
+            f"{kind} in version {version} of {_ML} is unknown to onnxruntime, which "
+            "knows TreeEnsembleRegressor and TreeEnsembleClassifier in versions 1 to "
+            "4 and TreeEnsemble in version 5."
         )
     if len(node.input) != 1 or not node.output:
         damaged(f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs")
@@ -154,7 +155,7 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
         if labels != _class_labels(ensemble) or len({*labels}) != len(labels):
             raise UnsupportedModelError(
                 f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
-                "not the classifier's own, each once; export the model without ZipMap."
+                "not exactly the classifier's labels; export the model without ZipMap."
             )
         return value.what == "scores"
     if node.domain not in ("", "ai.onnx"):

@@ -58,7 +58,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         ensemble = read_table(attributes, dtype, classifier)
     if place.node_type in (INT32, INT64) and not ensemble.labels:
         raise UnsupportedModelError(
-            f"{place.node.op_type} of integer rows has no kernel in onnxruntime; "
+            f"{place.node.op_type} on integer rows has no kernel in onnxruntime; "
             "export the model with float input."
         )
     n_trees = len(ensemble.graph.roots)
@@ -105,7 +105,7 @@ def _check_places(ensemble: Ensemble, trees: Trees) -> None:
     lost = leaf[~np.isin(leaf, trees.leaf_of)]
     if len(lost) and graph.roots[0] < 0:
         damaged(
-            f"node {graph.leaf_number[lost[0]]} has a weight and is no leaf that a "
+            f"node {graph.leaf_number[lost[0]]} has a weight but is not a leaf that a "
             "branch leads to"
         )
 
@@ -118,7 +118,7 @@ def _n_features(place: Place, graph: Graph) -> int:
         return used
     if used > place.n_features:
         damaged(
-            f"nodes_featureids holds {used - 1}, the input has {place.n_features} "
+            f"nodes_featureids holds {used - 1}, but the input has {place.n_features} "
             "features"
         )
     return place.n_features
@@ -165,8 +165,9 @@ def _as_regressor(
     sometimes = ~leaves.always & ~leaves.never & (offsets != 0)
     if sometimes.any():
         raise UnsupportedModelError(
-            f"Target {int(sometimes.argmax())} has a base value and leaves for some "
-            "rows only, to which alone onnxruntime adds it."
+            f"Target {int(sometimes.argmax())} has a base value but leaves for only "
+            "some rows, and onnxruntime adds it only to those rows; give every leaf a "
+            "weight for every target."
         )
     offsets = np.where(leaves.never, np.nan, offsets)
     return _answering(forest, "columns", ensemble.post, offsets, exact=exact)
@@ -179,7 +180,9 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
         class_labels=ensemble.labels,
     )
     if not len(ensemble.weights.output) or leaves.never.all():
-        raise UnsupportedModelError("No leaf has a class weight: nothing is decided.")
+        raise UnsupportedModelError(
+            "No leaf has a class weight, so the classifier has nothing to decide with."
+        )
     if ensemble.n_outputs == 2:
         return _as_binary(forest, ensemble, leaves)
     n_outputs, base = ensemble.n_outputs, ensemble.base
@@ -189,9 +192,9 @@ def _as_classifier(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest
     positive = bool((ensemble.weights.value > 0).all()) and bool(leaves.always.any())
     if sometimes.any() and not positive:
         raise UnsupportedModelError(
-            f"Class {int(sometimes.argmax())} has a score for some rows only; "
-            "onnxruntime chooses labels among the classes with a score, which differ "
-            "from row to row here. Give every leaf a weight for every class."
+            f"Class {int(sometimes.argmax())} has a score for only some rows, and "
+            "onnxruntime chooses the label of each row among the classes that have a "
+            "score for it. Give every leaf a weight for every class."
         )
     offsets = np.where(leaves.never, np.nan, np.full(n_outputs, _NOTHING))
     return _answering(forest, "columns", ensemble.post, offsets)
@@ -206,8 +209,8 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
     if (~leaves.always & ~leaves.never).any():
         at = int((~leaves.always & ~leaves.never).argmax())
         raise UnsupportedModelError(
-            f"Class {at} has a score for some rows only, and onnxruntime treats these "
-            "rows by other rules; give every leaf a weight for that class."
+            f"Class {at} has a score for only some rows, which onnxruntime treats "
+            "differently; give every leaf a weight for that class."
         )
     first, second = (bool(scored) for scored in leaves.always)
     base, post = ensemble.base.astype(np.float64), ensemble.post
@@ -221,7 +224,8 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
         if post == "probit":
             raise UnsupportedModelError(
                 "PROBIT of a classifier with one score column leaves the second "
-                "column undefined in onnxruntime."
+                "column undefined in onnxruntime; export the model with another "
+                "post_transform."
             )
         offset = base if len(base) else np.array([_NOTHING])
         forest = _first_output(forest)
@@ -229,8 +233,8 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
     if len(base) == 2 and second:
         if not first:
             raise UnsupportedModelError(
-                "Two base_values with weights for the second class alone: onnxruntime "
-                "ignores the trees of such a model."
+                "The model has two base_values but weights only for the second class, "
+                "and onnxruntime ignores the trees of such a model."
             )
         forest = _first_output(forest)
         return _answering(
@@ -283,8 +287,8 @@ def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> For
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
         raise InvalidModelError(
-            f"{path.name} is no ONNX model ({error}); the file is damaged, save the "
-            "model again."
+            f"{path.name} is not an ONNX model ({error}); if it was one, the file is "
+            "damaged, so save the model again."
         ) from error
     return load(model, iteration_range)
 

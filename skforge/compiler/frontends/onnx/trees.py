@@ -121,13 +121,15 @@ def _follow(graph: Graph, shared: bool = False) -> IntArray:
         if shared:
             if start + len(front) > _MAX_NODES:
                 raise UnsupportedModelError(
-                    "The trees take more than "
-                    f"{_MAX_NODES} nodes once each weight of a leaf for one target, or "
-                    "each fraction of a set, has its own; export a smaller model."
+                    f"The model needs more than {_MAX_NODES} nodes, because each "
+                    "weight of a leaf for one target and each fraction in a set takes "
+                    "a node of its own; export a smaller model."
                 )
         elif twice.any():
             at = int(graph.number[values[twice][0]])
-            damaged(f"node {at} is reached in more than one way, so its tree is none")
+            damaged(
+                f"node {at} is reached in more than one way, so its tree is not a tree"
+            )
         seen[test] = True
         left = np.zeros(len(front), np.int64)
         right = np.zeros(len(front), np.int64)
@@ -162,7 +164,8 @@ def merge_equal_chains(graph: Graph) -> Graph:
         at = int(mixed.argmax())
         raise UnsupportedModelError(
             f"node {graph.number[at]} starts a chain of equality tests with different "
-            "nodes_missing_value_tracks_true; onnxruntime treats it as one test."
+            "nodes_missing_value_tracks_true, which onnxruntime treats as one test, "
+            "so its predictions cannot be reproduced."
         )
     if not linked.any():
         return graph

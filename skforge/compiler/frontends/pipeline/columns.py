@@ -213,8 +213,9 @@ def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
     width = of_first(pipeline, "n_features_in_")
     if width is None:
         raise InvalidModelError(
-            "The pipeline does not know how many columns its rows have "
-            "(n_features_in_); begin it with a transformer that checks them, or fit it."
+            "The pipeline does not store how many columns its rows have "
+            "(n_features_in_); fit it, or begin it with a transformer that stores "
+            "this."
         )
     plan = Plan(int(width), np.dtype(dtype))
     columns = tuple(Column(i, plan.dtype) for i in range(plan.width))
@@ -276,7 +277,7 @@ def _of_one(
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = known is None and is_encoder(transformer) and values.dtype == object
         if objects and column.dtype != np.object_:
-            _refuse(step, transformer, "has seen numbers as objects")
+            _refuse(step, transformer, "was fitted on numbers of dtype object")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -305,7 +306,7 @@ def _of_one(
     answer = stage.transform(examples)
     found = _dense(answer)
     if found.dtype not in (plan.dtype, np.float64, np.bool_, np.object_):
-        _refuse(step, transformer, f"gives {found.dtype} columns")
+        _refuse(step, transformer, f"returns columns of dtype {found.dtype}")
     made = tuple(
         Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
         for place, read in enumerate(reads(transformer, len(inputs)))
@@ -314,10 +315,10 @@ def _of_one(
         bare = replace(stage, transformer=unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
     if found.shape[1] != len(made):
-        why = f"has {found.shape[1]} outputs, not {len(made)}"
+        why = f"returns {found.shape[1]} columns instead of {len(made)}"
         _refuse(step, transformer, why)
     if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
-        _refuse(step, transformer, "gives columns of objects")
+        _refuse(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
 
 
@@ -325,8 +326,8 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
         raise UnsupportedModelError(
-            f"The step {column.stage.step!r} of the pipeline makes numbers where the "
-            "next one reads texts, which cannot be folded."
+            f"The step {column.stage.step!r} of the pipeline returns numbers where "
+            "the next step reads strings, so it cannot be folded into the forest."
         )
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
@@ -352,7 +353,7 @@ def _by_columns(
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
-            _refuse(step, transformer, f"has {places} for the outputs of {name!r}")
+            _refuse(step, transformer, f"assigns {places} to the outputs of {name!r}")
         found.update(zip(range(places.start, places.stop), made, strict=True))
     joined = _joined([tuple(found[i] for i in range(len(found)))])
     return joined, bool(transformer.sparse_output_)
@@ -427,12 +428,14 @@ def _dense(answer: Any) -> Array:
 
 def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
     raise UnsupportedModelError(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, "
-        "which cannot be folded. CompiledForest(pipeline) runs it in its library."
+        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, so "
+        "it cannot be folded into the forest. CompiledForest(pipeline) runs it in its "
+        "own library."
     )
 
 
 def _refuse_texts(where: str) -> NoReturn:
     raise UnsupportedModelError(
-        f"A column of texts reaches {where} of the pipeline, which cannot be folded."
+        f"A column of strings reaches {where} of the pipeline, so it cannot be folded "
+        "into the forest."
     )

@@ -112,8 +112,8 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         at = columns[int(finite(zeros, which).argmin())]
         raise UnsupportedModelError(
             f"The pipeline turns a 0 in column {at.source} into a value that is not "
-            "finite, so its steps cannot be folded; CompiledForest(pipeline) runs them "
-            "in their library."
+            "finite, so its steps cannot be folded into the forest; "
+            "CompiledForest(pipeline) runs them in their own library."
         )
     sign = np.repeat([-1.0, 1.0], len(checks))
     ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)

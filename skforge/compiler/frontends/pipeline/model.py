@@ -116,9 +116,9 @@ def folded(
         return first
     if any(one.texts or one.numbers for one in found):
         raise UnsupportedModelError(
-            "The last step of the pipeline is several forests, before which texts and "
-            "categories cannot be folded; CompiledForest(pipeline) runs the steps in "
-            "their library."
+            "The last step of the pipeline consists of several forests, so steps that "
+            "read strings or categories cannot be folded into it; "
+            "CompiledForest(pipeline) runs the steps in their own library."
         )
     bounds = first.bounds
     for other in found[1:]:
@@ -135,9 +135,9 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
         )
     if any(forest.category_names):
         raise UnsupportedModelError(
-            "The last step of the pipeline knows categories by their names, before "
-            "which no step can be folded; CompiledForest(pipeline) runs the steps in "
-            "their library."
+            "The last step of the pipeline knows categories by their names, so no "
+            "step can be folded into it; CompiledForest(pipeline) runs the steps in "
+            "their own library."
         )
     takes_nan = _takes_nan(last, forest.n_features)
     bounds = bounds_of(plan, forest, takes_nan)
@@ -145,9 +145,9 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
     refused = refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
-            f"The pipeline refuses every {plan.dtype} number in some column, so there "
-            "is nothing to fold; CompiledForest(pipeline) runs the steps in their "
-            "library."
+            f"The pipeline rejects every {plan.dtype} number in some column, so its "
+            "steps cannot be folded into the forest; CompiledForest(pipeline) runs "
+            "them in their own library."
         )
     tested = np.unique(forest.feature).tolist()
     texts, points = codes_of(plan, tested, takes_nan)
@@ -240,8 +240,9 @@ def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Fo
     if coded:
         raise UnsupportedModelError(
             f"Tests of column {coded[0]} of the pipeline's rows are true on several "
-            "intervals, which no test of a Forest says; CompiledForest(pipeline) "
-            "compiles it with codes of these intervals."
+            "intervals, which a node of a Forest cannot test; use "
+            "CompiledForest(pipeline), which compiles it with codes for these "
+            "intervals."
         )
     return found.forest
 

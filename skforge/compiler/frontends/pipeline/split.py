@@ -147,7 +147,7 @@ def _parts(
     if not folds and path in reasons:
         why = reasons[path]
     elif not folds and blamed:
-        why = f"{blamed[-1].removeprefix(path + '__')!r} in it does not fold"
+        why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
     yield Part(depth, name, kind, where, why)
     for own, inner in _inside(step):
         yield from _parts(own, f"{path}__{own}", inner, depth + 1, folds, "", reasons)

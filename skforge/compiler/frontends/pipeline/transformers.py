@@ -220,7 +220,7 @@ def _texts(values: Any) -> list[str] | None:
         return [str(one) for one in found]
     numbers = (int, float, np.integer, np.floating)
     if any(isinstance(one, bool) or not isinstance(one, numbers) for one in found):
-        raise TypeError("has categories that are neither numbers nor texts")
+        raise TypeError("has categories that are neither numbers nor strings")
     return None
 
 
@@ -230,9 +230,11 @@ def refuse(step: str, transformer: Any) -> None:
     if own not in _KINDS:
         _fail(step, transformer, "is not one of the transformers that can be folded")
     if own.endswith(".FunctionTransformer") and transformer.func is not None:
-        _fail(step, transformer, "calls a function, which could do anything")
+        _fail(step, transformer, "calls a Python function")
     if own.startswith(_ENCODERS) and np.dtype(transformer.dtype) != np.float64:
-        _fail(step, transformer, f"makes columns of {np.dtype(transformer.dtype)}")
+        _fail(
+            step, transformer, f"returns columns of dtype {np.dtype(transformer.dtype)}"
+        )
     if own.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = isinstance(marker, (int, float, str, np.number))
@@ -251,8 +253,9 @@ def _is_nan(value: Any) -> bool:
 
 def _fail(step: str, transformer: Any, why: str) -> None:
     raise UnsupportedModelError(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}. "
-        "A Forest cannot hold it; CompiledForest(pipeline) runs it in its library."
+        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}. It "
+        "cannot become part of a Forest; CompiledForest(pipeline) runs it in its own "
+        "library."
     )
 
 

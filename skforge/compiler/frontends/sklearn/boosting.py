@@ -69,8 +69,9 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
             decision="scores",
         )
     raise UnsupportedModelError(
-        f"{type(model).__name__} with loss={model.loss!r} has probabilities that are "
-        "not known here; 'log_loss' and 'exponential' are."
+        f"{type(model).__name__} with loss={model.loss!r} has probabilities that "
+        "skforge does not know; only those of 'log_loss' and 'exponential' are "
+        "supported."
     )
 
 
@@ -91,7 +92,7 @@ def _refuse_initial(model: Any, initial: Any) -> None:
     if getattr(initial, "strategy", None) == "stratified":
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
-            "draws at random; fit with another strategy."
+            "predicts at random; fit with another strategy."
         )
 
 

@@ -44,8 +44,8 @@ def check_model(model: Any, fitted: str, iteration_range: object) -> None:
     kind = type(model).__name__
     if iteration_range is not None:
         raise UnsupportedModelError(
-            f"The predict of {kind} takes no iteration_range; leave it out, or fit "
-            "with fewer estimators."
+            f"{kind}.predict takes no iteration_range; leave it out, or fit with "
+            "fewer estimators."
         )
     refuse_overrides(model)
     if not hasattr(model, fitted):

@@ -51,13 +51,13 @@ def refuse(model: Any) -> None:
 def _refuse_class(model: Any) -> None:
     if is_a(model, f"{_BOOSTING}AdaBoostRegressor"):
         raise UnsupportedModelError(
-            "AdaBoostRegressor predicts the weighted median of its trees, which is no "
-            "sum of leaves, so it cannot be compiled."
+            "AdaBoostRegressor predicts the weighted median of its trees, which is "
+            "not a sum of leaves, so it cannot be compiled."
         )
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
             "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
-            "probabilities and cannot be compiled; fit with algorithm='SAMME'."
+            "probabilities, so it cannot be compiled; fit with algorithm='SAMME'."
         )
 
 

@@ -74,8 +74,8 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     baseline = np.asarray(model._baseline_prediction)
     if baseline.dtype != np.float64:
         raise UnsupportedModelError(
-            f"{type(model).__name__} sums in {baseline.dtype}, which is not known "
-            "here; float64 is."
+            f"{type(model).__name__} sums in {baseline.dtype}, but only float64 sums "
+            "are supported."
         )
     n_outputs = int(model.n_trees_per_iteration_)
     columns = model_columns(model)
@@ -102,7 +102,7 @@ def _outputs(model: Any, classifier: bool) -> OutputSpec:
     if link not in known or not ours:
         raise UnsupportedModelError(
             f"{type(model).__name__} has the loss {type(model._loss).__name__} with "
-            f"the link {link}, which cannot be reproduced; links that can are "
+            f"the link {link}, which is not supported; the supported links are "
             f"{', '.join(known)}."
         )
     return known[link]

@@ -78,8 +78,8 @@ def taken_apart(model: Any) -> Wrapped:
             groups.setdefault(key, []).append((part, number))
     if not groups:
         raise UnsupportedModelError(
-            f"All members of {type(model).__name__} are constants; there is no forest "
-            "to compile."
+            f"All members of {type(model).__name__} are constants, so there is no "
+            "forest to compile."
         )
     forests = []
     start = 0
@@ -153,7 +153,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read the first of a fitted wrapper's forests."""
     if iteration_range is not None:
         raise UnsupportedModelError(
-            f"The predict of {type(model).__name__} takes no iteration_range."
+            f"{type(model).__name__}.predict takes no iteration_range; leave it out."
         )
     return load_all(model)[0]
 

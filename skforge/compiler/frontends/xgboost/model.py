@@ -138,7 +138,8 @@ def forest_from_document(
     n_targets = _integer(param, "num_target", 1)
     if n_classes > 1 and n_targets > 1:
         raise UnsupportedModelError(
-            f"num_class = {n_classes} with num_target = {n_targets} is unknown."
+            f"num_class = {n_classes} together with num_target = {n_targets} is not "
+            "supported."
         )
     n_outputs = max(n_classes, n_targets, 1)
     if n_outputs > checks.MAX_OUTPUTS:
@@ -158,7 +159,7 @@ def forest_from_document(
         ("weight_drop", len(trees) if weights is None else len(weights)),
     ):
         if length != len(trees):
-            damaged(f"{name} is for {length} trees, the model has {len(trees)}")
+            damaged(f"{name} is for {length} trees, but the model has {len(trees)}")
     trees = in_order(trees)
     keep = _tree_range(model, iteration_range, n_outputs, len(trees))
     with np.errstate(invalid="ignore"):  # validate() reports NaNs
@@ -168,13 +169,16 @@ def forest_from_document(
     unestimated = not trees and _integer(param, "boost_from_average", 0) == 1
     if unestimated and objective.link != "identity":
         raise UnsupportedModelError(
-            "The model has no trees and no base_score of its own; what XGBoost then "
-            "predicts depends on its release. Train it for one round at least."
+            "The model has no trees and no base_score, so its predictions depend on "
+            "the version of XGBoost. Train it for at least one round."
         )
     base = _base(param, objective.link, n_outputs)
     if weights is not None:
         if vector:
-            raise UnsupportedModelError("DART with vector leaves is no XGBoost model.")
+            raise UnsupportedModelError(
+                "A model with booster='dart' and vector leaves is not a valid XGBoost "
+                "model."
+            )
         _check_groups(group, n_outputs)
         tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
@@ -196,8 +200,8 @@ def forest_from_document(
 def _refuse_booster(kind: str) -> None:
     if kind not in ("gbtree", "dart"):
         raise UnsupportedModelError(
-            f"The booster {kind!r} is no tree ensemble that can be compiled; "
-            "train with booster='gbtree' or 'dart'."
+            f"The booster {kind!r} is not a tree ensemble that can be compiled; train "
+            "with booster='gbtree' or 'dart'."
         )
 
 
@@ -353,7 +357,9 @@ def _category_names(
     if not isinstance(encoded, list) or not encoded:
         return ()
     if len(encoded) != n_features:
-        damaged(f"cats.enc is for {len(encoded)} features, the model has {n_features}")
+        damaged(
+            f"cats.enc is for {len(encoded)} features, but the model has {n_features}"
+        )
     return tuple(_names_of(entry) for entry in encoded)
 
 
@@ -372,8 +378,8 @@ def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
     value = parent.get(name) if isinstance(parent, dict) else None
     if not isinstance(value, kind):
         raise InvalidModelError(
-            f"{where} has no {name}, so it is no XGBoost model; "
-            "save it with Booster.save_model."
+            f"{where} has no {name}, so it is not an XGBoost model; save it with "
+            "Booster.save_model."
         )
     return value
 
@@ -404,7 +410,7 @@ def _list(values: Any, name: str, what: str, kinds: str) -> NDArray[Any]:
     except ValueError:
         array = np.array("ragged")
     if array.ndim != 1 or (array.dtype.kind not in kinds and array.size):
-        damaged(f"{name} is no list of {what}")
+        damaged(f"{name} is not a list of {what}")
     return array
 
 
@@ -444,12 +450,12 @@ def load_file(path: Path, iteration_range: checks.Range | None = None) -> Forest
             document = json.loads(data)
         except RecursionError:
             raise InvalidModelError(
-                f"{path.name} is nested too deep; it is no XGBoost model."
+                f"{path.name} is nested too deeply, so it is not an XGBoost model."
             ) from None
         except ValueError as error:
             raise InvalidModelError(
-                f"{path.name} is not JSON ({error}); "
-                "the file is damaged, save the model again."
+                f"{path.name} is not valid JSON ({error}); the file is damaged, so "
+                "save the model again."
             ) from error
         finally:
             if collecting:

@@ -106,8 +106,8 @@ def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
         known = type(number) is int and 0 <= number < len(trees)  # True equals 1
         if not known or place.setdefault(number, i) != i:
             damaged(
-                f"id of trees[{i}] is {number!r:.60}, which is no number from 0 to "
-                f"{len(trees) - 1} or another tree's"
+                f"id of trees[{i}] is {number!r:.60}, which is not a number from 0 to "
+                f"{len(trees) - 1} or is the id of another tree"
             )
     return [trees[place[number]] for number in range(len(trees))]
 
@@ -116,7 +116,7 @@ def _check_keys(trees: list[dict[str, Any]]) -> None:
     known = _OPTIONAL.union(_NODE_ARRAYS)
     for i, tree in enumerate(trees):
         if not isinstance(tree, dict):
-            damaged(f"trees[{i}] is no object")
+            damaged(f"trees[{i}] is not an object")
         if unknown := tree.keys() - known:
             refuse_unknown(f"trees[{i}] has the unknown field {min(unknown)!r}")
 
@@ -127,7 +127,10 @@ def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
     try:
         return int(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        damaged(f"tree_param.{name} of tree {tree.get('id')} is {value!r}, no number")
+        damaged(
+            f"tree_param.{name} of tree {tree.get('id')} is {value!r}, which is not a "
+            "number"
+        )
 
 
 def _size(tree: dict[str, Any], i: int) -> int:
@@ -141,7 +144,7 @@ def _size(tree: dict[str, Any], i: int) -> int:
 
 def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
     if not isinstance(values, (list, np.ndarray)):
-        damaged(f"{name} of tree {i} is missing or no array")
+        damaged(f"{name} of tree {i} is missing or not an array")
     if size is not None and len(values) != size:
         damaged(f"{name} of tree {i} has length {len(values)} for {size} nodes")
 
@@ -174,8 +177,8 @@ def _join(
         mixed = any(bool in {*map(type, part)} for part in lists)
     if flat.ndim != 1 or flat.dtype.kind not in kinds or mixed:
         damaged(
-            f"{name} holds something that is no "
-            f"{'number' if 'f' in kinds else 'integer'}"
+            f"{name} holds something that is not "
+            f"{'a number' if 'f' in kinds else 'an integer'}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         return flat.astype(dtype)
@@ -219,8 +222,8 @@ def _vector_values(
     lengths = np.array([len(tree["leaf_weights"]) for tree in trees], dtype=np.int64)
     if (at := first_true(lengths % n_outputs > 0)) >= 0:
         damaged(
-            f"leaf_weights of tree {at} has length {lengths[at]}, no multiple of the "
-            f"{n_outputs} outputs"
+            f"leaf_weights of tree {at} has length {lengths[at]}, which is not a "
+            f"multiple of the {n_outputs} outputs"
         )
     rows = lengths // n_outputs
     row = nodes["right_children"][is_leaf]

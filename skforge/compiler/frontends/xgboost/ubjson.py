@@ -56,8 +56,8 @@ class _Reader:
 
     def error(self, what: str) -> InvalidModelError:
         return InvalidModelError(
-            f"Byte {self.at} of {len(self.data)} of the UBJSON document: {what}; "
-            "the file is damaged or not UBJSON, save the model again."
+            f"Byte {self.at} of {len(self.data)} of the UBJSON document: {what}; the "
+            "file is damaged or not UBJSON, so save the model again."
         )
 
     def marker(self) -> int:
@@ -74,7 +74,7 @@ class _Reader:
         """Skip ``size`` bytes and return the offset of the first."""
         start = self.at
         if size > len(self.data) - start:
-            raise self.error(f"{size} bytes are announced, fewer follow")
+            raise self.error(f"{size} bytes are announced, but fewer follow")
         self.at = start + size
         return start
 
@@ -134,7 +134,7 @@ class _Reader:
             start = self.take(count * dtype.itemsize)
             return np.frombuffer(self.data, dtype, count, start)
         if kind in _CONSTANTS:
-            raise self.error("an array of constants takes no space, and is not read")
+            raise self.error("an array of constants is not supported")
         values: list[Any] = []
         while count is None or len(values) < count:
             code = self.marker() if kind is None else kind
@@ -146,7 +146,7 @@ class _Reader:
     def object(self, depth: int) -> dict[str, Any]:
         kind, count = self.header()
         if kind in _CONSTANTS:
-            raise self.error("an object of constants is not read")
+            raise self.error("an object of constants is not supported")
         values: dict[str, Any] = {}
         seen = 0
         while count is None or seen < count:

@@ -102,7 +102,7 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
     if not np.array_equal(tiles.exit_table, exit_table(size)):
         _fail(f"exit_table is not the one of tile size {size}")
     if not np.array_equal(np.sort(tiles.tree_order), np.arange(n_trees)):
-        _fail(f"tree_order is no permutation of {n_trees} trees")
+        _fail(f"tree_order is not a permutation of {n_trees} trees")
     offset = tiles.item_offset
     if offset[0] != 0 or offset[-1] != n_items or (np.diff(offset) < 1).any():
         _fail(f"item_offset does not divide {n_items} items among the trees")

@@ -91,7 +91,7 @@ class _Verifier:
     def _bind_buffer(self, buffer: lir.Buffer) -> None:
         self._once("@" + buffer.name)
         if buffer.alignment < 0 or buffer.alignment & (buffer.alignment - 1):
-            refuse(f"alignment {buffer.alignment} is no power of two")
+            refuse(f"alignment {buffer.alignment} is not a power of two")
         self._buffers[buffer.name] = buffer
 
     def _use(self, *values: lir.Value) -> None:
@@ -307,7 +307,7 @@ class _Verifier:
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
         if stmt.selector.type.lanes or not is_integer(stmt.selector.type):
-            refuse(f"%{stmt.selector.name} is no integer")
+            refuse(f"%{stmt.selector.name} is not an integer")
         if not stmt.cases:
             refuse("a switch without cases")
         yields = stmt.yields or ((),) * len(stmt.cases)
@@ -327,7 +327,7 @@ class _Verifier:
             refuse("each dimension is given once, and at least one")
         for name, var, count in dims:
             if not name.startswith(kind):
-                refuse(f"{name} is no dimension of a {kind}")
+                refuse(f"{name} is not a dimension of a {kind}")
             self._use(count)
             check_index(count)
             check_same("variable and count", var.type, count.type)

@@ -74,7 +74,7 @@ def check_type(type_: Type) -> None:
             pass
         case Vec(element=element, lanes=lanes):
             if lanes < 1 or element == BOOL:
-                refuse(f"{print_type(type_)} is no vector; bools make a mask")
+                refuse(f"{print_type(type_)} is not a vector; bools make a mask")
         case Mask(lanes=lanes):
             if lanes < 1:
                 refuse(f"{print_type(type_)} has no lanes")
@@ -112,7 +112,9 @@ def check_op(op: Op, type_: Type) -> None:
             check_same("operands", a.type, b.type)
             _check_result(type_, a.type)
             if cond.type != BOOL and cond.type != Mask(a.type.lanes):
-                refuse(f"%{cond.name} is no bool, nor a mask of the operands' lanes")
+                refuse(
+                    f"%{cond.name} is neither a bool nor a mask of the operands' lanes"
+                )
         case lir.Unary(op=kind, a=a):
             _check_result(type_, a.type)
             if kind == "not":
@@ -144,7 +146,7 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"splat of {print_type(a.type)} to {print_type(type_)}")
         case lir.Iota():
             if not isinstance(type_, Vec):
-                refuse("iota is no vector")
+                refuse("iota is not a vector")
         case lir.Threads():
             _check_result(type_, lir.I64)
         case lir.Extract(a=a, lane=lane):
@@ -153,7 +155,7 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"lane {lane} of {print_type(a.type)}")
         case lir.Pack(parts=parts):
             if not isinstance(type_, Vec) or len(parts) != type_.lanes:
-                refuse(f"{len(parts)} scalars give no {print_type(type_)}")
+                refuse(f"{len(parts)} scalars do not make a {print_type(type_)}")
             for part in parts:
                 check_same("lanes", part.type, type_.element)
         case lir.Permute(tables=tables, index=index):
@@ -162,7 +164,7 @@ def check_op(op: Op, type_: Type) -> None:
             if not isinstance(a.type, Vec) or a.type != b.type:
                 refuse(f"shuffle of {print_type(a.type)} and {print_type(b.type)}")
             if type_ != Vec(a.type.element, len(lanes)):
-                refuse(f"{len(lanes)} lanes give no {print_type(type_)}")
+                refuse(f"{len(lanes)} lanes do not make a {print_type(type_)}")
             if any(not 0 <= lane < 2 * a.type.lanes for lane in lanes):
                 refuse(f"a lane is not among {2 * a.type.lanes}")
         case lir.Compress(a=a, mask=mask):
@@ -170,15 +172,15 @@ def check_op(op: Op, type_: Type) -> None:
             if not isinstance(a.type, Vec):
                 refuse(f"compresses a {print_type(a.type)}")
             if mask.type != Mask(a.type.lanes):
-                refuse(f"%{mask.name} is no mask of {a.type.lanes} lanes")
+                refuse(f"%{mask.name} is not a mask of {a.type.lanes} lanes")
         case lir.MaskBits(a=a):
             if not isinstance(a.type, Mask):
-                refuse(f"%{a.name} is no mask")
+                refuse(f"%{a.name} is not a mask")
             if not is_integer(type_) or type_.lanes or _bits(type_) < a.type.lanes:
                 refuse(f"{print_type(a.type)} does not fit {print_type(type_)}")
         case lir.AnyTrue(a=a):
             if not isinstance(a.type, Mask):
-                refuse(f"%{a.name} is no mask")
+                refuse(f"%{a.name} is not a mask")
             _check_result(type_, BOOL)
         case lir.Gather():
             _check_gather(op, type_)
@@ -187,7 +189,7 @@ def check_op(op: Op, type_: Type) -> None:
             if not isinstance(a.type, Scalar) or a.type == BOOL:
                 refuse(f"sums a {print_type(a.type)}")
             if width < 1 or width & (width - 1):
-                refuse(f"width {width} is no power of two")
+                refuse(f"width {width} is not a power of two")
         case lir.PlaneMux(select=select, a=a, b=b):
             check_same("planes", type_, select.type, a.type, b.type)
             check_plane(type_)
@@ -200,7 +202,7 @@ def check_op(op: Op, type_: Type) -> None:
             check_same("planes", *(p.type for p in planes))
             rows = check_plane(planes[0].type)
             if not is_integer(type_) or type_.lanes != rows:
-                refuse(f"{print_type(type_)} is no index for each of {rows} rows")
+                refuse(f"{print_type(type_)} is not an index for each of {rows} rows")
             element = type_.element
             if len(planes) > _bits(element) - element.is_signed:
                 refuse(f"{len(planes)} planes do not fit {element.name}")
@@ -211,7 +213,7 @@ def check_op(op: Op, type_: Type) -> None:
 def check_plane(type_: Type) -> int:
     """Require a plane; return its number of rows."""
     if not isinstance(type_, Plane):
-        refuse(f"a {print_type(type_)} is no plane")
+        refuse(f"a {print_type(type_)} is not a plane")
     return type_.rows
 
 
@@ -228,18 +230,18 @@ def _bits(type_: Type) -> int:
 
 def _check_const(value: int | float | bool, type_: Type) -> None:
     if isinstance(type_, Plane):
-        refuse("a plane is no constant")
+        refuse("a plane is not a constant")
     element = type_.element
     if element == BOOL:
         if not isinstance(value, bool):
-            refuse(f"{value!r} is no bool")
+            refuse(f"{value!r} is not a bool")
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        refuse(f"{value!r} is no number")
+        refuse(f"{value!r} is not a number")
     elif not element.is_float:
         bits = _bits(element)
         low = -(1 << (bits - 1)) if element.is_signed else 0
         if not isinstance(value, int) or not low <= value < low + (1 << bits):
-            refuse(f"{value!r} is no {element.name}")
+            refuse(f"{value!r} is not a {element.name}")
 
 
 def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
@@ -257,7 +259,7 @@ def _check_binary(kind: lir.BinaryOp, a: Value, b: Value, type_: Type) -> None:
 def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None:
     """Check tables of the result's element, a power of two of them, and the index."""
     if not isinstance(type_, Vec) or type_.element == BOOL:
-        refuse(f"permute gives no {print_type(type_)}")
+        refuse(f"permute cannot give a {print_type(type_)}")
     lanes = tables[0].type.lanes if tables else type_.lanes
     for count in (len(tables), lanes):
         if count < 1 or count & (count - 1):
@@ -266,7 +268,9 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
         refuse(f"tables of {lanes} lanes for {print_type(type_)}")
     for table in tables:
         if table.type != Vec(type_.element, lanes):
-            refuse(f"table %{table.name} is no {print_type(Vec(type_.element, lanes))}")
+            refuse(
+                f"table %{table.name} is not a {print_type(Vec(type_.element, lanes))}"
+            )
     if (
         not is_integer(index.type)
         or index.type.lanes != type_.lanes
@@ -283,7 +287,7 @@ def _check_gather(op: lir.Gather, type_: Type) -> None:
     if (op.mask is None) != (op.other is None):
         refuse("mask and other come together")
     if op.mask is not None and op.mask.type != Mask(lanes):
-        refuse(f"%{op.mask.name} is no mask of {lanes} lanes")
+        refuse(f"%{op.mask.name} is not a mask of {lanes} lanes")
     if op.other is not None and op.other.type != type_:
         refuse(f"%{op.other.name} is not of the result's type")
 
@@ -291,4 +295,6 @@ def _check_gather(op: lir.Gather, type_: Type) -> None:
 def check_indices(index: Value) -> None:
     """Require a vector of i32 or i64."""
     if not isinstance(index.type, Vec) or index.type.element not in (I32, I64):
-        refuse(f"index %{index.name} is {print_type(index.type)}, no vec of i32 or i64")
+        refuse(
+            f"index %{index.name} is {print_type(index.type)}, not a vec of i32 or i64"
+        )

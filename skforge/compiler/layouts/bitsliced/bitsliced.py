@@ -111,7 +111,7 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
             )
         if not hir.forest.n_predicates and not hir.nest.on_gpu:
             raise ScheduleError(
-                'represent("bitsliced") evaluates predicates, and this forest of '
+                'represent("bitsliced") evaluates predicates, but this forest of '
                 'single leaves has none; use represent("sparse").'
             )
         refused = refusal(hir.forest)
@@ -124,15 +124,15 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
         """Raise for blocks that do not fill planes, or whose table is too large."""
         if block % GROUP or block & (block - 1):
             raise ScheduleError(
-                f'represent("bitsliced") takes blocks of {GROUP} rows or a power of '
-                f"two times that; this schedule has blocks of {block}."
+                f'represent("bitsliced") takes blocks of {GROUP} rows times a power '
+                f"of two; this schedule has blocks of {block}."
             )
         size = hir.forest.n_predicates * block // 8
         if size > TABLE_BYTES:
             raise ScheduleError(
                 f"{hir.forest.n_predicates} predicates of {block} rows take "
-                f"{size >> 20} MiB a thread, over the limit of {TABLE_BYTES >> 20}; "
-                "use smaller blocks."
+                f"{size >> 20} MiB per thread, more than the limit of "
+                f"{TABLE_BYTES >> 20} MiB; use smaller blocks."
             )
 
     def lay_out_blocks(

@@ -47,9 +47,9 @@ def check_shape(shape: BlockShape) -> None:
     group = shape.threads // max(1, lanes)
     if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
         raise ScheduleError(
-            f"{WHAT} packs {WORD} rows a word: a block has a multiple of {WORD} rows, "
-            f"and each thread 1, 2, 4, 8, 16 or {WORD} of them; this schedule has "
-            f"{shape.rows} rows for {shape.threads} threads."
+            f"{WHAT} packs {WORD} rows into a word, so a block must have a multiple "
+            f"of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of them; this "
+            f"schedule has {shape.rows} rows for {shape.threads} threads."
         )
 
 
@@ -72,7 +72,7 @@ def lay_out(
     if 4 * lanes * most > shared_bytes:
         raise ScheduleError(
             f"{WHAT} takes {4 * lanes * most:,} bytes of shared memory for {most:,} "
-            f"predicates of {shape.rows} rows; a block has {shared_bytes:,}. Use "
+            f"predicates of {shape.rows} rows, but a block has {shared_bytes:,}. Use "
             "blocks of fewer rows, or tile the trees for smaller tables."
         )
     folded = folds(forest)

@@ -104,19 +104,19 @@ def refusal(forest: Forest) -> str | None:
     """Say why a forest's predicates cannot be evaluated as lines, or return None."""
     if np.isin(forest.comparison, NOT_CACHED).any():
         return (
-            "the forest tests for equality, which cache_predicates does not take; "
+            "the forest tests for equality, which cache_predicates does not support; "
             "leave it out."
         )
     in_sets = forest.comparison[forest.comparison >= Comparison.IN]
     if len(np.unique(in_sets == Comparison.MEMBER)) > 1:
         return (
-            "some sets of the forest take numbers with a fraction and some do not, "
-            "which cache_predicates does not take; leave it out."
+            "some category sets of the forest accept numbers with a fraction and some "
+            "do not, which cache_predicates does not support; leave it out."
         )
     if len(np.unique(forest.missing)) > 1:
         return (
-            "the forest mixes ways to treat missing values, which cache_predicates "
-            "does not take; leave it out."
+            "the forest treats missing values in several ways, which cache_predicates "
+            "does not support; leave it out."
         )
     return None
 

@@ -127,8 +127,8 @@ def check_trees(forest: Forest) -> None:
     if too_many.any():
         tree = int(np.argmax(too_many))
         raise ScheduleError(
-            f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves; '
-            f'tree {tree} has {int(leaves[tree])}. Use represent("sparse").'
+            f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves, '
+            f'but tree {tree} has {int(leaves[tree])}. Use represent("sparse").'
         )
 
 

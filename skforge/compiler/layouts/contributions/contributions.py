@@ -172,11 +172,14 @@ class Contributions(BlockRepresentation, GpuBlockRepresentation):
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         """Raise for interactions, and unless each thread has as many rows."""
         if self.by_pairs:
-            raise ScheduleError('represent("interactions") is for CPUs.')
+            raise ScheduleError(
+                "represent(\"interactions\") runs only on CPUs; use target='cpu'."
+            )
         if shape.rows % shape.threads:
             raise ScheduleError(
-                'represent("contributions") gives each thread of a block as many rows; '
-                f"this schedule has {shape.rows} rows for {shape.threads} threads."
+                'represent("contributions") needs the same number of rows for each '
+                f"thread of a block; this schedule has {shape.rows} rows for "
+                f"{shape.threads} threads."
             )
 
     def lay_out_gpu_blocks(

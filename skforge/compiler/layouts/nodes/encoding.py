@@ -108,7 +108,8 @@ class TestEncoding:
         code_bits = greatest.bit_length()
         if bits + len(tests.flags) + code_bits > 32:
             raise UnsupportedModelError(
-                f"{tests.n_features} features do not fit a node's 32-bit word."
+                f"{tests.n_features} features do not fit into a node's 32-bit word, "
+                "so the model cannot be compiled."
             )
         code_at = 32 - code_bits if code_on_top else bits
         return cls(tests, bits, code_bits, code_at)

@@ -212,25 +212,25 @@ class Packed(WalkRepresentation):
             raise ScheduleError('represent("packed") needs tile_nodes(7, "complete").')
         if hir.codes is None:
             raise ScheduleError(
-                'represent("packed") compares codes of one byte; mark the loop over '
+                'represent("packed") compares one-byte codes; mark the loop over '
                 "blocks of rows with quantize."
             )
         mark = "pad_trees" if nest.pad_trees else _marked(nest.loops)
         if mark is not None:
             raise ScheduleError(
-                f'represent("packed") writes walks whole, three levels a tile, so '
-                f"{mark} has nothing to do; leave it out."
+                'represent("packed") unrolls whole walks, three levels per tile, so '
+                f"{mark} has no effect; leave it out."
             )
         columns, hops = hir.codes.n_columns, _hops(hir.tiles)
         if columns > MOST_COLUMNS:
             raise ScheduleError(
-                f'represent("packed") has one byte for the column of a test, and this '
-                f'forest has {columns:,}; use represent("sparse").'
+                'represent("packed") stores the column of a test in one byte, but '
+                f'this forest has {columns:,} columns; use represent("sparse").'
             )
         if hops > MOST_HOPS:
             raise ScheduleError(
-                f'represent("packed") completes trees of {LEVELS * MOST_HOPS} levels '
-                f"at most, and this forest has {int(hir.tiles.max_depth.max())}; use "
+                f'represent("packed") takes trees of at most {LEVELS * MOST_HOPS} '
+                f"levels, but this forest has {int(hir.tiles.max_depth.max())}; use "
                 'represent("sparse").'
             )
         super().check(hir)

@@ -113,8 +113,8 @@ def _shape(hir: PredictEnsemble) -> RecordShape:
     n_records = int(_tree_records(tiles)[-1])
     if n_records >= 1 << 31:
         raise ScheduleError(
-            f"the forest has {tiles.n_items:,} tiles and leaves, more than the sparse "
-            "representation can number; compile it in parts."
+            f"the forest has {tiles.n_items:,} tiles and leaves, more than 32-bit "
+            "indices can number; compile it in parts."
         )
     encoding = TestEncoding.of(hir)
     bits = encoding.bits + max(1, n_records.bit_length())

@@ -142,13 +142,13 @@ class Tiles(BlockRepresentation, RowRepresentation):
         most = most_leaves(hir.tiles)
         if most > MAX_LEAVES:
             raise ScheduleError(
-                f'represent("tiles") numbers at most {MAX_LEAVES} leaves of a tree; '
+                f'represent("tiles") takes trees of at most {MAX_LEAVES} leaves, but '
                 f"one has {most}. Use another representation."
             )
         if vectorizes_trees(nest.loops) and hir.forest.n_trees > MAX_TREES:
             raise ScheduleError(
                 f'represent("tiles") takes a row through at most {MAX_TREES} trees at '
-                f"once, and this forest has {hir.forest.n_trees}; use blocks of rows."
+                f"once, but this forest has {hir.forest.n_trees}; use blocks of rows."
             )
         super().check(hir)
 
@@ -157,8 +157,8 @@ class Tiles(BlockRepresentation, RowRepresentation):
         most = 1 << row_bits(hir.tiles)
         if block % GROUP or block > most:
             raise ScheduleError(
-                f'represent("tiles") takes blocks of a multiple of {GROUP} rows, at '
-                f"most {most}; this schedule has blocks of {block}."
+                f'represent("tiles") takes blocks whose size is a multiple of {GROUP} '
+                f"rows, at most {most}; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
@@ -175,29 +175,30 @@ class Tiles(BlockRepresentation, RowRepresentation):
 def _check_codes(columns: int) -> None:
     if not columns:
         raise ScheduleError(
-            'represent("tiles") compares codes, and this forest of single leaves '
-            'has none; use represent("sparse").'
+            'represent("tiles") compares codes, but this forest of single leaves has '
+            'none; use represent("sparse").'
         )
     if columns > MAX_COLUMNS:
         raise ScheduleError(
             f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
-            f"registers, and this forest has {columns}; leave quantize out, or use "
-            "another representation."
+            f"registers, but this forest has {columns} columns; leave quantize out, "
+            "or use another representation."
         )
 
 
 def _check_values(hir: PredictEnsemble) -> None:
     if marked(hir.nest.loops, CachePredicates):
         raise ScheduleError(
-            'represent("tiles") compares codes or values of rows; mark the loop over '
-            "blocks of rows with quantize, or not at all, but not with "
-            "cache_predicates."
+            'represent("tiles") compares codes or values of rows, so it does not work '
+            "with cache_predicates; mark the loop over blocks of rows with quantize "
+            "or with nothing."
         )
     reason = refusal(hir.forest)
     if reason is not None:
         raise ScheduleError(
-            'represent("tiles") compares values of rows where they are not quantised, '
-            f"which this forest does not allow: it has {reason}."
+            'represent("tiles") compares values of rows unless they are quantised, '
+            f"which this forest does not allow, because it has {reason}; mark the "
+            "loop over blocks of rows with quantize."
         )
 
 

@@ -228,8 +228,8 @@ def assemble(
     n_items = sum(len(level.leaf) for level in levels)
     if n_items >= 2**31:
         raise UnsupportedModelError(
-            f"the forest has {n_items} tiles and leaves, more than a 32-bit child "
-            "index can reach; compile a part of its trees."
+            f"the forest has {n_items} tiles and leaves, more than 32-bit indices can "
+            "number; compile it in parts."
         )
     position = _joined([level.position for level in levels], np.int32)
     order = np.argsort(position, kind="stable")  # old number at each new number

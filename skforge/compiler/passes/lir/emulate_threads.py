@@ -43,7 +43,7 @@ class EmulatedBlock:
     def constant(self, value: Value, what: str) -> int:
         """Return the value of a constant; raise CompilerError if it is not one."""
         if value.name not in self.constants:
-            raise self.fail(f"{what} is %{value.name}, which is no constant.")
+            raise self.fail(f"{what} is %{value.name}, which is not a constant.")
         return self.constants[value.name]
 
     def shape_of(self, region: lir.BlockRegion) -> dict[str, int]:

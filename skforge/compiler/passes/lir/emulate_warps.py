@@ -127,8 +127,8 @@ class _Region:
         width = stmt.op.width
         if self._block.threads % width:
             raise self._block.fail(
-                f"blocks of {self._block.threads} threads are no whole number of warps "
-                f"of {width}."
+                f"blocks of {self._block.threads} threads are not a whole number of "
+                f"warps of {width}."
             )
         slot = self._slot_of(stmt.value, width)
         _last(parts).puts.append((slot, stmt.op.a))

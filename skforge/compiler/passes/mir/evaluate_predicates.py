@@ -64,13 +64,13 @@ def _check_whole(body: mir.Body) -> None:
         match stmt:
             case mir.Let(op=mir.WalkDecisionTree(using=None)):
                 raise ScheduleError(
-                    "cache_predicates is for all rows or none; mark the loop over "
-                    "blocks of every part of the batch."
+                    "cache_predicates must apply to all rows or none; mark the loop "
+                    "over blocks in every part of the batch."
                 )
             case mir.CacheTrees():
                 raise ScheduleError(
-                    "cache prefetches the nodes of walks, of which cache_predicates "
-                    "leaves none; leave the cache of trees out."
+                    "cache prefetches the nodes of walks, but cache_predicates "
+                    "replaces all walks; leave out the cache of trees."
                 )
             case _:
                 pass
@@ -108,8 +108,8 @@ def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
     assert isinstance(loop.step, int) and isinstance(rows[0].step, int)
     if loop.step % rows[0].step:
         raise ScheduleError(
-            f"{name} on a GPU needs as many rows for every thread; {rows[0].step} rows "
-            f"a thread do not divide blocks of {loop.step}."
+            f"{name} on a GPU needs the same number of rows for every thread, but "
+            f"{rows[0].step} rows per thread do not divide blocks of {loop.step}."
         )
     fill = _fill(name, loop)
     tables: list[mir.EvaluatePredicates] = []

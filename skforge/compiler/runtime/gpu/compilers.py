@@ -90,7 +90,7 @@ _MISSING: dict[Kind, str] = {
     ),
     "hip": (
         "hiprtc, the compiler for target 'hip', was not found: install ROCm and set "
-        "ROCM_PATH, pip install 'skforge[rocm]', or Debian's libamdhip64-5."
+        "ROCM_PATH, pip install 'skforge[rocm]', or install Debian's libamdhip64-5."
     ),
 }
 

@@ -50,8 +50,8 @@ def current(kind: Kind | None = None) -> CupyDevice:
     device = _device(int(cupy.cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
         raise TargetError(
-            f"target {kind!r} was asked for, but the CuPy that is installed is for "
-            f"{device.kind!r}; {_EXTRAS[kind]} in an environment of its own, or use "
+            f"target {kind!r} was asked for, but the installed CuPy is for "
+            f"{device.kind!r}; {_EXTRAS[kind]} in a separate environment, or use "
             f"target={device.kind!r}."
         )
     return device
@@ -118,8 +118,8 @@ def _cupy(kind: Kind | None) -> Any:
     """Import CuPy and check that there is a GPU."""
     if is_forked():
         raise TargetError(
-            "GPUs cannot be used in a process that was forked from one that used them; "
-            "start processes with 'spawn', as joblib's 'loky' does."
+            "GPUs cannot be used in a process that was forked from a process that "
+            "used them; start processes with 'spawn', as joblib's 'loky' does."
         )
     return _checked(kind or "cuda")
 
@@ -144,7 +144,7 @@ def _checked(kind: Kind) -> Any:
         if cupy.cuda.runtime.getDeviceCount() > 0:
             _USED_BY[:] = [os.getpid()]
             return cupy
-        reason = "it counts none"
+        reason = "it reports 0 devices"
     except Exception as error:  # noqa: BLE001 - CuPy's own, and libraries it misses
         reason = str(error)
     raise TargetError(
@@ -156,7 +156,7 @@ def _checked(kind: Kind) -> Any:
 def _broken(error: BaseException) -> str:
     return (
         f"CuPy is installed but cannot be imported: {str(error).strip().rstrip('.')}. "
-        "It needs the libraries of CUDA or ROCm that it was built for; or use "
+        "Install the CUDA or ROCm libraries that it was built for, or use "
         "target='cpu'."
     )
 
@@ -227,10 +227,10 @@ class CupyDevice(GpuDevice):
         except Exception as error:
             compiler = "NVRTC" if self.kind == "cuda" else "hiprtc"
             raise TargetError(
-                f"{self.name} ({self.arch}) does not load what {compiler} "
-                f"{compiler_version(self.kind)} compiled: {error}. Its driver may be "
-                "older than that compiler: update the driver, or install the compiler "
-                "of its version."
+                f"{self.name} ({self.arch}) cannot load code compiled by {compiler} "
+                f"{compiler_version(self.kind)}: {error}. The driver may be older "
+                "than the compiler; update the driver, or install a compiler of the "
+                "driver's version."
             ) from error
         return _Kernels(self._cupy, module, self.kind).bind
 

@@ -192,7 +192,7 @@ class GpuKernel:
                     if part <= LEAST_ROWS:
                         raise TargetError(
                             f"{device.name} is out of memory, even for {part} rows at "
-                            "a time; free some of it, or use target='cpu'."
+                            "a time; free some memory, or use target='cpu'."
                         ) from error
                     part = max(LEAST_ROWS, part // 2)
                     self._fitting[device.key] = part, FITTING_BATCHES
@@ -342,4 +342,4 @@ def current_device(target: Target) -> GpuDevice:
         from skforge.compiler.runtime.gpu import cupy as device_cupy
 
         return device_cupy.current(target.kind)
-    raise TargetError(f"{target} is no GPU that kernels are sent to.")
+    raise TargetError(f"{target} is not a GPU that can run kernels.")

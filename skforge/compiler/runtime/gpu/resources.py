@@ -41,7 +41,9 @@ def cubin_resources(code: bytes) -> dict[str, KernelResources]:
     try:
         return _cubin_resources(code)
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
-        raise CompilerError("The cubin does not say what its kernels use.") from error
+        raise CompilerError(
+            "The cubin does not say what resources its kernels use."
+        ) from error
 
 
 def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
@@ -152,7 +154,7 @@ def _unpack(data: bytes, at: int) -> tuple[Any, int]:
         (length,) = struct.unpack_from(_LENGTHS[code], data, at)
         at += struct.calcsize(_LENGTHS[code])
     else:
-        raise CompilerError(f"MessagePack type {code:#x} is not known.")
+        raise CompilerError(f"MessagePack type {code:#x} is unknown.")
     if code <= 0x8F or code in (0xDE, 0xDF):
         pairs = {}
         for _ in range(length):

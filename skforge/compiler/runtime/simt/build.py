@@ -59,7 +59,7 @@ def translation_unit(source: str) -> str:
     )
     if not table:
         raise TargetError(
-            "The text has no kernel: no line of it begins with SKF_KERNEL(threads)."
+            "The source has no kernel: no line begins with SKF_KERNEL(threads)."
         )
     return "\n".join(
         [

@@ -113,7 +113,9 @@ def _slot(type_: str, value: Any) -> Array | bytes:
     if type_ != "pointer":
         return bytes(_TYPES[type_][1](value)).ljust(8, b"\0")
     if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
-        raise TypeError(f"A pointer is given as a C-contiguous array, not {value!r}.")
+        raise TypeError(
+            f"A pointer must be given as a C-contiguous array, not {value!r}."
+        )
     return value
 
 

@@ -1,0 +1,237 @@
+"""Turns the JSON of ``Booster.dump_model`` into the parts of a model's text.
+
+LightGBM writes both from the same numbers, with all digits, but it reads only texts. So
+that everything is checked once, values become text again here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import category_words
+from skforge.compiler.frontends.lightgbm.text import (
+    ModelText,
+    check_version,
+    damaged,
+)
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+#: Keys that predictions depend on, and others.
+_HEADER = ("version", "num_class", "num_tree_per_iteration", "max_feature_idx")
+_DOCUMENT = frozenset(
+    (
+        *(*_HEADER, "name", "objective", "average_output", "feature_names"),
+        *("tree_info", "label_index", "monotone_constraints", "feature_infos"),
+        *("feature_importances", "pandas_categorical"),
+    )
+)
+_TREE = frozenset(
+    ("tree_index", "num_leaves", "num_cat", "shrinkage", "tree_structure")
+)
+_NODE = frozenset(
+    (
+        *("split_index", "split_feature", "split_gain", "threshold", "decision_type"),
+        *("default_left", "missing_type", "internal_value", "internal_weight"),
+        *("internal_count", "left_child", "right_child"),
+    )
+)
+_LEAF = frozenset(
+    (
+        *("leaf_index", "leaf_value", "leaf_weight", "leaf_count"),
+        *("leaf_const", "leaf_features", "leaf_coeff"),
+    )
+)
+_MISSING = ("None", "Zero", "NaN")  # in the order of their numbers in texts
+
+#: Greatest category, and most words of all category sets: a small file could ask for
+#: gigabytes.
+_MAX_CATEGORY, _MAX_WORDS = 1 << 24, 1 << 24
+
+
+def is_dump(model: object) -> bool:
+    """Tell whether an object is what ``Booster.dump_model`` returns."""
+    return isinstance(model, dict) and model.get("name") == "tree"
+
+
+def read_json(data: bytes) -> Any:
+    """Return the document of a file."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise UnsupportedModelError(
+            "The trees are too deep for nested JSON; save the model with "
+            "Booster.save_model."
+        ) from None
+    except ValueError as error:
+        raise InvalidModelError(
+            f"The file is not JSON ({error}); it is damaged, save the model again."
+        ) from error
+
+
+def parts_of(document: Any) -> ModelText:
+    """Return the parts of the text that describes the same model."""
+    _known(document, _DOCUMENT, "the model")
+    header = {key: _word(document[key]) for key in _HEADER if key in document}
+    check_version(header)
+    if "objective" in document:
+        header["objective"] = _text(document["objective"], "objective")
+    names = _items(document, "feature_names")
+    header["feature_names"] = " ".join(_text(name, "feature_names") for name in names)
+    if _flag(document.get("average_output", False), "average_output"):
+        header["average_output"] = ""
+    trees, room = [], _MAX_WORDS
+    for number, tree in enumerate(_items(document, "tree_info")):
+        trees.append(_lines(tree, f"tree {number}", room))
+        room -= int(trees[-1]["cat_boundaries"].rpartition(" ")[2])
+    return ModelText(header, trees, {}, None)
+
+
+def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
+    """Return the lines of a tree; its sets may have ``room`` words."""
+    _known(tree, _TREE, where)
+    inner, leaves = _nodes(tree.get("tree_structure"), where)
+    if _word(tree.get("num_leaves")) != str(len(leaves)):
+        damaged(f"num_leaves of {where} is not {len(leaves)}")
+    thresholds: list[str] = []
+    sets: list[str] = []
+    ends = [0]
+    decisions = [_decision(node, where) for node in inner]
+    for node, decision in zip(inner, decisions, strict=True):
+        threshold = node.get("threshold")
+        if not decision & 1:
+            thresholds.append(_number(threshold, where))
+            continue
+        thresholds.append(str(len(ends) - 1))
+        sets += _set(threshold, where)
+        ends.append(len(sets))
+        if len(sets) > room:
+            raise UnsupportedModelError(
+                f"The category sets up to {where} take more than {_MAX_WORDS * 4} "
+                "bytes; number the categories from 0 without gaps."
+            )
+    lines = {
+        "num_leaves": [str(len(leaves))],
+        "num_cat": [str(len(ends) - 1)],
+        "split_feature": [_word(node.get("split_feature")) for node in inner],
+        "threshold": thresholds,
+        "decision_type": [str(decision) for decision in decisions],
+        "left_child": [str(_place(node["left_child"], where)) for node in inner],
+        "right_child": [str(_place(node["right_child"], where)) for node in inner],
+        "leaf_value": [_number(leaf.get("leaf_value"), where) for leaf in leaves],
+        "internal_count": _counts(inner, "internal_count", where),
+        "leaf_count": _counts(leaves, "leaf_count", where),
+        "cat_boundaries": list(map(str, ends)),
+        "cat_threshold": sets,
+        "is_linear": ["1" if any("leaf_coeff" in leaf for leaf in leaves) else "0"],
+    }
+    return {key: " ".join(words) for key, words in lines.items()}
+
+
+def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[str]:
+    """Return the training rows of nodes; none if one lacks them."""
+    if not all(key in node for node in nodes):
+        return []
+    return [_number(node[key], where) for node in nodes]
+
+
+def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the inner nodes and the leaves of a tree, each in the order of numbers."""
+    found: dict[int, dict[str, Any]] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        place = _place(node, where)
+        if place in found:
+            damaged(f"a node of {where} stands there twice")
+        found[place] = node
+        if place >= 0:
+            _known(node, _NODE, where)
+            waiting += [node.get("right_child"), node.get("left_child")]
+        else:
+            _known(node, _LEAF, where)
+    n_leaves = len(found) // 2 + 1
+    if {*found} != {*range(-n_leaves, n_leaves - 1)}:
+        damaged(f"the nodes of {where} are not numbered from 0")
+    leaves = [found[~i] for i in range(n_leaves)]
+    return [found[i] for i in range(n_leaves - 1)], leaves
+
+
+def _place(node: Any, where: str) -> int:
+    """Return an inner node's number, or ``~number`` of a leaf."""
+    if isinstance(node, dict):
+        is_leaf = "leaf_value" in node
+        # a tree of one leaf gives it no number
+        index = node.get("leaf_index", 0) if is_leaf else node.get("split_index")
+        if type(index) is int and index >= 0:
+            return ~index if is_leaf else index
+    damaged(f"{where} holds something that is no node")
+
+
+def _decision(node: dict[str, Any], where: str) -> int:
+    """Return the number that texts have for the kind of a test."""
+    kind, missing = node.get("decision_type"), node.get("missing_type", "None")
+    if kind not in ("<=", "==") or missing not in _MISSING:
+        checks.refuse_unknown(f"A test {kind!r:.40} of {where} is unknown")
+    left = _flag(node.get("default_left", False), f"default_left of {where}")
+    in_set = int(kind == "==")
+    return in_set | left << 1 | _MISSING.index(missing) << 2
+
+
+def _set(text: Any, where: str) -> list[str]:
+    """Return the words of a set of categories, such as ``"0||4"``."""
+    words = text.split("||") if isinstance(text, str) and text else []
+    if text != "" and not all(w.isascii() and w.isdigit() for w in words or ["-"]):
+        damaged(f"threshold = {text!r:.40} of {where} is no set of categories")
+    if any(len(word) > 8 or int(word) >= _MAX_CATEGORY for word in words):
+        raise UnsupportedModelError(
+            f"A category of {where} is {_MAX_CATEGORY} or more; number the categories "
+            "from 0 without gaps."
+        )
+    return [str(word) for word in category_words([int(w) for w in words]).tolist()]
+
+
+# ------------------------------------------------------------------ values
+
+
+def _known(value: Any, keys: frozenset[str], where: str) -> None:
+    if not isinstance(value, dict):
+        damaged(f"{where} is no object")
+    for key in value:
+        if key not in keys:
+            checks.refuse_unknown(f"{key!r:.40} of {where} is unknown")
+
+
+def _items(document: dict[str, Any], key: str) -> list[Any]:
+    value = document.get(key)
+    if not isinstance(value, list):
+        damaged(f"{key} is no list")
+    return value
+
+
+def _text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        damaged(f"{key} is no text")
+    return value
+
+
+def _flag(value: Any, key: str) -> bool:
+    if not isinstance(value, bool):
+        damaged(f"{key} is {value!r:.40}")
+    return value
+
+
+def _word(value: Any) -> str:
+    """Return a number or a text as one word; what is neither becomes no number."""
+    if isinstance(value, str) or (type(value) is int and abs(value) < 1 << 63):
+        return str(value)
+    return "?"
+
+
+def _number(value: Any, where: str) -> str:
+    """Return a number with all its digits."""
+    if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
+        return repr(float(value))
+    damaged(f"{where} holds {value!r:.40} where a number must stand")

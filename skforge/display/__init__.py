@@ -1,0 +1,1 @@
+"""What users see of a ``CompiledForest``: summary, card, diagram, plots and repr."""
