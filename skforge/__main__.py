@@ -1,4 +1,4 @@
-"""``python -m skforge``: the command ``skforge`` where it is not on the path."""
+"""The command ``skforge``, for ``python -m`` where it is not on the path."""
 
 from __future__ import annotations
 

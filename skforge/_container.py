@@ -84,7 +84,7 @@ def write_container(
     The manifest holds JSON values without NaN; ``format``, ``format_version`` and
     ``arrays`` are added. Arrays hold numbers, booleans or text.
     """
-    with _replacing(Path(os.path.realpath(path))) as file:
+    with replacing(Path(os.path.realpath(path))) as file:
         _write(file, manifest, arrays)
 
 
@@ -125,7 +125,7 @@ def _write(
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file beside ``path`` and rename it to ``path`` on success."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     _remove_leftovers(path)

@@ -33,7 +33,8 @@ function fit(table) {
   const cells = [...table.querySelectorAll("th, td:not(.number)")];
   for (const cell of cells) {
     const length = cell.textContent.length;
-    const share = length > 60 ? 0.27 : cell.tagName === "TH" && length < 16 ? 0.5 : 0.32;
+    const short = cell.matches(".number") && length > 15 ? 0.36 : 0.45;
+    const share = length > 60 ? 0.27 : length < 25 ? short : 0.32;
     if (length > 12) cell.style.minWidth = `${Math.min(40, share * length)}em`;
   }
   if (table.tHead.rows[0].cells.length > 6) return;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from skforge.cli.data import Rows, load_rows, load_schedule
+from skforge.cli.data import Rows, all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH
+from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
+from skforge.cli.needs import needs_of
 from skforge.cli.options import (
     DataColumns,
     DataFile,
@@ -32,12 +36,14 @@ from skforge.cli.report import (
     show_schedules,
     speed,
 )
-from skforge.cli.sources import reference_pair, source_pair
-from skforge.cli.tune import refuse_own
+from skforge.cli.schedules import load_schedule
+from skforge.cli.sources import estimator_pairs, reference_pair, source_pair
+from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.schedule.schedule import Schedule
 
 
 def bench(
@@ -45,41 +51,126 @@ def bench(
     data: DataFile = None,
     columns: DataColumns = None,
     batch_sizes: Annotated[
-        str, typer.Option(help="Rows a call, separated by commas.")
+        str, typer.Option(help="The rows a call to measure, separated by commas.")
     ] = "1,64,4096",
     schedule: ScheduleOption = None,
     target: RunTarget = "cpu",
     seconds: SecondsOption = 1.0,
 ) -> None:
-    """Compile a model file, prove equal predictions and compare the speed."""
-    from skforge import Target, compile_forest, load_forest
+    """Compile a model, compare every bit with its source, and compare the speed."""
+    from skforge import Target
 
     sizes, console = sizes_of(batch_sizes), Console()
+    given = load_schedule(schedule)
+    check_columns(data, columns)
     Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
-    refuse_own(model_file)
-    forest = load_forest(model_file)
+    model = open_model(model_file)
     read = perf_counter() - start
-    _check_memory(max(sizes), forest)
-    rows = _drawn_rows(forest)
-    given = load_rows(data, forest, columns)
-    if data is not None and given is not None:
-        rows = {f"of {data.name}": given, **rows}
-    module = compile_forest(forest, schedule=load_schedule(schedule), target=target)
-    compiled = module.compile_all()
-    describe(console, model_file.name, forest)
-    console.print(f"read in {duration(read)}, compiled in {duration(compiled)}")
-    show_schedules(console, module)
-    X = next(iter(rows.values()))
-    pair = source_pair(console, model_file, module)
-    if pair is not None:
-        good = check(console, [pair], rows)
-        speed(console, [pair], X, sizes, seconds=seconds)
+    make = _of_forest if live_model(model) is None else _of_estimator
+    job = make(model_file, model, data, columns, given, target, console, max(sizes))
+    describe(console, model_file.name, job.forest)
+    console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
+    show_schedules(console, job.module)
+    X = next(iter(job.rows.values()))
+    if job.pairs:
+        good = check(console, job.pairs, job.rows)
+        speed(console, job.pairs[:1], X, sizes, seconds=seconds)
     else:
-        good = check(console, [reference_pair(module)], rows)
-        own_speed(console, "predict_raw", module.predict_raw, X, sizes, seconds=seconds)
+        good = check(console, [reference_pair(job.module)], job.rows)
+        own_speed(
+            console, "predict_raw", job.module.predict_raw, X, sizes, seconds=seconds
+        )
     if not good:
         raise typer.Exit(MISMATCH)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A compiled model, what it is compared with, and on which rows."""
+
+    forest: Forest
+    module: Any
+    seconds: float
+    pairs: list[Pair]
+    rows: dict[str, Any]
+
+
+def _of_forest(
+    model_file: Path,
+    model: Any,
+    data: Path | None,
+    columns: str | None,
+    schedule: Schedule | None,
+    target: str,
+    console: Console,
+    most: int,
+) -> _Job:
+    """Compile a forest; compare with the library of a model file, if there is one."""
+    from skforge import compile_forest
+
+    forest = forest_of(model)
+    _check_memory(most, forest)
+    rows = _drawn_rows(forest)
+    if data is not None:
+        rows = {f"of {data.name}": _given(data, model, columns), **rows}
+    own = getattr(model, "schedule_", getattr(model, "schedules", None))
+    if (
+        own is not None
+        and target == "cpu"
+        and {one.kind for one in own.values()} == {"cpu"}
+    ):
+        module = compile_forest(forest, schedule or dict(own), target)
+    else:
+        module = compile_forest(forest, schedule, target)
+    compiled = module.compile_all()
+    pair = source_pair(console, model_file, model, module)
+    return _Job(forest, module, compiled, [] if pair is None else [pair], rows)
+
+
+def _given(data: Path, model: Any, columns: str | None) -> Any:
+    """Return the rows of a file as the kernels of an opened model read them."""
+    if not is_compiled(model):
+        return load_rows(data, forest_of(model), columns)
+    rows, source = all_rows(data, needs_of(model), columns), model._compiled().source
+    read = source.read(rows)
+    return source.rows(rows, "predict_raw") if read is None else read[0]
+
+
+def _of_estimator(
+    model_file: Path,
+    model: Any,
+    data: Path | None,
+    columns: str | None,
+    schedule: Schedule | None,
+    target: str,
+    console: Console,
+    most: int,
+) -> _Job:
+    """Compile an estimator of a pickle; compare with the estimator's own methods."""
+    from skforge import Target
+
+    rows: dict[str, Any] = {}
+    if data is None:
+        first: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
+    else:
+        rows[f"of {data.name}"] = all_rows(data, needs_of(model), columns)
+        first = rows
+    asked: dict[str, Any] = {}
+    if schedule is not None or not is_compiled(model):
+        asked["schedule"] = "auto" if schedule is None else schedule
+    start = perf_counter()
+    if asked or Target.parse(target).kind != model.target_.kind:
+        asked |= {"target": target, "tuning": "off"}
+    fast = fitted(model, next(iter(first.values())), **asked)
+    module = fast._compiled().module
+    module.compile_all()
+    seconds = perf_counter() - start
+    _check_memory(most, fast.forest_)
+    if data is None:
+        gaps = fast.__sklearn_tags__().input_tags.allow_nan
+        rows = _drawn_rows(fast.forest_, missing=gaps)
+    return _Job(fast.forest_, module, seconds, estimator_pairs(fast), rows)
 
 
 def _check_memory(n_rows: int, forest: Forest) -> None:
@@ -94,7 +185,7 @@ def _check_memory(n_rows: int, forest: Forest) -> None:
 
 
 def demo(seconds: SecondsOption = 1.0) -> None:
-    """Train a model, compile it, prove equal predictions and compare the speed."""
+    """Train a model, compile it, compare every bit, and compare the speed."""
     from skforge import CompiledForest, Target, compile_forest
 
     console, target = Console(), Target.host()
@@ -178,10 +269,10 @@ def _demo_model(console: Console) -> Any:
     )
 
 
-def _drawn_rows(forest: Forest, n: int = 2000) -> dict[str, Rows]:
+def _drawn_rows(forest: Forest, n: int = 2000, missing: bool = True) -> dict[str, Rows]:
     from skforge.compiler.forest.reference import draw_rows
 
-    return {
-        "on and around thresholds": draw_rows(forest, n, seed=0),
-        "with missing values": draw_rows(forest, n, seed=1, missing=0.1),
-    }
+    rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}
+    if missing:
+        rows["with missing values"] = draw_rows(forest, n, seed=1, missing=0.1)
+    return rows

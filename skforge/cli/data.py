@@ -1,212 +1,222 @@
-"""Read rows and schedules from files named on the command line."""
+"""Rows of files, in the form that a model takes."""
 
 from __future__ import annotations
 
-import csv
-import re
-from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.rows import read_columns
-from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.cli import values
+from skforge.cli.needs import Needs, needs_of
+from skforge.cli.tables import Batch, Table, merged, open_table
+from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
-    from skforge.compiler.schedule.schedule import Schedule
 
 Rows = NDArray[np.floating[Any]]
 
-#: Texts of missing values in .csv files; ``float`` parses "nan" itself.
-_MISSING = {"", "na", "n/a", "<na>", "null", "none"}
 
+class RowsFile(AbstractContextManager["RowsFile"]):
+    """A file, read as rows of a model.
 
-def load_rows(
-    path: Path | None, forest: Forest, columns: str | None = None
-) -> Rows | None:
-    """Read rows for a forest from a .npy, .csv or .parquet file, if there is one.
+    Parameters
+    ----------
+    path : Path
+        The file; ``-`` is CSV from standard input.
+    needs : Needs
+        What the model takes.
+    columns : str or None
+        The columns that are the features: ``"A:B"`` for A to B - 1, or names with
+        commas. None takes the columns named like the features, or all columns if the
+        file or the model has no names.
 
-    ``columns="A:B"`` takes columns A to B - 1. None takes the columns named like the
-    features, or all columns if the file or the model has no names.
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, or lacks columns.
     """
-    if path is None:
-        if columns is not None:
-            raise InvalidInputError(
-                "--columns chooses columns of --data, which is missing."
-            )
-        return None
-    rows, names, words = _read(path)
-    places = list(range(rows.shape[1]))
-    if columns is not None:
-        places = places[_slice(columns)]
-    elif names is not None and _are_given(forest.feature_names):
-        places = _places(path, names, forest)
-    if found := [words[i] for i in places if i in words]:
-        raise InvalidInputError(
-            f"{path.name} cannot be read as a table of numbers: {found[0]}, which is "
-            "no number; encode it as it was encoded for training."
-        )
-    rows = read_columns(forest, rows[:, places])
-    if rows.shape[1] != forest.n_features:
-        raise InvalidInputError(
-            f"{path.name} has {rows.shape[1]} columns, but the model takes "
-            f"{forest.n_features}; choose them with --columns, such as "
-            f"--columns 0:{forest.n_features}."
-        )
-    if len(rows) == 0:
-        raise InvalidInputError(f"{path.name} has no rows; give at least one.")
-    return np.ascontiguousarray(rows, dtype=forest.input_dtype)
 
-
-def _are_given(names: Sequence[str] | None) -> bool:
-    """Return whether a model has feature names that LightGBM did not invent."""
-    return names is not None and not all(
-        re.fullmatch(r"Column_\d+", name)
-        for name in names  # LightGBM's default names
-    )
-
-
-def _places(path: Path, names: list[str], forest: Forest) -> list[int]:
-    """Return the positions of the model's features among a file's columns."""
-    where = {name: i for i, name in enumerate(names)}
-    wanted = forest.feature_names or ()
-    missing = [name for name in wanted if name not in where]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise InvalidInputError(
-            f"{path.name} lacks columns of the model: "
-            f"{', '.join(map(repr, missing[:3]))}{more}. To take columns by their "
-            f"place, give --columns 0:{forest.n_features}."
-        )
-    return [where[name] for name in wanted]
-
-
-def _slice(columns: str) -> slice:
-    first, colon, last = columns.partition(":")
-    try:
-        if not colon:
-            raise ValueError
-        return slice(int(first or 0), int(last) if last else None)
-    except ValueError:
-        raise InvalidInputError(
-            f"--columns takes a range such as 0:13, not {columns!r}."
-        ) from None
-
-
-#: Rows, column names, and the place of the first text for columns that hold text.
-_Table: TypeAlias = tuple[NDArray[Any], list[str] | None, dict[int, str]]
-
-
-def _read(path: Path) -> _Table:
-    names: list[str] | None = None
-    words: dict[int, str] = {}
-    try:
-        match path.suffix:
-            case ".npy":
-                rows = np.load(path, allow_pickle=False)
-            case ".csv":
-                rows, names, words = _read_csv(path)
-            case ".parquet":
-                rows, names, words = _read_parquet(path)
-            case other:
-                raise InvalidInputError(
-                    f"{path.name} ends in {other!r}; rows are read from .npy, .csv and "
-                    ".parquet files."
-                )
-    except ImportError as error:
-        raise InvalidInputError(
-            f"Reading {path.name} needs pandas and pyarrow: pip install pandas pyarrow."
-        ) from error
-    except (OSError, ValueError, TypeError, EOFError, csv.Error) as error:
-        if isinstance(error, InvalidInputError):
+    def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
+        self.table: Table = open_table(path)
+        self._needs = needs
+        #: Rows of earlier batches.
+        self.before = 0
+        try:
+            #: A column of the file for each feature; None if it is not there.
+            self._places = self._chosen(columns)
+        except BaseException:
+            self.table.__exit__()
             raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInputError(
-            f"{path.name} cannot be read as a table of numbers: {reason}"
-        ) from error
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"{path.name} holds an array of shape {rows.shape} and dtype {rows.dtype}; "
-            "rows are a two-dimensional array of numbers."
+        self._there = [place for place in self._places if place is not None]
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.table.__exit__()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the columns that the model reads; all rows at once if it needs that."""
+        found: Iterator[Batch] = (
+            one for one in self.table.batches(self._there) if one.n_rows
         )
-    return rows, names, words
+        if self._needs.whole:
+            every = list(found)
+            found = iter([merged(every)] if every else [])
+        for batch in found:
+            yield batch
+            self.before += batch.n_rows
 
+    def whole(self, batches: Sequence[Batch]) -> Any:
+        """Return all batches of the file as one array or frame."""
+        self.before = 0
+        return self.rows(merged(batches))
 
-def _read_parquet(path: Path) -> _Table:
-    import pandas
-
-    frame = pandas.read_parquet(path)
-    rows, words = np.full(frame.shape, np.nan), {}
-    for i, name in enumerate(frame.columns):
-        column = frame.iloc[:, i]
+    def rows(self, batch: Batch) -> Any:
+        """Return a batch as an array, or as a frame if the model needs one."""
+        if isinstance(batch.values, np.ndarray):
+            return batch.values
+        columns = iter(batch.values)
+        parts = {
+            feature: self._part(feature, next(columns))
+            for feature, place in enumerate(self._places)
+            if place is not None
+        }
+        if not self._needs.framed and all(
+            isinstance(p, np.ndarray) for p in parts.values()
+        ):
+            whole = np.empty((batch.n_rows, len(parts)), self._needs.dtype)
+            for at, part in enumerate(parts.values()):
+                with np.errstate(over="ignore"):
+                    whole[:, at] = part
+            return whole
         try:
-            rows[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError):
-            words[i] = f"column {str(name)!r} has {column.dropna().iloc[0]!r}"
-    return rows, [str(name) for name in frame.columns], words
-
-
-def _read_csv(path: Path) -> _Table:
-    """Read numbers; a first line with anything else holds the column names."""
-    names: list[str] | None = None
-    words: dict[int, str] = {}
-    values, width = array("d"), 0
-    with path.open(encoding="utf-8-sig", newline="") as file:  # Excel writes a mark
-        reader = csv.reader(file)
-        for row in filter(None, reader):
-            if not width:
-                width = len(row)
-                if None in map(_number, row):
-                    names = [cell.strip() for cell in row]
-                    continue
-            if len(row) != width:
-                raise ValueError(
-                    f"line {reader.line_num} has {len(row)} cells, not {width}."
-                )
-            for i, cell in enumerate(row):
-                number = _number(cell)
-                if number is None:
-                    words.setdefault(i, f"line {reader.line_num} has {cell!r}")
-                    number = np.nan
-                values.append(number)
-    if not width:
-        raise ValueError("it is empty.")
-    return np.array(values).reshape(-1, width), names, words
-
-
-def _number(cell: str) -> float | None:
-    """Return the number in a cell, NaN for a missing one, None for anything else.
-
-    >>> _number(" 1e3"), _number(""), _number("NA"), _number("red")
-    (1000.0, nan, nan, None)
-    """
-    text = cell.strip()
-    if text.lower() in _MISSING:
-        return float("nan")
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def load_schedule(text: str | None) -> Schedule | None:
-    """Return the schedule that an option gives: a preset, JSON, or a JSON file."""
-    from skforge.compiler.schedule.schedule import Schedule
-
-    if text is None or text == "auto":
-        return None
-    if text.lstrip().startswith("{"):
-        return Schedule.from_json(text)
-    if text.endswith(".json"):
-        try:
-            return Schedule.from_json(Path(text).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise ScheduleError(
-                f"The schedule file {text!r} cannot be read: {why}."
+            from pandas import DataFrame
+        except ImportError as error:
+            raise InvalidInputError(
+                "The model takes columns by name or with texts, for which rows become "
+                "a frame, and pandas is not installed: pip install pandas."
             ) from error
-    return Schedule.preset(text)
+        names = self._needs.names
+        return DataFrame(
+            {
+                feature if names is None else names[feature]: p
+                for feature, p in parts.items()
+            }
+        )
+
+    def _part(self, feature: int, column: Any) -> Any:
+        """Return a feature's values."""
+        needs = self._needs
+        if feature in needs.categories:
+            return values.categories(column, needs.categories[feature])
+        if feature in needs.texts and values.holds_texts(column):
+            return values.texts(column, needs.texts[feature])
+        dtype = needs.dtype
+        if needs.framed and getattr(column, "type", None) == "float":
+            dtype = np.float32  # steps compute in it, as with a frame of the file
+        try:
+            return values.numbers(column, dtype)
+        except values.NotNumbersError as error:
+            if needs.whole and values.holds_texts(column):
+                return values.texts(column)
+            label = str(feature) if needs.names is None else repr(needs.names[feature])
+            raise values.not_numbers(
+                self.table.name, label, error, self.before
+            ) from error
+
+    # ------------------------------------------------------------ which columns
+
+    def _chosen(self, columns: str | None) -> Sequence[int | None]:
+        needs, table = self._needs, self.table
+        if columns is not None:
+            places: Sequence[int | None] = self._asked(columns)
+        elif table.names is not None and needs.names is not None:
+            return self._by_name(needs.names)
+        else:
+            places = range(table.width)
+        if needs.wider:
+            places = places[: needs.width]
+        if len(places) != needs.width:
+            raise InvalidInputError(
+                f"{table.name} has {len(places)} columns, but the model takes "
+                f"{needs.width}; choose them with --columns, such as "
+                f"--columns 0:{needs.width}."
+            )
+        return places
+
+    def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
+        """Return the places of the model's features among the file's columns."""
+        needs, table = self._needs, self.table
+        where = {name: i for i, name in enumerate(table.names or ())}
+        if needs.underscores:
+            where = {name.replace(" ", "_"): i for name, i in where.items()} | where
+        used = range(needs.width) if needs.used is None else needs.used
+        missing = [names[i] for i in sorted(used) if names[i] not in where]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise InvalidInputError(
+                f"{table.name} lacks columns of the model: "
+                f"{', '.join(map(repr, missing[:3]))}{more}. To take columns by their "
+                f"place, give --columns 0:{needs.width}."
+            )
+        return [
+            where.get(name) if i in {*used} else None for i, name in enumerate(names)
+        ]
+
+    def _asked(self, columns: str) -> list[int]:
+        """Return the places that ``--columns`` names."""
+        table, every = self.table, range(self.table.width)
+        first, colon, last = columns.partition(":")
+        if colon:
+            try:
+                return list(every[slice(int(first or 0), int(last) if last else None)])
+            except ValueError:
+                pass
+        names = [name.strip() for name in columns.split(",")]
+        if table.names is not None and {*names} <= {*table.names}:
+            return [table.names.index(name) for name in names]
+        raise InvalidInputError(
+            "--columns takes a range such as 0:13, or names of columns with commas. "
+            f"Got {columns!r} instead."
+        )
+
+
+def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
+    """Return all rows of a file as one array or frame.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, lacks columns or has no rows.
+    """
+    with RowsFile(path, needs, columns) as file:
+        every = list(file.batches())
+        if not every:
+            raise no_rows(file.table.name)
+        return file.whole(every)
+
+
+def no_rows(name: str) -> InvalidInputError:
+    """Return the error for a file without rows."""
+    return InvalidInputError(f"{name} has no rows; give at least one.")
+
+
+def check_columns(data: Path | None, columns: str | None) -> None:
+    """Raise if ``--columns`` is given without a file."""
+    if data is None and columns is not None:
+        raise InvalidInputError(
+            "--columns chooses columns of --data, which is missing."
+        )
+
+
+def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
+    """Return the rows of a file as a forest's kernels read them."""
+    from skforge.compiler.forest.rows import prepare_rows
+
+    rows = all_rows(path, needs_of(forest), columns)
+    made: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
+    return made

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 #: What the profile's numbers measure; the units are nanoseconds.
 WORK = {
-    "mux": "one node of bit logic, a vector",
-    "compare": "a vector of numbers compared",
-    "permute": "a vector of bytes looked up in a register",
-    "gather": "a vector of numbers from several places",
-    "scalar": "a simple instruction",
-    "line_l1": "a cache line read in order, from L1",
+    "mux": "bit logic of one node, for a vector of rows",
+    "compare": "compare a vector of numbers",
+    "permute": "look up a vector of bytes in a register",
+    "gather": "load a vector of numbers from different places",
+    "scalar": "one simple instruction",
+    "line_l1": "read a cache line in order, from L1",
     "line_l2": "... from L2",
     "line_l3": "... from L3 or memory",
-    "wait_l1": "a load that waits for the one before, from L1",
+    "wait_l1": "load what the load before it points to, from L1",
     "wait_l2": "... from L2",
     "wait_l3": "... from L3 or memory",
 }
@@ -38,10 +38,13 @@ LIBRARIES = (
 
 def doctor(
     measure: Annotated[
-        bool, typer.Option(help="Measure this machine now, beside its profile.")
+        bool,
+        typer.Option(
+            "--measure", help="Measure this machine now, next to its profile."
+        ),
     ] = False,
 ) -> None:
-    """Show this machine, its profile, the libraries, the cache and target="auto"."""
+    """Show what skforge finds on this machine, and where target="auto" runs."""
     from skforge._version import __version__
     from skforge.compiler.runtime import machine, microkernels
     from skforge.compiler.target import Target
@@ -62,7 +65,11 @@ def doctor(
         },
     )
     found = machine.machine_profile(host)
-    table = Table(title="Profile", title_justify="left", box=None)
+    table = Table(
+        title="Profile: nanoseconds that each kind of work takes",
+        title_justify="left",
+        box=None,
+    )
     table.add_column("work")
     table.add_column("ns", justify="right")
     now = microkernels.measure(host) if measure else {}
@@ -94,7 +101,7 @@ def _title(host: Target) -> str:
     if file is None and MachineProfile.is_modelled(host):
         return "stored with skforge, modelled and not measured"
     if file is None:
-        return "of a common CPU: this one is unknown, and there is no cache"
+        return "that of a common CPU, as this one is unknown and there is no cache"
     return f"measured on this machine, in {file}"
 
 
@@ -107,7 +114,8 @@ def _cache() -> dict[str, str]:
     found = [object_cache.opened(kind, create=False) for kind in ("objects", "kernels")]
     kept = [one for one in found if one is not None]
     if not kept:
-        note = "no kernels yet" if not folder.exists() else "not used: others own it"
+        empty = not folder.exists() or not any(folder.iterdir())
+        note = "none yet" if empty else "not used: other users could write here"
         return {"folder": str(folder), "kernels": note}
     sizes = []
     for one in kept:

@@ -37,7 +37,7 @@ class OneLineGroup(TyperGroup):
             warnings.showwarning = _show_warning(warnings.showwarning)
             try:
                 code = super().main(*args, **options)
-            except typer.Abort:
+            except (typer.Abort, KeyboardInterrupt):
                 code = 130  # as shells count Ctrl-C
             except (_UsageError, SkforgeError, OSError, MemoryError) as error:
                 _print("error", _one_line(error), "red")
@@ -81,11 +81,21 @@ def check_output(path: Path, *endings: str) -> None:
 def _show_warning(usual: Any) -> Any:
     def show(message: Any, category: type[Warning], *where: Any) -> None:
         if issubclass(category, (TuningWarning, InconsistentVersionWarning)):
-            _print("warning", str(message), "yellow")
+            warn(str(message))
         else:
             usual(message, category, *where)
 
     return show
+
+
+def warn(text: str) -> None:
+    """Print a warning in one line."""
+    _print("warning", text, "yellow")
+
+
+def say(text: str) -> None:
+    """Print a line that is no result, on standard error."""
+    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
 
 
 def _print(kind: str, text: str, style: str) -> None:

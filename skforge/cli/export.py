@@ -8,44 +8,54 @@ from typing import Annotated
 
 import typer
 
+from skforge.cli.models import forest_of, open_model
 from skforge.cli.options import ModelFile, sizes_of
-from skforge.cli.tune import is_own
 from skforge.exceptions import InvalidInputError
 
 
 def export(
     model_file: ModelFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
-    kind: Annotated[str, typer.Option(help="object, shared, c or wheel.")] = "object",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to create.")
+    ],
+    kind: Annotated[
+        str, typer.Option(help="What to write: object, shared, c or wheel.")
+    ] = "object",
     target: Annotated[
         str,
-        typer.Option(help="cpu, x86-64 (v2 to v4), x86-64-v3, aarch64; or a list."),
+        typer.Option(
+            help="The machine: cpu is this one, x86-64 is v2 to v4 in one file, or "
+            "x86-64-v3, aarch64, or a list with commas."
+        ),
     ] = "cpu",
     name: Annotated[
-        str | None, typer.Option(help="Prefix of all functions; default: the folder's.")
+        str | None,
+        typer.Option(help="Prefix of all functions. Default: the folder's name."),
     ] = None,
     batch_sizes: Annotated[
-        str | None, typer.Option(help="Rows a call, to leave out other kernels.")
+        str | None,
+        typer.Option(help="The rows a call to keep kernels for, with commas."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="With a function that finds leaves.")
+        bool, typer.Option("--apply", help="Add a function that finds leaves.")
     ] = False,
     contribs: Annotated[
-        bool, typer.Option("--contribs", help="With a function of SHAP values.")
+        bool, typer.Option("--contribs", help="Add a function of SHAP values.")
     ] = False,
     package_version: Annotated[
-        str | None, typer.Option(help="Version of a wheel; default: 1.0.0.")
+        str | None, typer.Option(help="Version of a wheel. Default: 1.0.0.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
 ) -> None:
-    """Write a model file as a C library that needs no Python."""
+    """Write a model as a C library or a wheel that needs no skforge."""
     import skforge
 
     sizes = None if batch_sizes is None else sizes_of(batch_sizes)
-    own = is_own(model_file)
-    model = skforge.load(model_file) if own else skforge.load_forest(model_file)
+    model = open_model(model_file)
+    if not hasattr(model, "inspect"):  # a CompiledForest or CompiledModule has it
+        model = forest_of(model)
     try:
         folder = skforge.export(
             model,
@@ -79,4 +89,4 @@ def export(
     for function, why in facts["left_out"].items():
         typer.echo(f"without {function}: {why}")
     if not facts["verified_here"]:
-        typer.echo("not run here: compare it with the model on its own machine")
+        typer.echo("not run here: compare it with the model where it will run")

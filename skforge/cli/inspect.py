@@ -5,14 +5,14 @@ A compiled module needs a machine that runs it; the text does not.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skforge.cli.data import load_schedule
+from skforge.cli.models import forest_of, is_own, open_model
 from skforge.cli.options import ModelFile, ScheduleOption
-from skforge.cli.tune import is_own, result_of
+from skforge.cli.schedules import load_schedule
+from skforge.cli.tune import result_of
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -29,49 +29,46 @@ def inspect(
     level: Annotated[
         str,
         typer.Option(
-            help="schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx; a pass of MIR."
+            help="What to print: schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx, "
+            "tuning, pipeline, or a pass of MIR."
         ),
     ] = "loops",
     rows: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Rows a call, to choose the kernel by; default: many."
+            min=1, help="Print the kernel for so many rows a call. Default: many."
         ),
     ] = None,
     schedule: ScheduleOption = None,
     target: Annotated[
-        str, typer.Option(help="cpu, x86-64-v3, aarch64, cuda, ...")
+        str,
+        typer.Option(
+            help="The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ..."
+        ),
     ] = "cpu",
 ) -> None:
-    """Print one level of what a model file compiles to.
+    """Print what a model compiles to."""
+    from skforge import Target
 
-    Of a file that skforge saved, "tuning" shows how its schedules were found.
-    """
-    if is_own(model_file):
-        if schedule is not None or target != "cpu":
-            raise InvalidInputError(
-                f"{model_file.name} has its schedules and its target; inspect the "
-                "model it was made from with --schedule or --target."
-            )
-        text = _own_text(model_file, level, rows)
-    else:
-        from skforge import Target, load_forest
-
-        machine, given = Target.parse(target), load_schedule(schedule)
-        text = _level_text(load_forest(model_file), level, machine, given, rows)
-    typer.echo(text)
-
-
-def _own_text(path: Path, level: str, n_rows: int | None) -> str:
-    """Return a level of a saved model, or a summary of its tuning."""
+    machine, given = Target.parse(target), load_schedule(schedule)
+    model = open_model(model_file)
+    compiled = hasattr(model, "inspect")  # CompiledForest, CompiledModule
     if level == "tuning":
-        return result_of(path).summary()
-    from skforge import load
-
-    model = load(path)
-    if not hasattr(model, "inspect"):
-        raise InvalidInputError(f"{path.name} holds a forest that was never compiled.")
-    return str(model.inspect(level, n_rows=n_rows)).rstrip("\n")
+        text = result_of(model_file, model).summary()
+    elif compiled and (schedule is not None or target != "cpu"):
+        raise InvalidInputError(
+            f"{model_file.name} has its own schedules and its own target; to use "
+            "--schedule or --target, inspect the model it was made from."
+        )
+    elif compiled:
+        text = str(model.inspect(level, n_rows=rows)).rstrip("\n")
+    elif is_own(model_file):
+        raise InvalidInputError(
+            f"{model_file.name} holds a forest that was never compiled."
+        )
+    else:
+        text = _level_text(forest_of(model), level, machine, given, rows)
+    typer.echo(text)
 
 
 def _level_text(

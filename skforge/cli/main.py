@@ -1,7 +1,7 @@
 """``skforge demo | bench | predict | inspect | tune | export | plot | doctor``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
-file, data file or schedule.
+file, data file or schedule; 130 Ctrl-C.
 """
 
 from __future__ import annotations

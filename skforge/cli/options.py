@@ -10,7 +10,12 @@ import typer
 ModelFile = Annotated[
     Path,
     typer.Argument(
-        exists=True, dir_okay=False, readable=True, help="A model file to load."
+        metavar="MODEL",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="The model: a file of XGBoost, LightGBM or ONNX, .skforge, .joblib or "
+        ".pkl.",
     ),
 ]
 DataFile = Annotated[
@@ -19,21 +24,31 @@ DataFile = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="Rows: .npy, .csv or .parquet; default: drawn around thresholds.",
+        help="A file of rows to use. Default: rows drawn around the thresholds.",
     ),
 ]
 DataColumns = Annotated[
-    str | None, typer.Option(help="Columns of the data to take, such as 0:13.")
+    str | None,
+    typer.Option(
+        help="The columns that are the features: a range such as 0:13, or names with "
+        "commas."
+    ),
 ]
 ScheduleOption = Annotated[
     str | None,
-    typer.Option(help="A preset's name, JSON text or a .json file; default: chosen."),
+    typer.Option(
+        help="The schedule: a preset, JSON, what inspect --level schedule prints, a "
+        "file with one of these, or - for standard input. Default: chosen by skforge."
+    ),
 ]
 SecondsOption = Annotated[
-    float, typer.Option(min=0.01, help="Seconds to measure for, a batch size.")
+    float, typer.Option(min=0.01, help="Seconds to measure each batch size.")
 ]
 RunTarget = Annotated[
-    str, typer.Option(help="cpu, cuda, hip, emulated, emulated-source or auto.")
+    str,
+    typer.Option(
+        help="Where to run: cpu, cuda, hip, auto, emulated or emulated-source."
+    ),
 ]
 
 

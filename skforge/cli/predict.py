@@ -1,23 +1,31 @@
-"""The command ``predict``: rows of a file in, a table of results out."""
+"""The command ``predict``: the rows of a file in, a table of results out."""
 
 from __future__ import annotations
 
-import csv
-import os
-import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from skforge.cli.data import load_rows
-from skforge.cli.errors import check_output
+from skforge.cli.data import RowsFile, no_rows
+from skforge.cli.errors import check_output, say
+from skforge.cli.models import fitted, open_model
+from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile
-from skforge.cli.tune import is_own
+from skforge.cli.progress import RowsProgress
+from skforge.cli.report import count
+from skforge.cli.results import ENDINGS, ReaderGoneError, writer
+from skforge.cli.tables import Batch, merged
 from skforge.exceptions import InvalidInputError, SkforgeError
+
+if TYPE_CHECKING:
+    from skforge.prediction.answers import Answer
 
 #: The values of ``--method``, and the methods of a model.
 METHODS = {
@@ -27,55 +35,94 @@ METHODS = {
     "contribs": "predict_contribs",
 }
 
+#: Rows on which a model is checked when it is compiled.
+_CHECKED = 1000
+
+
+def _is_there(path: Path) -> Path:
+    """Return a path if it is a file, or ``-``."""
+    if str(path) != "-" and not path.is_file():
+        problem = "is a directory" if path.is_dir() else "does not exist"
+        raise typer.BadParameter(f"File {str(path)!r} {problem}.")
+    return path
+
 
 def predict(
     model_file: ModelFile,
     rows_file: Annotated[
         Path,
         typer.Argument(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Rows: .npy, .csv or .parquet.",
+            metavar="ROWS",
+            callback=_is_there,
+            help="The rows: .csv, .parquet, .arrow, .feather or .npy; - reads CSV "
+            "from standard input.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="A .csv, .parquet or .npy; default: CSV, printed."
+            "--output",
+            "-o",
+            help="The file to write, in one of these formats. Default: print CSV.",
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="predict, proba, raw or contribs.")
+        str | None,
+        typer.Option(help="What to compute: predict, proba, raw or contribs."),
     ] = None,
     contribs: Annotated[
         bool, typer.Option("--contribs", help="Short for --method contribs.")
     ] = False,
     columns: DataColumns = None,
 ) -> None:
-    """Predict the rows of a file, or explain them with --contribs."""
+    """Predict the rows of a file, however large it is."""
     name = _method(method, contribs)
     if output is not None:
-        check_output(output, ".csv", ".parquet", ".npy")
-    from skforge.prediction.answers import as_array, described
-
-    model, rows = _model_and_rows(model_file, rows_file, columns)
-    answer = described(model, name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # names were compared above
+        check_output(output, *ENDINGS)
+        if output.exists() and rows_file.exists() and output.samefile(rows_file):
+            raise InvalidInputError(f"{output} has the rows; name another output.")
+    opened = open_model(model_file)
+    with ExitStack() as stack:
+        file = stack.enter_context(RowsFile(rows_file, needs_of(opened), columns))
+        batches = file.batches()
+        first = next(batches, None)
+        if first is None:
+            raise no_rows(file.table.name)
+        model = fitted(opened, file.rows(_head(first)))
+        asked = _described(model, name)
+        progress = RowsProgress("predicting", file.table.total)
         try:
-            found = getattr(model, name)(rows)
-        except ValueError as error:  # what the source says of values it refuses
-            if isinstance(error, SkforgeError):
-                raise
-            why = str(error).splitlines()[0]
-            raise InvalidInputError(f"{rows_file.name} is refused: {why}") from error
-    table = as_array(found).reshape(len(rows), -1)
-    if output is None:
-        _print_csv(table, answer.names)
-        return
-    _write(output, table, answer.names)
-    typer.echo(f"saved {output}: {len(table):,} rows, {table.shape[1]:,} columns")
+            with writer(output, asked) as made, progress:
+                for batch in _batches(file, model, chain([first], batches)):
+                    rows = file.rows(batch)
+                    table = _answer(model, name, rows, file.table.name)
+                    made.write(table.astype(asked.dtype, copy=False))
+                    progress.add(batch.n_rows, file.table.done)
+        except ReaderGoneError:
+            return
+        done = count(progress.n_rows, "row")
+        if output is not None:
+            done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
+        say(progress.closing(done))
+
+
+def _head(batch: Batch) -> Batch:
+    """Return the first rows of a batch."""
+    n_rows = min(batch.n_rows, _CHECKED)
+    if isinstance(batch.values, np.ndarray):
+        return Batch(n_rows, batch.values[:n_rows])
+    return Batch(n_rows, [column[:n_rows] for column in batch.values])
+
+
+def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches; as one if steps that run in their library may need that."""
+    from skforge.sources.delegation import start_of
+
+    if start_of(model) is None:
+        return batches
+    every = list(batches)
+    file.before = 0
+    return iter([merged(every)])
 
 
 def _method(method: str | None, contribs: bool) -> str:
@@ -87,59 +134,36 @@ def _method(method: str | None, contribs: bool) -> str:
         )
     if contribs and asked != "contribs":
         raise InvalidInputError(
-            f"--contribs is --method contribs, and {asked} is asked for as well; give "
-            "one of them."
+            f"--contribs is short for --method contribs, and --method {asked} is given "
+            "as well; give one of them."
         )
     return METHODS[asked]
 
 
-def _model_and_rows(
-    model_file: Path, rows_file: Path, columns: str | None
-) -> tuple[Any, NDArray[Any]]:
-    """Return a compiled model, and its rows as the forest reads them."""
-    from skforge import CompiledForest, load, load_forest
+def _described(model: Any, name: str) -> Answer:
+    """Return a method's result type; labels that are objects become texts."""
+    from skforge.prediction.answers import described
 
-    model = load(model_file) if is_own(model_file) else None
-    forest = getattr(model, "forest_", getattr(model, "forest", model))
-    forest = load_forest(model_file) if forest is None else forest
-    rows = load_rows(rows_file, forest, columns)
-    assert rows is not None
-    if not isinstance(model, CompiledForest):
-        known = model_file if model is None else forest
-        model = CompiledForest(known, tuning="off").fit(rows)
-    return model, rows
+    answer = described(model, name)
+    if answer.dtype != object:
+        return answer
+    classes = model.classes_
+    every = classes if isinstance(classes, list) else [classes]
+    texts = [str(label) for labels in every for label in labels]
+    return replace(answer, dtype=np.array(texts).dtype)
 
 
-def _print_csv(table: NDArray[Any], names: tuple[str, ...]) -> None:
-    try:
-        _write_csv(sys.stdout, table, names)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _answer(model: Any, name: str, rows: Any, file: str) -> Any:
+    """Return a method's result for some rows, as a table."""
+    from skforge.prediction.answers import as_array
 
-
-def _write_csv(file: TextIO, table: NDArray[Any], names: tuple[str, ...]) -> None:
-    """Write a table; each number has the digits that give its bits again."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    for first in range(0, len(table), 1024):
-        writer.writerows(table[first : first + 1024].astype(str).tolist())
-
-
-def _write(path: Path, table: NDArray[Any], names: tuple[str, ...]) -> None:
-    match path.suffix.lower():
-        case ".csv":
-            with path.open("w", encoding="utf-8", newline="") as file:
-                _write_csv(file, table, names)
-        case ".npy":
-            np.save(path, table.astype(str) if table.dtype == object else table)
-        case _:
-            try:
-                from pandas import DataFrame
-
-                DataFrame(table, columns=list(names)).to_parquet(path, index=False)
-            except ImportError as error:
-                raise InvalidInputError(
-                    f"Writing {path.name} needs pandas and pyarrow: pip install pandas "
-                    "pyarrow."
-                ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # columns were found by name
+        try:
+            found = getattr(model, name)(rows)
+        except ValueError as error:  # the source refuses a value
+            if isinstance(error, SkforgeError):
+                raise
+            why = str(error).splitlines()[0]
+            raise InvalidInputError(f"{file} is refused: {why}") from error
+    return as_array(found).reshape(len(rows), -1)

@@ -145,6 +145,8 @@ def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
+    if ours.dtype == object:  # labels
+        ours, theirs = ours.astype(str), theirs.astype(str)
     bad = differing_rows(ours, theirs)
     if bad.size == 0:
         return None
@@ -222,6 +224,8 @@ def _three_digits(value: float) -> str:
 
 
 def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:
-    batch = np.ascontiguousarray(np.resize(X, (size, X.shape[1])))
+    from skforge.prediction.verification import take_rows
+
+    batch = take_rows(X, np.arange(size) % len(X))
     bound = {name: partial(predict, batch) for name, predict in calls.items()}
     return interleave(bound, seconds=seconds)

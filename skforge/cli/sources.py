@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +12,53 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from skforge.cli.report import Pair
-from skforge.sources.files import ForestSource
+from skforge.compiler.frontends.base import is_a
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.module import CompiledModule
 
 
+def estimator_pairs(fast: Any) -> list[Pair]:
+    """Return the methods of a ``CompiledForest``, each with its estimator's own.
+
+    The estimator predicts on one thread.
+    """
+    serial = fast._compiled().source._serial()
+    names = [
+        name
+        for name in ("predict_proba", "predict")
+        if hasattr(fast, name) and hasattr(serial, name)
+    ]
+    return [
+        Pair(name, _quiet(getattr(fast, name)), name, _quiet(getattr(serial, name)))
+        for name in names
+    ]
+
+
+def _quiet(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a method without warnings about arrays, which have no names of columns."""
+    from skforge.prediction.answers import as_array
+
+    def call(X: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return as_array(method(X))
+
+    return call
+
+
 def source_pair(
-    console: Console, model_file: Path, module: CompiledModule
+    console: Console, model_file: Path, model: Any, module: CompiledModule
 ) -> Pair | None:
     """Return the compiled predictor and the source library's, on one thread.
 
-    Returns None and prints the reason if the library is not installed or cannot read
-    the file.
+    Returns None if the file is no model of a library, and prints the reason if the
+    library is not installed or cannot read the file.
     """
+    if is_a(model, "xgboost.core.Booster"):
+        return _of_booster(model, module)
+    if is_a(model, "lightgbm.basic.Booster"):
+        return _of_lightgbm(model, module)
     made = _MAKERS.get(model_file.suffix.lower())
     if made is None:
         return None
@@ -44,6 +78,8 @@ def source_pair(
 
 def reference_pair(module: CompiledModule) -> Pair:
     """Return the compiled predictor and skforge's slow reference traversal."""
+    from skforge.sources.files import ForestSource
+
     walk = ForestSource(None, module.forest).raw
     return Pair("predict_raw", module.predict_raw, "reference", walk)
 
@@ -64,6 +100,10 @@ def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
             booster = xgboost.Booster(model_file=str(model_file))
     except xgboost.core.XGBoostError as error:
         raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    return _of_booster(booster, module)
+
+
+def _of_booster(booster: Any, module: CompiledModule) -> Pair:
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
     # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration.
@@ -86,6 +126,10 @@ def _lightgbm(model_file: Path, module: CompiledModule) -> Pair:
         booster = lightgbm.Booster(model_file=str(model_file))
     except lightgbm.basic.LightGBMError as error:
         raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    return _of_lightgbm(booster, module)
+
+
+def _of_lightgbm(booster: Any, module: CompiledModule) -> Pair:
     return Pair(
         "predict_raw",
         module.predict_raw,

@@ -1,4 +1,4 @@
-"""The commands ``tune`` and ``plot``, and files that skforge saved."""
+"""The commands ``tune`` and ``plot``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skforge.cli.data import load_rows
+from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output
+from skforge.cli.models import drawable, fitted, open_model
+from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
 from skforge.exceptions import InvalidInputError
 
@@ -20,48 +22,67 @@ def tune(
     model_file: ModelFile,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where the tuned model goes: a .skforge."),
+        typer.Option(
+            "--output", "-o", help="The .skforge file to save the tuned model to."
+        ),
     ] = None,
     data: DataFile = None,
     columns: DataColumns = None,
     batch_sizes: Annotated[
-        str | None, typer.Option(help="Rows a call, separated by commas.")
+        str | None,
+        typer.Option(help="The rows a call that matter, separated by commas."),
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="heuristic, learned, exhaustive, random or halving.")
+        str,
+        typer.Option(
+            help="How to search: heuristic, learned, exhaustive, random or halving."
+        ),
     ] = "heuristic",
     target: RunTarget = "cpu",
     budget: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds; default: a few.")
+        float | None,
+        typer.Option(min=0.001, help="Seconds to search. Default: 4, or 10 on a GPU."),
     ] = None,
     records: Annotated[
-        Path | None, typer.Option(help="Where results are kept and looked up.")
+        Path | None,
+        typer.Option(help="A file that keeps all results, so none is measured twice."),
     ] = None,
-    n_jobs: Annotated[int, typer.Option(help="Threads of one call; -1: all.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all chance.")] = 0,
+    n_jobs: Annotated[
+        int, typer.Option(help="Threads of one call. -1 uses all cores.")
+    ] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")
+    ] = 0,
     verbose: Annotated[
-        int, typer.Option(min=0, help="0: nothing, 1: progress, 2: every candidate.")
+        int,
+        typer.Option(
+            min=0,
+            help="What to show: 0 the result, 1 also progress, 2 also every candidate.",
+        ),
     ] = 1,
 ) -> None:
-    """Search the fastest schedules of a model file on this machine."""
-    from skforge import CompiledForest, load_forest, save
+    """Search the fastest schedules for a model on this machine."""
+    from skforge import save
     from skforge.compiler.forest.reference import draw_rows
     from skforge.tuning import Tuner
 
     sizes = None if batch_sizes is None else sizes_of(batch_sizes)
-    refuse_own(model_file)
     if output is not None:
         check_output(output, ".skforge")
     if records is not None:
         check_output(records)
     if n_jobs == 0:
         raise InvalidInputError("--n-jobs is a number of threads, or -1; not 0.")
-    forest = load_forest(model_file)
-    rows: Any = load_rows(data, forest, columns)
-    if rows is None:
-        rows = draw_rows(forest, 1024, seed)
-    fast = CompiledForest(
-        model_file,
+    check_columns(data, columns)
+    model = open_model(model_file)
+    if data is None:
+        rows: Any = draw_rows(drawable(model_file, model), 1024, seed)
+    else:
+        rows = all_rows(data, needs_of(model), columns)
+    fast = fitted(
+        model,
+        rows,
+        schedule="auto",
         target=target,
         tuning=Tuner(strategy, records=records),
         tuning_budget=budget,
@@ -69,7 +90,7 @@ def tune(
         n_jobs=n_jobs,
         random_state=seed,
         verbose=verbose,
-    ).fit(rows)
+    )
     result = fast.tuning_result_
     assert result is not None
     typer.echo(result.summary())
@@ -78,29 +99,13 @@ def tune(
         typer.echo(f"saved {output}")
 
 
-def is_own(path: Path) -> bool:
-    """Return whether a file's name ends in ``.skforge``."""
-    return path.suffix.lower() == ".skforge"
-
-
-def refuse_own(path: Path) -> None:
-    """Raise for a ``.skforge`` file, because the command needs a source model."""
-    if is_own(path):
-        raise InvalidInputError(
-            f"{path.name} is a file of skforge's own; name the model file it was made "
-            "from."
-        )
-
-
-def result_of(path: Path) -> TuningResult:
-    """Return the tuning result of a saved model."""
-    from skforge import load
-
-    result: TuningResult | None = getattr(load(path), "tuning_result_", None)
+def result_of(path: Path, model: Any) -> TuningResult:
+    """Return the tuning result that an opened model keeps."""
+    result: TuningResult | None = getattr(model, "tuning_result_", None)
     if result is None:
         raise InvalidInputError(
             f"{path.name} has no tuning result: its schedules were not searched. "
-            "skforge tune makes such a file."
+            "skforge tune makes a file that has one."
         )
     return result
 
@@ -108,21 +113,19 @@ def result_of(path: Path) -> TuningResult:
 def plot(
     model_file: ModelFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="An image: .png, .svg or .pdf.")
+        Path,
+        typer.Option("--output", "-o", help="The image to write: .png, .svg or .pdf."),
     ],
     kind: Annotated[
-        str, typer.Option(help="distribution, slowdown or sensitivity.")
+        str,
+        typer.Option(help="What to draw: distribution, slowdown or sensitivity."),
     ] = "distribution",
 ) -> None:
-    """Draw how the schedules of a tuned .skforge file were found."""
-    if not is_own(model_file):
-        raise InvalidInputError(
-            f"{model_file.name} is no .skforge file; skforge tune makes one."
-        )
+    """Draw how the schedules of a tuned model were found."""
     if not output.suffix:
         raise InvalidInputError(f"{output} does not end in .png, .svg or .pdf.")
     check_output(output)
-    axes = result_of(model_file).plot(kind)
+    axes = result_of(model_file, open_model(model_file)).plot(kind)
     try:
         axes.figure.savefig(output)
     except (OSError, ValueError) as error:

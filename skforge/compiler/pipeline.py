@@ -327,8 +327,8 @@ def _block_rows(body: mir.Body) -> int | None:
     }
     if len(sizes) > 1:
         raise ScheduleError(
-            "cache_predicates takes blocks of one size; this schedule has blocks of "
-            f"{' and '.join(map(str, sorted(sizes, key=str)))} rows. Use one size."
+            "cache_predicates needs blocks of a single size, but this schedule has "
+            f"blocks of {' and '.join(map(str, sorted(sizes, key=str)))} rows."
         )
     for size in sizes:
         assert isinstance(size, int)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples, check_is_fitted
+from threadpoolctl import threadpool_limits
 
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.summary import Summary, summary_of
 from skforge.display.times import SIZES, CallTime
 from skforge.exceptions import InvalidInputError, VerificationWarning
@@ -57,7 +59,8 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     own = partial(methodcaller, method)
     source, theirs = _source(wrapper, method, X)
     times: list[CallTime] = []
-    with warnings.catch_warnings():
+    threads = threadpool_limits(resolve_n_jobs(wrapper.n_jobs), "openmp")
+    with threads, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model's, once a call
         warnings.simplefilter("always", VerificationWarning)
         for size in sizes:

@@ -13,6 +13,7 @@ from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.display.card import card
 from skforge.display.text import Table, aligned, duration, plural, ranges_of
 from skforge.display.times import CallTime, known_times
@@ -70,7 +71,7 @@ class Summary:
         Rows of ``X`` and drawn rows on which ``fit`` compared the kernels with the
         model; both 0 if it was fitted in another process.
     target : str
-        The machine that predictions run on.
+        The machine that predictions run on, or both machines.
     gpu_min_rows : int or None
         Batch size from which the GPU is used; None if there is only one target.
     n_threads : int
@@ -166,10 +167,7 @@ class Summary:
         )
 
     def _place(self) -> str:
-        gpu = (
-            "" if self.gpu_min_rows is None else f" from {self.gpu_min_rows:,} rows on"
-        )
-        return f"{self.target}{gpu}; {plural(self.n_threads, 'thread')}"
+        return f"{self.target}; {plural(self.n_threads, 'thread')}"
 
     @property
     def table(self) -> Table | None:
@@ -198,7 +196,7 @@ class Summary:
         if self.source:
             add(self.source, [duration(t.source_seconds) for t in self.times])
             add("faster", [_times(t.faster) for t in self.times])
-            note = f"{self.source} uses its own number of threads."
+            note = f"{self.source} may use as many OpenMP threads as skforge."
         title = f"Time of {self.method} by batch size: medians of single calls"
         return Table(title, head, rows, note)
 
@@ -271,7 +269,7 @@ def summary_of(
         reduction=state["_asked"][1],
         n_checked=checked[0],
         n_drawn=checked[1],
-        target=str(wrapper.target_),
+        target=_machines(wrapper),
         gpu_min_rows=wrapper.gpu_min_rows_,
         n_threads=n_threads,
         compile_seconds=wrapper.compile_time_,
@@ -282,6 +280,14 @@ def summary_of(
         method=method,
         times=times,
         source=source,
+    )
+
+
+def _machines(wrapper: Any) -> str:
+    """Return the target, or the CPU and the GPU with its first batch size."""
+    rows, target = wrapper.gpu_min_rows_, str(wrapper.target_)
+    return (
+        target if rows is None else f"{Target.host()}; from {rows:,} rows on {target}"
     )
 
 
@@ -320,7 +326,10 @@ def _search_line(found: Any) -> str:
         return "the schedules of an earlier search"
     counts = found.counts()
     timed = sum(counts.get(one, 0) for one in ("measured", "stopped", "same code"))
-    tried = f"{timed} of {len(found.trials)} candidates timed"
+    if found.trials:
+        tried = f"{timed} of {len(found.trials)} candidates timed"
+    else:
+        tried = "no schedule promised enough gain to be timed"
     return f"{found.strategy}, {duration(found.seconds)}, {tried}"
 
 

@@ -16,7 +16,6 @@ from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -382,13 +381,12 @@ class Predictor:
             self.module.warm_up(batch_sizes, contribs=True)
         for module in (self.module, *self.modules()):
             module.warm_up(batch_sizes)
+            module.plan_threads(n_jobs)
         narrow = self._narrowed()
         if narrow is not None:
             narrow.module.warm_up()  # sparse rows use it, in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
-        if n_jobs not in (None, 1):
-            parallel_for_pointer(resolve_n_jobs(n_jobs))
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""

@@ -118,7 +118,9 @@ def _sizes(trials: Sequence[Trial]) -> list[int]:
     sizes = sorted({t.n_rows for t in trials if t.samples})
     if not sizes:
         raise InvalidInputError(
-            "nothing was timed in this search, so that there is nothing to draw."
+            "nothing was timed in this search, because no schedule promised enough "
+            "gain, so there is nothing to draw. tuning='random' or 'exhaustive' times "
+            "schedules in any case."
         )
     return sizes
 

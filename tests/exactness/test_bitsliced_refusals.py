@@ -146,15 +146,8 @@ SCHEDULES: dict[str, tuple[Schedule, str, str]] = {
     "two sizes": (
         parts(64, 128),
         "exact",
-        "cache_predicates takes blocks of one size; this schedule has blocks of 128 "
-        "and 64 rows. Use one size. Use one size. Use one size. Use one size. Use one "
-        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
-        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
-        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
-        "size. Use one size. Use one size. Use one size. Use one size. Use one size. "
-        "Use one size. Use one size. Use one size. Use one size. Use one size. Use "
-        "one size. Use one size. Use one size. Use one size. Use one size. Use one "
-        "size. Use one size. Use one size. Use one size.",
+        "cache_predicates needs blocks of a single size, but this schedule has blocks "
+        "of 128 and 64 rows.",
     ),
     "out of bounds": (
         sliced(1 << 28),

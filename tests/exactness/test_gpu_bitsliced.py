@@ -171,9 +171,9 @@ def _layout(made: Forest, schedule: Schedule) -> GpuBitslicedLayout:
 # ---------------------------------------------------------------- refusals
 
 REFUSED = {
-    "no lanes": (bits(48, 4), "packs 32 rows a word"),
-    "too many rows a thread": (bits(128, 64), "packs 32 rows a word"),
-    "rows that are no power": (bits(96, 12), "packs 32 rows a word"),
+    "no lanes": (bits(48, 4), "packs 32 rows into a word"),
+    "too many rows a thread": (bits(128, 64), "packs 32 rows into a word"),
+    "rows that are no power": (bits(96, 12), "packs 32 rows into a word"),
     "no threads": (
         Schedule()
         .tile("batch", "b0", "b1", 64)

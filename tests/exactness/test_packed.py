@@ -35,9 +35,9 @@ def test_forests_that_do_not_fit(name: str) -> None:
 @pytest.mark.parametrize(
     ("schedule", "why"),
     [
-        (BLOCKS.unroll_walk("tree", 3), "unroll_walk has nothing to do"),
-        (BLOCKS.vectorize("b1"), "vectorize has nothing to do"),
-        (BLOCKS.pad_trees(), "pad_trees has nothing to do"),
+        (BLOCKS.unroll_walk("tree", 3), "unroll_walk has no effect"),
+        (BLOCKS.vectorize("b1"), "vectorize has no effect"),
+        (BLOCKS.pad_trees(), "pad_trees has no effect"),
         (Schedule().represent("packed"), "tile_nodes"),
         (
             Schedule().tile_nodes(7, "complete").represent("packed"),

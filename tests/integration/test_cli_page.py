@@ -19,7 +19,7 @@ from skforge.cli.main import app
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 GROUP = typer.main.get_command(app)
-BLOCK = re.compile(r"^```console\n\$ python -m skforge (.*)\n(?s:(.*?))^```$", re.M)
+BLOCK = re.compile(r"^```console\n\$ skforge (.*)\n(?s:(.*?))^```$", re.M)
 CUT = "..."
 #: Lines of long outputs that the page shows.
 TABLES = r"Pred|skforge|predict|Time| *rows| *[\d,]+  | +predict|─|$"
@@ -58,7 +58,7 @@ def test_options_and_defaults_are_those_of_the_command(name):
     for parameter in GROUP.commands[name].params:
         names = tuple(parameter.opts)
         if parameter.param_type_name == "argument":
-            names = (parameter.name.upper(),)
+            names = (parameter.metavar,)
         if names != ("--help",):
             expected[names] = shown_default(parameter)
     assert rows_of_table(section(name)) == expected
@@ -80,7 +80,9 @@ def test_other_pages_name_commands_and_options_that_exist():
         (page.name, *call)
         for page in pages
         for call in re.findall(
-            r"python -m skforge (\w+)([^`\n|]*)", page.read_text(encoding="utf-8")
+            r"(?:[`/]|\$ |^ {4})(?:\S*python -m )?skforge (\w+)([^`\n|]*)",
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE,
         )
     ]
     assert len({name for name, *_ in calls}) > 4
@@ -92,12 +94,17 @@ def test_other_pages_name_commands_and_options_that_exist():
         assert given <= known | {"--help"}, (name, command)
 
 
+def kind(command):
+    """Return the name of the command."""
+    return command.split()[0]
+
+
 def as_shown(command, out):
     """Return the lines of an output that the page shows."""
-    kind = command.split()[0]
+    known = SHOWN.get(kind(command), "")
     lines: list[str] = []
     for line in out.splitlines():
-        if kind in SHOWN and not re.match(SHOWN[kind], line):
+        if not re.match(known, line):
             line = CUT
         if line != CUT or lines[-1:] != [CUT]:
             lines.append(line.rstrip())
@@ -108,10 +115,9 @@ def as_shown(command, out):
 
 def unmeasured(command, text):
     """Return a text without what differs from run to run and machine to machine."""
-    kind = command.split()[0]
-    if kind == "inspect":
+    if kind(command) == "inspect":
         return text
-    if kind == "tune":  # what it finds is chance
+    if kind(command) == "tune":  # what it finds is chance
         text = "\n".join(re.findall("^heuristic on|^saved .*", text, re.MULTILINE))
     text = re.sub(r"[\d.,]*\d ?(ns|µs|ms|s)\b", "t", text)
     return re.sub(r"[ ─]+", " ", re.sub(r"\d[\d.,]*", "#", text))
@@ -136,11 +142,12 @@ def test_examples_print_what_the_page_says(capsys, monkeypatch, tmp_path, reques
             app(command.split(), prog_name="skforge")
         printed = capsys.readouterr()
         assert not stopped.value.code, printed.err
-        true[command] = as_shown(command, printed.out)
+        shown = printed.out + printed.err if kind(command) == "predict" else printed.out
+        true[command] = as_shown(command, shown)
     assert {p.name for p in tmp_path.iterdir()} >= {"tuned.skforge", "slowdown.png"}
     if request.config.getoption("--update-golden"):
         page = BLOCK.sub(
-            lambda b: f"```console\n$ python -m skforge {b[1]}\n{true[b[1]]}```", TEXT
+            lambda b: f"```console\n$ skforge {b[1]}\n{true[b[1]]}```", TEXT
         )
         PAGE.write_text(page, encoding="utf-8")
         pytest.skip("wrote cli.md; read the diff")

@@ -202,7 +202,7 @@ def test_it_is_refused_before_it_is_trained(kind, trained):
     for one in (model, ms.GridSearchCV(model, {})):
         compiled = CompiledForest(one)
         text = message(lambda: compiled.fit(X, Y))  # noqa: B023
-        assert text == why or (why.endswith(": ") and text.startswith(why))
+        assert text == why or (why.endswith(" models of ") and text.startswith(why))
         assert vars(compiled).keys() == CompiledForest(one).get_params(False).keys()
     assert trained == []
 

@@ -342,6 +342,20 @@ def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
     assert isinstance(fast.predict_raw(Array(X[:2])), Array)
 
 
+def test_the_summary_of_two_machines(cupy) -> None:
+    compiled = CompiledForest(next(_models()), tuning="off", batch_sizes=SIZES).fit(X)
+    summary = compiled.summary()
+    rows = summary.gpu_min_rows
+    assert rows == GPU_MIN_ROWS
+    assert summary.target == f"{Target.host()}; from {rows} rows on {compiled.target_}"
+    assert f"{summary.target}; 1 thread" in compiled._repr_html_()
+    assert {time.origin for time in summary.times} == {"estimated"}
+    assert all(time.n_rows < rows for time in summary.times)  # those of the CPU
+    sizes = [time.n_rows for time in compiled.summary(X, batch_sizes=[1, rows]).times]
+    assert sizes == [1, rows]
+    assert len(repr(compiled._compiled().module).splitlines()) == 2
+
+
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
     from skforge.compiler.runtime import auto as module_auto
@@ -427,7 +441,9 @@ def test_a_driver_older_than_the_compiler(cupy, monkeypatch) -> None:
 
 
 def test_the_other_vendor_and_other_architectures(cupy) -> None:
-    with pytest.raises(TargetError, match="'hip' was asked for, but the CuPy"):
+    with pytest.raises(
+        TargetError, match="'hip' was asked for, but the installed CuPy"
+    ):
         compile_forest(forest("scalar"), target="hip")
     with pytest.raises(TargetError, match="sm_80 does not run on GPU 0, which is sm_9"):
         compile_forest(forest("scalar"), target="cuda:sm_80")

@@ -291,7 +291,9 @@ def test_models_beyond_32_bits_are_refused(monkeypatch) -> None:
     module = compile_forest(
         forest("scalar"), Schedule.preset("tahoe-direct"), "emulated"
     )
-    with pytest.raises(ScheduleError, match="a GPU's kernels index 20; use target="):
+    with pytest.raises(
+        ScheduleError, match="GPU kernels can index only 20; use target="
+    ):
         module.predict_raw(expected("scalar")[0])
 
 

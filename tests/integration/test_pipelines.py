@@ -623,7 +623,7 @@ REFUSED = {
     "pca": (PCA(2), r"'pca' of the pipeline, PCA, is not one of"),
     "function": (
         pre.FunctionTransformer(np.tanh),
-        r"FunctionTransformer, calls a function",
+        r"FunctionTransformer, calls a Python function",
     ),
     "narrow-bins": (bins(3, dtype=np.float32), r"returns columns of dtype float32"),
     "weights": (

@@ -245,7 +245,7 @@ def test_times_of_the_search():
     ("options", "text"),
     [
         ({"method": "transform"}, "method must be one of predict, predict_proba, "),
-        ({"batch_sizes": [0]}, "batch_sizes must be whole numbers of rows from 1 on."),
+        ({"batch_sizes": [0]}, "batch_sizes must be positive whole numbers of rows."),
     ],
 )
 def test_wrong_arguments(fast, options, text):
@@ -452,9 +452,11 @@ def test_a_plot_of_latency(fast, axes):
 
 
 def test_a_plot_of_the_search(axes):
-    space = ScheduleSpace.cpu().with_values(walk=["rows"], block=[0])
+    values = {"node_tile": [1], "layout": ["sparse"], "hops": ["checked"]}
+    values |= {"walk": ["rows"], "block": [0], "in_flight": [1, 8]}
+    space = ScheduleSpace.cpu().with_values(**values)
     tuner = Tuner("exhaustive", space=space, records=None)
-    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=1.0, batch_sizes=[4])
+    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=60.0, batch_sizes=[4])
     made.fit(X)
     assert made.plot_tuning(ax=axes) is axes
     assert axes.get_xlabel() == "times slower than the fastest schedule"

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.ensemble import RandomForestRegressor
 
 import skforge
-from skforge.cli.data import load_rows, load_schedule
+from skforge.cli.data import load_rows
 from skforge.cli.main import app
 from skforge.cli.report import (
     Pair,
@@ -22,9 +24,13 @@ from skforge.cli.report import (
     own_speed,
     speed,
 )
+from skforge.cli.schedules import load_schedule
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
+
+pd = pytest.importorskip("pandas")
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,13 +51,9 @@ def run(capsys, monkeypatch):
 
 @pytest.fixture
 def two_columns():
-    """Return what ``load_rows`` asks of a forest."""
-    return SimpleNamespace(
-        wider_rows=False,
-        n_features=2,
-        feature_names=("age", "size"),
-        input_dtype=np.dtype(np.float32),
-    )
+    """Return a forest of two features with names, which takes float32 rows."""
+    frame = pd.DataFrame({"age": [1.0, 2.0], "size": [2.0, 3.0]})
+    return skforge.load_forest(RandomForestRegressor(1).fit(frame, [0, 1]))
 
 
 def text_console():
@@ -162,12 +164,11 @@ def test_csv_columns_are_found_by_name(tmp_path, two_columns):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_words_are_refused_in_columns_of_the_model_alone(tmp_path, two_columns, ending):
-    pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / f"x.{ending}"
 
     def write(**columns):
-        frame = pandas.DataFrame(columns)
+        frame = pd.DataFrame(columns)
         if ending == "csv":
             frame.to_csv(path, index=False)
         else:
@@ -177,10 +178,10 @@ def test_words_are_refused_in_columns_of_the_model_alone(tmp_path, two_columns, 
     X = load_rows(path, two_columns)
     np.testing.assert_array_equal(X, [[3, 1.5], [4, np.nan]])
     write(who=["Ann", "Bo"], size=[1.5, 2.5], age=[None, "old"])
-    where = "line 3" if ending == "csv" else "column 'age'"
     assert refusal(path, two_columns) == (
-        f"x.{ending} cannot be read as a table of numbers: {where} has 'old', which is "
-        "no number; encode it as it was encoded for training."
+        f"x.{ending} cannot be read as rows of the model: row 2 of column 'age' has "
+        "'old', and the model takes numbers there; encode it as it was encoded for "
+        "training."
     )
 
 
@@ -194,9 +195,9 @@ def test_cells_of_a_csv_file(tmp_path, two_columns):
 def test_names_that_lightgbm_made_up_are_not_looked_for(tmp_path, two_columns):
     path = tmp_path / "x.csv"
     path.write_text("a,b\n1,2\n")
-    two_columns.feature_names = ("Column_0", "Column_1")
-    assert load_rows(path, two_columns).tolist() == [[1, 2]]
-    two_columns.feature_names = ("a", "c")
+    invented = replace(two_columns, feature_names=("Column_0", "Column_1"))
+    assert load_rows(path, invented).tolist() == [[1, 2]]
+    two_columns = replace(two_columns, feature_names=("a", "c"))
     assert refusal(path, two_columns) == (
         "x.csv lacks columns of the model: 'c'. To take columns by their place, give "
         "--columns 0:2."
@@ -204,10 +205,9 @@ def test_names_that_lightgbm_made_up_are_not_looked_for(tmp_path, two_columns):
 
 
 def test_parquet_rows(tmp_path, two_columns):
-    pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / "x.parquet"
-    pandas.DataFrame({"size": [1, 3], "age": [2.5, None]}).to_parquet(path)
+    pd.DataFrame({"size": [1, 3], "age": [2.5, None]}).to_parquet(path)
     X = load_rows(path, two_columns)
     np.testing.assert_array_equal(X, [[2.5, 1], [np.nan, 3]])
 
@@ -222,8 +222,11 @@ def test_columns_by_range(tmp_path, two_columns):
         "as --columns 0:2."
     )
     assert refusal(path, two_columns, "1") == (
-        "--columns takes a range such as 0:13, not '1'."
+        "--columns takes a range such as 0:13, or names of columns with commas. Got "
+        "'1' instead."
     )
+    path.write_text("a,size,age\n1,2,3\n")
+    assert load_rows(path, two_columns, "age, a").tolist() == [[3, 1]]
 
 
 def test_files_that_are_not_rows(tmp_path, two_columns):
@@ -232,7 +235,8 @@ def test_files_that_are_not_rows(tmp_path, two_columns):
     np.save(flat, np.zeros(3))
     np.save(words, np.array([["a", "b"]]))
     assert refusal(text, two_columns) == (
-        "x.txt ends in '.txt'; rows are read from .npy, .csv and .parquet files."
+        "x.txt ends in '.txt'; rows are read from .npy, .csv, .parquet, .arrow, "
+        ".feather and .ipc files."
     )
     assert refusal(flat, two_columns) == (
         "x.npy holds an array of shape (3,) and dtype float64; rows are a "
@@ -248,8 +252,8 @@ def test_a_data_file_with_pickles_is_not_opened(tmp_path, two_columns):
     path = tmp_path / "x.npy"
     np.save(path, np.array([[object()]]), allow_pickle=True)
     assert refusal(path, two_columns) == (
-        "x.npy cannot be read as a table of numbers: Object arrays cannot be loaded "
-        "when allow_pickle=False"
+        "x.npy cannot be read as a table: it holds pickled objects, which are not "
+        "opened."
     )
 
 
@@ -262,15 +266,45 @@ def test_no_rows(tmp_path, two_columns):
 # -- schedules --------------------------------------------------------------------
 
 
-def test_schedules_by_json_file_and_name(tmp_path):
-    schedule = skforge.Schedule().tile("batch", "b0", "b1", 8)
-    path = tmp_path / "s.json"
-    path.write_text(schedule.to_json())
-    assert load_schedule(schedule.to_json()) == schedule
-    assert load_schedule(str(path)) == schedule
+def test_schedules_by_json_file_and_name(tmp_path, monkeypatch):
+    schedule = skforge.Schedule().tile("batch", "b0", "b1", 8).unroll("b1")
+    for text in (
+        schedule.to_json(),
+        repr(schedule),
+        "\n  .unroll".join(repr(schedule).split(".unroll")),
+    ):
+        path = tmp_path / "s.json"
+        path.write_text(f"{text}\n")
+        assert load_schedule(text) == schedule
+        assert load_schedule(str(path)) == schedule
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert load_schedule("-") == schedule
     assert load_schedule("xgboost") == skforge.Schedule.preset("xgboost")
     assert load_schedule("auto") is None
     assert load_schedule(None) is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_read_as_it_is_printed(name):
+    schedule = skforge.Schedule.preset(name)
+    assert load_schedule(repr(schedule)) == schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Schedule().fly('batch')", "A Schedule has no 'fly'; it has tile, split, "),
+        ("Schedule().tile('batch')", "tile in the schedule: "),
+        ("Schedule().tile(print(1), 'a', 'b', 8)", "calls with plain values. Got"),
+        ("Schedule(1).parallel('batch')", "calls with plain values. Got"),
+        ("Schedule(", "calls with plain values. Got"),
+        ("Schedule().parallel('nowhere')", "which is not a loop"),
+    ],
+)
+def test_texts_that_are_no_schedule(text, why):
+    with pytest.raises(ScheduleError) as error:
+        load_schedule(text)
+    assert why in str(error.value)
 
 
 def test_a_schedule_file_that_is_not_there():
@@ -477,6 +511,21 @@ def test_inspect_prints_the_module_s_levels(run, small_model):
         _, one, _ = run("inspect", small_model, f"--level={level}", "--rows=1")
         assert one == module.inspect(level, n_rows=1).rstrip() + "\n"
         assert one != out
+
+
+@pytest.mark.parametrize("n_rows", [1, 4096])
+def test_schedule_takes_what_inspect_prints(run, small_model, tmp_path, n_rows):
+    one = f"--rows={n_rows}"
+    _, printed, _ = run("inspect", small_model, "--level=schedule", one)
+    file = tmp_path / "schedule.txt"
+    file.write_text(printed)
+    for given in (printed, str(file)):
+        code, again, _ = run(
+            "inspect", small_model, "--level=schedule", "--schedule", given
+        )
+        assert (code, again) == (0, printed)
+    _, loops, _ = run("inspect", small_model, one)
+    assert run("inspect", small_model, f"--schedule={file}")[1] == loops
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,6 @@ CASES = {
     "bench text.xyz": "text.xyz is not a model file that skforge recognises",
     "bench file": "file is empty; save the model again.",
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",
-    "bench plain.skforge": (
-        "plain.skforge is a file of skforge's own; name the model file it was made "
-        "from."
-    ),
-    "tune plain.skforge": "plain.skforge is a file of skforge's own",
     "bench model.json --data none.csv": "does not exist. See skforge bench --help.",
     "bench model.json --data lacks.csv": (
         "lacks.csv lacks columns of the model: 'price'. To take columns by their "
@@ -96,15 +91,16 @@ CASES = {
         "text.csv lacks columns of the model: 'age', 'size', 'price'. To take "
     ),
     "bench model.json --data empty.csv": (
-        "empty.csv cannot be read as a table of numbers: it is empty."
+        "empty.csv cannot be read as a table: it is empty."
     ),
     "bench model.json --data header.csv": "header.csv has no rows; give at least one.",
     "bench model.json --data ragged.csv": (
-        "ragged.csv cannot be read as a table of numbers: line 2 has 2 cells, not 3."
+        "ragged.csv cannot be read as a table: a line has 2 cells, not 3: 1,2"
     ),
     "bench model.json --data words.csv": (
-        "words.csv cannot be read as a table of numbers: line 2 has 'red', which is no "
-        "number; encode it as it was encoded for training."
+        "words.csv cannot be read as rows of the model: row 1 of column 'price' has "
+        "'red', and the model takes numbers there; encode it as it was encoded for "
+        "training."
     ),
     "bench model.json --columns 0:3": (
         "--columns chooses columns of --data, which is missing."
@@ -126,10 +122,10 @@ CASES = {
         "'ptx' is no level of target 'hip', which has cuda."
     ),
     "inspect plain.skforge --target aarch64": (
-        "plain.skforge has its schedules and its target; inspect the model it was made "
-        "from with --schedule or --target."
+        "plain.skforge has its own schedules and its own target; to use --schedule or "
+        "--target, inspect the model it was made from."
     ),
-    "inspect plain.skforge --schedule xgboost": "plain.skforge has its schedules and",
+    "inspect plain.skforge --schedule xgboost": "plain.skforge has its own schedules",
     "inspect plain.skforge --level tuning": "plain.skforge has no tuning result",
     "tune model.json --strategy luck": "strategy must be one of heuristic, learned, ",
     "tune model.json --n-jobs 0": ("--n-jobs is a number of threads, or -1; not 0."),
@@ -152,7 +148,8 @@ CASES = {
         "cannot be exported, because libraries run"
     ),
     "plot model.json -o a.png": (
-        "model.json is no .skforge file; skforge tune makes one."
+        "model.json has no tuning result: its schedules were not searched. skforge "
+        "tune makes a file that has one."
     ),
     "plot plain.skforge -o a.png": "plain.skforge has no tuning result",
     "plot plain.skforge -o picture": "picture does not end in .png, .svg or .pdf.",

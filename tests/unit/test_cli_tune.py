@@ -1,4 +1,4 @@
-"""``python -m skforge tune``, and ``inspect`` and ``plot`` of what it writes."""
+"""``skforge tune``, and ``inspect`` and ``plot`` of what it writes."""
 
 from __future__ import annotations
 

@@ -119,40 +119,40 @@ FAULTS: dict[str, tuple[Any, type[SkforgeError], str]] = {
     "version": (
         lambda d: d.update(version="v9"),
         UnsupportedModelError,
-        "The model's version is 'v9'; v2, v3, v4 are known.",
+        "The model has the format version 'v9', but only v2, v3, v4 are supported.",
     ),
     "no version": (
         lambda d: d.pop("version"),
         UnsupportedModelError,
-        "The model's version is None; v2, v3, v4 are known.",
+        "The model has the format version None, but only v2, v3, v4 are supported.",
     ),
     "something new": (
         lambda d: d.update(rotation=3),
         UnsupportedModelError,
-        "'rotation' of the model is unknown; it may change predictions, so the model "
-        "is refused.",
+        "'rotation' of the model is unknown, which may change predictions, so the "
+        "model cannot be compiled.",
     ),
     "something new in a node": (
         lambda d: node(d).update(bias=1.0),
         UnsupportedModelError,
-        "'bias' of tree 0 is unknown; it may change predictions, so the model is "
-        "refused.",
+        "'bias' of tree 0 is unknown, which may change predictions, so the model "
+        "cannot be compiled.",
     ),
     "another test": (
         lambda d: node(d).update(decision_type=">"),
         UnsupportedModelError,
-        "A test '>' of tree 0 is unknown; it may change predictions, so the model is "
-        "refused.",
+        "A test '>' of tree 0 is unknown, which may change predictions, so the model "
+        "cannot be compiled.",
     ),
     "no trees": (
         lambda d: d.pop("tree_info"),
         InvalidModelError,
-        f"tree_info is no list{DAMAGED}",
+        f"tree_info is not a list{DAMAGED}",
     ),
     "no child": (
         lambda d: node(d).pop("left_child"),
         InvalidModelError,
-        f"tree 0 holds something that is no node{DAMAGED}",
+        f"tree 0 holds something that is not a node{DAMAGED}",
     ),
     "a circle": (
         lambda d: node(d).update(left_child=node(d)),
@@ -172,12 +172,12 @@ FAULTS: dict[str, tuple[Any, type[SkforgeError], str]] = {
     "a feature": (
         lambda d: node(d).update(split_feature=True),
         InvalidModelError,
-        f"split_feature holds something that is no number{DAMAGED}",
+        f"split_feature holds something that is not a number{DAMAGED}",
     ),
     "a threshold": (
         lambda d: first_node(d, "<=").update(threshold="0.5"),
         InvalidModelError,
-        f"tree 0 holds '0.5' where a number must stand{DAMAGED}",
+        f"tree 0 holds '0.5' where a number must be{DAMAGED}",
     ),
     "a side": (
         lambda d: node(d).update(default_left=1),
@@ -187,12 +187,12 @@ FAULTS: dict[str, tuple[Any, type[SkforgeError], str]] = {
     "a name": (
         lambda d: d["feature_names"].append(5),
         InvalidModelError,
-        f"feature_names is no text{DAMAGED}",
+        f"feature_names is not text{DAMAGED}",
     ),
     "a set": (
         lambda d: first_node(d, "==").update(threshold="1||x"),
         InvalidModelError,
-        f"threshold = '1||x' of tree 0 is no set of categories{DAMAGED}",
+        f"threshold = '1||x' of tree 0 is not a set of categories{DAMAGED}",
     ),
     "a large category": (
         lambda d: first_node(d, "==").update(threshold="16777216"),

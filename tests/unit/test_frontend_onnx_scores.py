@@ -247,7 +247,7 @@ def test_copies_of_trees_are_bounded():
         attributes[f"target_{name}"] += attributes[f"target_{name}"][:1] * size
     model = make_model("TreeEnsembleRegressor", attributes, 4)
     with pytest.raises(
-        UnsupportedModelError, match=("nodes, because each weight of a leaf")
+        UnsupportedModelError, match="nodes, because each weight of a leaf"
     ):
         load_forest(model)
 
@@ -438,6 +438,6 @@ def test_weights_that_onnxruntime_moves_are_refused(tmp_path):
     rows = np.zeros((1, 3), np.float32)
     assert run(model, rows)[0].tolist() == [[1.0, 5.0]]  # 5 belongs to node 1
     with pytest.raises(
-        InvalidModelError, match=("node 1 has a weight but is not a leaf")
+        InvalidModelError, match="node 1 has a weight but is not a leaf"
     ):
         load_forest(model)

@@ -767,5 +767,7 @@ def test_booleans_among_numbers_are_refused(name, tmp_path):
     _trees_of(document)[2][name][0] = True
     path = tmp_path / "model.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(InvalidModelError, match=f"{name} holds something that is no"):
+    with pytest.raises(
+        InvalidModelError, match=f"{name} holds something that is not a"
+    ):
         load_forest(path)

@@ -52,7 +52,7 @@ def test_spills_are_seen():
         read = cubin_resources(binary.code)["k"]
         assert (read.registers, read.stack_bytes) == (used.registers, used.stack_bytes)
     with pytest.raises(
-        CompilerError, match=("does not say what resources its kernels use")
+        CompilerError, match="does not say what resources its kernels use"
     ):
         cubin_resources(binary.code[:400])
 

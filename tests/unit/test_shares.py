@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 from threadpoolctl import threadpool_limits
 
+from skforge import CompiledForest
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import module as modules
 from skforge.compiler.runtime import shares
@@ -210,6 +212,17 @@ def test_warming_up_plans_threads(counted: list[Forest]) -> None:
     module.predict_raw(rows)
     module.apply(rows)
     assert len(counted) == 1
+
+
+def test_an_estimator_that_warms_up_plans_threads(counted: list[Forest]) -> None:
+    rows = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    model = RandomForestRegressor(20, max_depth=4).fit(rows, rows[:, 0])
+    fast = CompiledForest(model, tuning="off", n_jobs=2).fit(rows[:50]).warm_up()
+    planned = len(counted)
+    assert planned > 0
+    fast.predict(rows)
+    fast.apply(rows)
+    assert len(counted) == planned
 
 
 def test_entries_run_batches_as_the_module_does(

@@ -266,7 +266,7 @@ def test_files_that_are_no_model_are_refused(tmp_path):
         CostModel.load(tmp_path / "array.npy")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(
-        InvalidModelError, match=("not a valid cost model: it is not a regular file")
+        InvalidModelError, match="not a valid cost model: it is not a regular"
     ):
         CostModel.load(tmp_path / "pipe")
     with pytest.raises(InvalidModelError, match="other features"):
@@ -292,7 +292,7 @@ def test_headers_of_a_cost_model_are_not_evaluated(header, tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds not a valid cost model: its array 'left' is damaged"
+        f"{path} is not a valid cost model: its array 'left' is damaged"
     )
 
 
@@ -302,7 +302,7 @@ def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
     with pytest.raises(InvalidModelError) as error:
         CostModel.load(path)
     assert str(error.value) == (
-        f"{path} holds not a valid cost model: its array 'left' is too large"
+        f"{path} is not a valid cost model: its array 'left' is too large"
     )
 
 

@@ -50,7 +50,7 @@ def test_a_second_search_measures_nothing(tmp_path):
     assert again.table == first.table == {(1, 1): FAST}
     assert machine.built == [] and machine.now == 1000.0
     assert again.trials == () and again.strategy == "record"
-    assert again.notes[0].startswith("from a record of one, ")
+    assert again.notes[0].startswith("reused from a record of a one search of ")
     assert "not measured" in again.summary()
 
 

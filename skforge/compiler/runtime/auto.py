@@ -155,6 +155,10 @@ class AutoModule:
         self.gpu.warm_up(sizes[sizes >= self._gpu_min_rows])
         return self
 
+    def plan_threads(self, n_jobs: int | None) -> None:
+        """Plan the CPU's threads, as :meth:`CompiledModule.plan_threads`."""
+        self.cpu.plan_threads(n_jobs)
+
     def entry(self, *args: Any, **options: Any) -> Any:
         """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)

@@ -329,11 +329,15 @@ class CompiledModule(Explained):
         if few and self._raw_entry is None:
             self._small_calls = SMALL_CALLS
             self._raw_entry = self.entry("raw")
-        if self.n_jobs not in (None, 1):
-            parallel_for_pointer(resolve_n_jobs(self.n_jobs))
-            for shares in (self._shares, self._leaf_shares):
-                shares.of(LARGEST, self.n_jobs)
+        self.plan_threads(self.n_jobs)
         return self
+
+    def plan_threads(self, n_jobs: int | None) -> None:
+        """Start the threads and decide which batches they share: 10 to 30 ms."""
+        if n_jobs not in (None, 1):
+            parallel_for_pointer(resolve_n_jobs(n_jobs))
+            for shares in (self._shares, self._leaf_shares):
+                shares.of(LARGEST, n_jobs)
 
     def threads(self, n_rows: int) -> int:
         """Return the maximum number of threads for a call with that many rows."""

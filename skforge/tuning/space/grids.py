@@ -59,8 +59,8 @@ def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
     known = ", ".join((*CPU, *TABLE_5))
     odd = sorted(names - set(CPU) - set(TABLE_5)) or sorted(names)
     raise InvalidInputError(
-        f"the grid has {', '.join(map(repr, odd))}, which are not all parameters of "
-        f"one space; a grid has either 'schedule' or some of {known}."
+        f"the grid has {', '.join(map(repr, odd))}, which do not belong to one space; "
+        f"a grid has either 'schedule' or some of {known}."
     )
 
 

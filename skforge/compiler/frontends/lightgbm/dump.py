@@ -167,7 +167,7 @@ def _place(node: Any, where: str) -> int:
         index = node.get("leaf_index", 0) if is_leaf else node.get("split_index")
         if type(index) is int and index >= 0:
             return ~index if is_leaf else index
-    damaged(f"{where} holds something that is no node")
+    damaged(f"{where} holds something that is not a node")
 
 
 def _decision(node: dict[str, Any], where: str) -> int:
@@ -184,7 +184,7 @@ def _set(text: Any, where: str) -> list[str]:
     """Return the words of a set of categories, such as ``"0||4"``."""
     words = text.split("||") if isinstance(text, str) and text else []
     if text != "" and not all(w.isascii() and w.isdigit() for w in words or ["-"]):
-        damaged(f"threshold = {text!r:.40} of {where} is no set of categories")
+        damaged(f"threshold = {text!r:.40} of {where} is not a set of categories")
     if any(len(word) > 8 or int(word) >= _MAX_CATEGORY for word in words):
         raise UnsupportedModelError(
             f"A category of {where} is {_MAX_CATEGORY} or more; number the categories "
@@ -198,7 +198,7 @@ def _set(text: Any, where: str) -> list[str]:
 
 def _known(value: Any, keys: frozenset[str], where: str) -> None:
     if not isinstance(value, dict):
-        damaged(f"{where} is no object")
+        damaged(f"{where} is not an object")
     for key in value:
         if key not in keys:
             checks.refuse_unknown(f"{key!r:.40} of {where} is unknown")
@@ -207,13 +207,13 @@ def _known(value: Any, keys: frozenset[str], where: str) -> None:
 def _items(document: dict[str, Any], key: str) -> list[Any]:
     value = document.get(key)
     if not isinstance(value, list):
-        damaged(f"{key} is no list")
+        damaged(f"{key} is not a list")
     return value
 
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        damaged(f"{key} is no text")
+        damaged(f"{key} is not text")
     return value
 
 
@@ -234,4 +234,4 @@ def _number(value: Any, where: str) -> str:
     """Return a number with all its digits."""
     if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
         return repr(float(value))
-    damaged(f"{where} holds {value!r:.40} where a number must stand")
+    damaged(f"{where} holds {value!r:.40} where a number must be")

@@ -1,0 +1,170 @@
+"""Open the model files that the commands take."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skforge.cli.errors import warn
+from skforge.cli.needs import needs_of
+from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
+
+#: Endings of files that pickle or joblib wrote.
+PICKLES = (".joblib", ".pkl", ".pickle")
+
+
+def is_own(path: Path) -> bool:
+    """Tell whether a file's name ends in ``.skforge``."""
+    return path.suffix.lower() == ".skforge"
+
+
+def is_pickle(path: Path) -> bool:
+    """Tell whether a file's name is that of a pickle."""
+    return path.suffix.lower() in PICKLES
+
+
+def open_model(path: Path) -> Any:
+    """Return the model of a file.
+
+    Returns
+    -------
+    CompiledForest, CompiledModule, Forest, estimator or Booster
+        What a ``.skforge`` file or a pickle holds, or the forest of a model file.
+
+    Raises
+    ------
+    SkforgeError
+        If the file is damaged, or holds no fitted model.
+    """
+    from skforge import load, load_forest
+
+    if is_own(path):
+        return load(path)
+    return _unpickled(path) if is_pickle(path) else load_forest(path)
+
+
+def _unpickled(path: Path) -> Any:
+    """Return the model of a pickle, which may run any code; this warns first."""
+    warn(
+        f"{path.name} is a pickle, and opening a pickle can run any code in it. Open "
+        "it only if you trust where it comes from."
+    )
+    from joblib import load
+    from sklearn.exceptions import InconsistentVersionWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InconsistentVersionWarning)
+        try:
+            model = load(path)
+        except Exception as error:  # a pickle raises what it likes
+            why = (str(error).splitlines() or [""])[0]
+            raise InvalidModelError(
+                f"{path.name} cannot be opened: {type(error).__name__}: {why}"
+            ) from error
+    for one in caught[:1]:
+        warn(str(one.message).splitlines()[0])
+    _check_model(path, model)
+    return model
+
+
+def _check_model(path: Path, model: Any) -> None:
+    """Raise unless an object from a pickle is a fitted model."""
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.sources.delegation import is_fitted
+    from skforge.sources.files import ForestSource
+    from skforge.sources.find import adapter_of
+
+    if isinstance(model, (Forest, CompiledModule)):
+        return
+    adapter = adapter_of(unwrap(model))
+    proto = is_a(model, "onnx.onnx_ml_pb2.ModelProto")
+    known = is_compiled(model) or proto or adapter not in (None, ForestSource)
+    if not known:
+        raise InvalidInputError(
+            f"{path.name} holds an object of type {type(model).__name__}, which is no "
+            "model that skforge compiles."
+        )
+    if not is_fitted(model):
+        raise InvalidInputError(
+            f"{path.name} holds a {type(model).__name__} that is not fitted; fit it "
+            "before it is saved."
+        )
+
+
+def fitted(model: Any, rows: Any, **options: Any) -> Any:
+    """Return an opened model as a fitted ``CompiledForest``.
+
+    One that is compiled already keeps its schedules, unless there are options.
+    """
+    from skforge import CompiledForest
+
+    if is_compiled(model) and not options:
+        return model
+    with warnings.catch_warnings():
+        # columns were found by name
+        warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
+        if is_compiled(model):
+            return model.set_params(**options).fit(rows)
+        source = getattr(model, "forest", model)  # of a CompiledModule
+        return CompiledForest(source, **{"tuning": "off", **options}).fit(rows)
+
+
+def live_model(model: Any) -> Any:
+    """Return the estimator that an opened model is or has; None if there is none."""
+    from skforge.sources.delegation import is_estimator, model_of
+    from skforge.sources.stored_model import StoredModel
+
+    inner = unwrap(model_of(model)) if is_compiled(model) else unwrap(model)
+    live = is_estimator(inner) and not isinstance(inner, StoredModel)
+    return inner if live else None
+
+
+def forest_of(model: Any) -> Forest:
+    """Return the forest of an opened model.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is a pipeline whose steps do not fold, or another model that is no forest.
+    """
+    from skforge import load_forest
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.runtime.module import CompiledModule
+
+    if isinstance(model, Forest):
+        return model
+    if is_compiled(model):
+        model = model.forest_
+    elif isinstance(model, CompiledModule):
+        model = model.forest
+    return model if isinstance(model, Forest) else load_forest(model)
+
+
+def drawable(path: Path, model: Any) -> Forest:
+    """Return the forest of an opened model whose rows can be drawn.
+
+    Raises
+    ------
+    InvalidInputError
+        If its rows are frames, or arrive at the forest in another form.
+    """
+    try:
+        forest = forest_of(model)
+        if not needs_of(model).framed and not needs_of(model).whole:
+            return forest
+    except UnsupportedModelError:
+        pass
+    raise InvalidInputError(
+        f"{path.name} holds a {type(unwrap(model)).__name__}, for which no rows can be "
+        "drawn; give rows with --data."
+    )

@@ -1,0 +1,218 @@
+"""What a model needs to be given: which columns, and what each of them holds.
+
+The model decides how a column of a file is read, and never the values that happen to
+be in a part of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
+from skforge.compiler.frontends.pipeline.transformers import (
+    COLUMNS,
+    PIPELINE,
+    UNION,
+    class_of,
+    is_absent,
+)
+from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The rows that a model takes."""
+
+    #: How many columns, and their names, if the model knows any.
+    width: int
+    names: Sequence[str] | None = None
+    #: The columns that have to be there, if not all: a ColumnTransformer drops others.
+    used: frozenset[int] | None = None
+    #: Columns of texts, with the texts that the model knows.
+    texts: Mapping[int, set[str]] = field(default_factory=dict)
+    #: Columns of categories that are known by name.
+    categories: Mapping[int, Sequence[str | int]] = field(default_factory=dict)
+    #: Dtype of arrays, where all columns are numbers.
+    dtype: Any = np.float64
+    #: Whether rows are frames, because texts or the names of columns matter.
+    framed: bool = False
+    #: Whether all rows go in one batch: steps that run in their library may round a
+    #: row differently in another batch. Columns then are texts if they look like it.
+    whole: bool = False
+    #: Whether rows may have further columns, which are ignored.
+    wider: bool = False
+    #: Whether spaces in names have become underscores.
+    underscores: bool = False
+
+
+def needs_of(model: Any) -> Needs:
+    """Return what a model takes.
+
+    Parameters
+    ----------
+    model : CompiledForest, CompiledModule, Forest, estimator or Booster
+        Fitted.
+    """
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.runtime.module import CompiledModule
+    from skforge.sources.delegation import model_of, start_of
+    from skforge.sources.stored_model import StoredModel
+
+    if isinstance(model, CompiledModule):
+        model = model.forest
+    if isinstance(model, Forest):
+        return _of_forest(model)
+    inner = unwrap(model_of(model) if is_compiled(model) else model)
+    if is_compiled(model) and isinstance(inner, (StoredModel, Forest)):
+        return _of_stored(model)
+    forest: Forest | None = None
+    try:
+        if not is_compiled(model):
+            forest = _read(inner)
+        elif start_of(model) is None:
+            forest = model.forest_
+    except UnsupportedModelError:
+        if not is_pipeline(inner):
+            raise
+    if not (_has_steps(inner)):
+        assert forest is not None
+        return _of_forest(forest, getattr(inner, "feature_names_in_", None))
+    names = getattr(inner, "feature_names_in_", None)
+    width = getattr(inner, "n_features_in_", None)
+    if width is None:
+        raise InvalidInputError(
+            "The first step of the pipeline does not know how many columns its rows "
+            "have, so they cannot be taken from a file."
+        )
+    steps = _Steps()
+    steps.look(inner, range(width))
+    return Needs(
+        int(width),
+        None if names is None else [str(name) for name in names],
+        frozenset(steps.used),
+        steps.texts,
+        framed=names is not None or bool(steps.texts),
+        whole=forest is None,
+    )
+
+
+def _read(model: Any) -> Forest:
+    from skforge.sources.find import read_model
+
+    return read_model(model)
+
+
+def _has_steps(model: Any) -> bool:
+    """Tell whether rows go through a pipeline, around or inside the model."""
+    if is_wrapper(model):
+        return any(_has_steps(unwrap(one)) for one in fitted_members(model))
+    return is_pipeline(model)
+
+
+def _of_forest(forest: Forest, names: Any = None) -> Needs:
+    names = forest.feature_names if names is None else [str(name) for name in names]
+    made_up = names and all(re.fullmatch(r"Column_\d+", name) for name in names)
+    known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
+    return Needs(
+        forest.n_features,
+        None if made_up else names,
+        categories=known,
+        dtype=forest.input_dtype,
+        framed=bool(known),
+        wider=forest.wider_rows,
+        underscores=forest.source == "lightgbm",
+    )
+
+
+def _of_stored(model: Any) -> Needs:
+    """Return what a loaded ``CompiledForest`` takes."""
+    from skforge.sources.delegation import model_of
+    from skforge.sources.find import source_of
+
+    inner, forest = unwrap(model_of(model)), model.forest_
+    if getattr(inner, "kind", "") != "pipeline":
+        return _of_forest(forest, getattr(inner, "feature_names_in_", None))
+    try:
+        columns = source_of(inner, forest).columns()
+    except InvalidInputError:  # no names
+        columns = None
+    if columns is None:
+        return Needs(forest.n_features, dtype=forest.input_dtype)
+    rules = columns.rules
+    texts = {
+        one.place: set(one.table)
+        for one in rules
+        if one.table is not None and any(isinstance(key, str) for key in one.table)
+    }
+    names = getattr(inner, "feature_names_in_", None)
+    names = inner.rules["rows"]["feature_names"] if names is None else names
+    return Needs(
+        forest.n_features,
+        [str(name) for name in names],
+        frozenset(one.place for one in rules),
+        texts,
+        framed=True,
+    )
+
+
+class _Steps:
+    """Finds the columns that transformers read, and the texts that they know."""
+
+    def __init__(self) -> None:
+        self.used: set[int] = set()
+        self.texts: dict[int, set[str]] = {}
+
+    def look(self, step: Any, places: Sequence[int]) -> None:
+        """Look at a fitted step that reads these columns."""
+        step = unwrap(step)
+        if is_absent(step):
+            self.used.update(places)
+        elif isinstance(step, str):  # "drop"
+            return
+        elif class_of(step) == COLUMNS:
+            taken = step._transformer_to_input_indices
+            for name, one, _ in step.transformers_:
+                self.look(one, [places[i] for i in taken[name]])
+        elif class_of(step) == UNION:
+            for _, one in step.transformer_list:
+                self.look(one, places)
+        elif class_of(step) == PIPELINE:
+            for _, one in step.steps:
+                self.look(one, places)
+                if not _keeps_columns(one, len(places)):
+                    break
+        elif is_wrapper(step):
+            for one in fitted_members(step):
+                self.look(one, places)
+        else:
+            self.used.update(places)
+            self._known(step, places)
+
+    def _known(self, step: Any, places: Sequence[int]) -> None:
+        held: Any = getattr(step, "categories_", None)
+        if held is None:
+            held = [[one] for one in getattr(step, "statistics_", ())]
+        if hasattr(step, "build_analyzer"):  # a vectoriser of texts
+            held = [[""]] * len(places)
+        if len(held) == len(places):
+            for place, values in zip(places, held, strict=True):
+                found = {str(one) for one in values if isinstance(one, str)}
+                if found:
+                    self.texts.setdefault(place, set()).update(found)
+
+
+def _keeps_columns(step: Any, width: int) -> bool:
+    """Tell whether a step hands on its columns in their order, texts included."""
+    if is_absent(step):
+        return True
+    imputer = class_of(step).endswith(".SimpleImputer")
+    return imputer and len(step.get_feature_names_out()) == width

@@ -1,0 +1,191 @@
+"""Turn columns of a file into numbers, or into words and their codes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.exceptions import InvalidInputError
+
+Array: TypeAlias = NDArray[Any]
+
+#: Texts of missing values in files; ``float`` parses "nan" itself.
+_MISSING = {"", "na", "n/a", "<na>", "null", "none"}
+
+
+class NotNumbersError(Exception):
+    """A column holds something else: its first such cell, and the cell's row."""
+
+
+def number_in(cell: str) -> float | None:
+    """Return the number in a cell, NaN for a missing one, None for anything else.
+
+    >>> number_in(" 1e3"), number_in(""), number_in("NA"), number_in("red")
+    (1000.0, nan, nan, None)
+    """
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan") if cell.strip().lower() in _MISSING else None
+
+
+def is_missing(cell: str | None, known: Container[Any] = ()) -> bool:
+    """Tell whether a cell stands for a missing value, and for no known text.
+
+    >>> is_missing("None"), is_missing("None", {"None"}), is_missing("NaN")
+    (True, False, True)
+    """
+    if cell is None:
+        return True
+    return cell.strip().lower() in _MISSING | {"nan"} and cell not in known
+
+
+def numbers(column: Any, dtype: Any = np.float64) -> Array:
+    """Return a column's numbers in a dtype of floats, NaN for missing ones.
+
+    Texts are parsed as Python's ``float`` parses them.
+
+    Raises
+    ------
+    NotNumbersError
+        If a value is no number.
+    """
+    if isinstance(column, list):
+        return _parsed(column)
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if _is_text(kind):
+        try:  # reads most texts that float reads, and to the same numbers
+            column = compute.cast(column, pa.float64())
+        except pa.ArrowInvalid:
+            return _parsed(column.to_pylist())
+        kind = column.type
+    if pa.types.is_decimal(kind):
+        cells = column.to_pylist()
+        return np.array([np.nan if cell is None else float(cell) for cell in cells])
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
+    if not any(test(kind) for test in tests):
+        raise NotNumbersError(f"has values of type {kind}")
+    gaps = column.null_count
+    # a whole number is rounded once, to the dtype asked for
+    values = (
+        column.fill_null(False if pa.types.is_boolean(kind) else 0) if gaps else column
+    )
+    with np.errstate(over="ignore"):
+        found = values.to_numpy(zero_copy_only=False).astype(dtype, copy=bool(gaps))
+    if gaps:
+        found[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    made: Array = found
+    return made
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    )
+
+
+def holds_texts(column: Any) -> bool:
+    """Tell whether a column is of texts, which may spell numbers."""
+    if isinstance(column, list):
+        return True
+    kind = column.type
+    return _is_text(getattr(kind, "value_type", kind))
+
+
+def _parsed(cells: Sequence[str | None]) -> Array:
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        pass
+    found = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        number = np.nan if cell is None else number_in(cell)
+        if number is None:
+            raise NotNumbersError(f"has {cell!r}", row)
+        found[row] = number
+    return found
+
+
+def words(column: Any, known: Container[Any] = ()) -> tuple[list[Any], Array]:
+    """Return the different texts of a column, and each row's number among them.
+
+    A missing text has the number -1. Columns of numbers have numbers as words.
+    """
+    if isinstance(column, list):
+        places: dict[Any, int] = {}
+        codes = np.array([places.setdefault(cell, len(places)) for cell in column])
+        found = [*places]
+    elif holds_texts(column):
+        import pyarrow as pa
+
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        found = column.dictionary.to_pylist()
+        codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    else:
+        values = numbers(column)
+        kept, codes = np.unique(values, return_inverse=True)
+        whole = bool((kept[~np.isnan(kept)] % 1 == 0).all())
+        found = [int(v) if whole and v == v else float(v) for v in kept.tolist()]
+        gone = [v != v for v in found]
+        return found, np.where(np.array([*gone, False])[codes], -1, codes)
+    gone = [is_missing(word, known) for word in found]
+    if any(gone):
+        codes = np.where(np.array([*gone, True])[codes], -1, codes)
+    return found, codes
+
+
+def texts(column: Any, known: Container[Any] = ()) -> Array:
+    """Return a column's texts as objects, NaN for missing ones."""
+    found, codes = words(column, known)
+    every = np.empty(len(found) + 1, object)
+    every[:-1], every[-1] = found, np.nan
+    return every[codes]
+
+
+def categories(column: Any, known: Sequence[str | int]) -> Any:
+    """Return a column as pandas' categories: those known, then those that are new."""
+    from pandas import Categorical
+
+    found, codes = words(column, known)
+    if known and isinstance(known[0], int):
+        found = [_whole(word) for word in found]
+    used = {found[code] for code in np.unique(codes) if code >= 0}
+    place: dict[Any, int] = {word: i for i, word in enumerate(known)}
+    new = [word for word in found if word in used and word not in place]
+    place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
+    table = np.array([*(place.get(word, -1) for word in found), -1])
+    return Categorical.from_codes(table[codes], categories=list(place))
+
+
+def _whole(word: Any) -> Any:
+    """Return a category as the whole number it spells, or as it is."""
+    number = number_in(word) if isinstance(word, str) else word
+    whole = number is not None and number == number and number % 1 == 0
+    return int(number) if whole else word  # type: ignore[arg-type]
+
+
+def not_numbers(
+    name: str, column: str, error: NotNumbersError, before: int
+) -> Exception:
+    """Return the error for a column that should have numbers."""
+    what, *row = error.args
+    where = f"row {before + row[0] + 1} of " if row else ""
+    return InvalidInputError(
+        f"{name} cannot be read as rows of the model: {where}column {column} {what}, "
+        "and the model takes numbers there; encode it as it was encoded for training."
+    )
