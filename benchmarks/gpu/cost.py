@@ -29,6 +29,8 @@ from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.pipeline import HirCache
 from skforge.compiler.schedule.schedule import Schedule
@@ -70,6 +72,19 @@ class Built:
     shared_bytes: int
     launches: int
     in_flight: int  # trees of a thread, which may have fewer than are asked for
+    chunk: int = 0  # trees with leaves in shared memory at a time; 0: all or none
+
+    @property
+    def chunks(self) -> int:
+        """How often a block adds up the leaves of some trees."""
+        return ceil(self.hir.tiles.n_trees / self.chunk) if self.chunk else 1
+
+    def turns(self) -> int:
+        """Return how often a thread begins to walk trees of one of its rows."""
+        own = self.deal.tree.shape[1]
+        of_chunk = ceil(own / self.chunks)
+        # Trees that are left over are walked one after the other.
+        return self.chunks * sum(divmod(of_chunk, self.in_flight))
 
 
 @dataclass(slots=True)
@@ -182,7 +197,11 @@ class Modeller:
         code = self.walked(made, in_flight)
         launches = list(made.plan.launches())
         (shared,) = (x.shared_bytes for x in launches if x.kernel == code.kernel)
-        return Built(made.hir, deal, code, shared, len(launches), in_flight)
+        body = made.lowered.stages["expand-walks"].body
+        totals = [s for s in statements(body) if isinstance(s, mir.ReduceDimension)]
+        chunks = [int(str(s.extent)) for s in totals if s.trees is not None]
+        chunk = chunks[0] if chunks else 0
+        return Built(made.hir, deal, code, shared, len(launches), in_flight, chunk)
 
     def walked(self, made: Made, in_flight: int) -> Walked:
         """Compile a schedule and count what a hop takes."""
@@ -258,7 +277,8 @@ def block_cycles(
     far += hir.forest.n_features * hir.forest.input_dtype.itemsize * deal.rows
     slots = _slots(built, reduction)
     if slots:
-        adding = ceil(deal.rows / warp) * slots * hir.forest.n_outputs
+        sums = ceil(deal.rows / warp) * hir.forest.n_outputs
+        adding = sums * (slots + 2 * (built.chunks - 1))
         instructions += walks * KEEP + adding * ADD
         near += walks + adding
         if not deal.shared_sums or deal.tree_blocks > 1:
@@ -310,9 +330,7 @@ def chain_cycles(built: Built, reads: Reads, reduction: Reduction, chip: Chip) -
     node = chip.shared if deal.tile else chip.far
     row = chip.near if deal.rows_in == "memory" else chip.shared
     n_trees = hir.tiles.n_trees / deal.tree_blocks
-    # Trees that are left over are walked one after the other.
-    together, alone = divmod(deal.tree.shape[1], built.in_flight)
-    turns = deal.row.shape[1] * (together + alone)
+    turns = deal.row.shape[1] * built.turns()
     cycles = turns * reads.hops * (node + row + HOP + built.code.loop / 2)
     fill, search = _fill(built)
     cycles += fill / deal.threads * (search + chip.far / 4)
@@ -326,4 +344,6 @@ def chain_cycles(built: Built, reads: Reads, reduction: Reduction, chip: Chip) -
         # Eight are read before they are added one after the other.
         read = chip.shared if inside else chip.far
         cycles += slots * deal.tree_blocks * (4 + read / 8)
+        # Between chunks all threads wait, and sums go to the result and back.
+        cycles += (built.chunks - 1) * (2 * BARRIER + chip.near)
     return float(cycles)

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.gpu.cost import Built, Modeller, Walked
 from benchmarks.gpu.deal import Deal
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 
@@ -76,6 +77,8 @@ class Table5:
         if shared > most:
             raise ScheduleError(f"{shared:,} bytes of shared memory, not {most:,}")
         in_flight = max(1, min(deal.in_flight, deal.tree.shape[1]))
+        chunk = self._chunk(hir, deal)
+        chunk = chunk if chunk < hir.tiles.n_trees else 0
         key = (
             self._data,
             hir.nest.representation,
@@ -83,24 +86,27 @@ class Table5:
             in_flight,
             deal.rows_in == "memory",
             deal.tile > 0,
+            chunk > 0,
         )
         if key not in self.codes:
-            made = self.modeller.made(schedule, self._roomy())
+            made = self.modeller.made(schedule)
             self.codes[key] = self.modeller.walked(made, in_flight)
         code = self.codes[key]
         if max(code.local_bytes):
             raise ScheduleError(f"it keeps {max(code.local_bytes)} bytes in memory")
-        return Built(hir, deal, code, shared, 1, in_flight)
+        return Built(hir, deal, code, shared, 1, in_flight, chunk)
 
     def shared_bytes(self, schedule: Schedule, hir: PredictEnsemble, deal: Deal) -> int:
         """Return the shared memory of a block."""
-        known = self._rows(hir, deal) + self._sums(hir, deal)
+        rows, each = self._rows(hir, deal), _bytes_a_tree(hir, deal)
+        known = rows + _up(self._chunk(hir, deal) * each)
         if not deal.tile:
             return known
         key = hir.nest.representation, deal.padded, deal.tile
         if key not in self._tiles:
             made = self.modeller.made(schedule, self._roomy())
-            self._tiles[key] = made.shared_bytes() - known
+            leaves = hir.tiles.n_trees * each if deal.shared_sums else 0
+            self._tiles[key] = made.shared_bytes() - rows - _up(leaves)
         return known + self._tiles[key]
 
     def _roomy(self) -> Any:
@@ -115,14 +121,26 @@ class Table5:
         stride = n | 1 if deal.rows_in == "padded" else n
         return _up(deal.rows * stride * hir.forest.input_dtype.itemsize)
 
-    @staticmethod
-    def _sums(hir: PredictEnsemble, deal: Deal) -> int:
+    def _chunk(self, hir: PredictEnsemble, deal: Deal) -> int:
+        """Return the trees with leaves in shared memory at a time."""
         if not deal.shared_sums:
             return 0
-        forest = hir.forest
-        width = forest.leaf_value.shape[1]
-        each = width * forest.accumulator_dtype.itemsize
-        return _up(hir.tiles.n_trees * deal.rows * each)
+        room = self.modeller.chip.target.shared_bytes
+        n_trees, step = hir.tiles.n_trees, deal.tile or deal.tree_threads
+        factor = 1 if deal.tile else deal.in_flight
+        # Rows are taken with a word of padding here.
+        rows = deal.rows * (hir.forest.n_features | 1)
+        left = room - rows * hir.forest.input_dtype.itemsize * (
+            deal.rows_in != "memory"
+        )
+        return trees_a_chunk(
+            n_trees, step, factor, _bytes_a_tree(hir, deal), room, left
+        )
+
+
+def _bytes_a_tree(hir: PredictEnsemble, deal: Deal) -> int:
+    forest = hir.forest
+    return deal.rows * forest.leaf_value.shape[1] * forest.leaf_value.itemsize
 
 
 def _up(n_bytes: int) -> int:

@@ -14,6 +14,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -77,18 +78,16 @@ def main(
     for name in names or NAMES:
         model = get(name)
         forest, sample = load_forest(model.path), np.load(model.rows)
-        kept = cache_folder() / f"gpu-table-5-{name.replace('/', '-')}.joblib"
-        if kept.exists():  # of an earlier run, or of another process
-            some, searched = joblib.load(kept)
-            wholes += some
-            rows += searched
-            continue
         start = time.process_time()
         machines, known = [], Known()
         for chip in CHIPS:
             modeller = Modeller(forest, sample, "exact", chip, known)
             machines.append(ModelledGpu(Table5(modeller, codes)))
-        tables = table_5(forest, machines)
+        kept = cache_folder() / f"gpu-table-5-{name.replace('/', '-')}.joblib"
+        if not kept.exists():
+            joblib.dump(table_5(forest, machines), kept)
+        tables = joblib.load(kept)
+        keep(forest, machines, tables)
         print(f"{name}: {time.process_time() - start:.0f} s", flush=True)
         for machine, seconds in zip(machines, tables, strict=True):
             whole = whole_of(name, forest, machine, seconds)
@@ -96,9 +95,6 @@ def main(
             rows += list(searches(whole, forest, machine))
             spent = time.process_time() - start
             print(f"  {whole.chip}: {whole.legal} legal, {spent:.0f} s", flush=True)
-        joblib.dump(
-            (wholes[-len(CHIPS) :], [r for r in rows if r["model"] == name]), kept
-        )
     if output is not None:
         write(wholes, rows, output)
     print(report(wholes, rows))
@@ -119,9 +115,20 @@ def table_5(forest: Forest, machines: Sequence[ModelledGpu]) -> Array:
                 found = machine.table.seconds(schedule, (1, *BATCHES), bound)
             except SkforgeError:
                 continue
-            machine.keep(schedule, found)
             rows[place] = [found[n] for n in BATCHES]
     return seconds
+
+
+def keep(forest: Forest, machines: Sequence[ModelledGpu], tables: Array) -> None:
+    """Tell each machine the times of Table 5 that are known."""
+    space, shape = ScheduleSpace.gpu(), ForestShape.of(forest)
+    for place, point in enumerate(space):
+        schedule = space.schedule(point, shape)
+        for machine, seconds in zip(machines, tables[:, place], strict=True):
+            if not np.isnan(seconds[0]):
+                # A build asks for one row, whose time no search looks at.
+                known = dict(zip(BATCHES, seconds.tolist(), strict=True))
+                machine.keep(schedule, {1: known[BATCHES[0]], **known})
 
 
 def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) -> Whole:
@@ -166,12 +173,14 @@ def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any
     """Yield how far each strategy's own best is from the best of Table 5."""
     warnings.simplefilter("ignore", TuningWarning)
     random = np.random.default_rng(0)
+    chip = machine.table.modeller.chip
+    target = replace(chip.target, n_cores=chip.processors)  # as a device says
     legal = whole.seconds[~np.isnan(whole.seconds[:, 0])]
     for i, batch in enumerate(BATCHES):
         known = {"model": whole.model, "chip": whole.chip, "batch": batch}
         result = Tuner(Heuristic(), measurer=machine).tune(
             forest,
-            target=machine.table.modeller.chip.target,
+            target=target,
             ranges={(batch, batch): batch},
             budget=1e9,
             random_state=0,

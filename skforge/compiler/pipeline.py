@@ -40,6 +40,7 @@ from skforge.compiler.passes.hir import (
 )
 from skforge.compiler.passes.lir import narrow_indices, scale_shared, simplify
 from skforge.compiler.passes.mir import (
+    chunk_leaves,
     evaluate_predicates,
     expand_walks,
     insert_caches,
@@ -72,6 +73,7 @@ class Stage:
 
     hir: PredictEnsemble
     vector_lanes: int
+    shared_bytes: int = 0  # of a GPU's block
 
 
 class MirPass(NamedTuple):
@@ -93,6 +95,7 @@ MIR_PASSES = (
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
+    MirPass("chunk-leaves", lambda f, s: chunk_leaves.run(f, s.hir, s.shared_bytes)),
     MirPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
     MirPass("expand-walks", lambda f, s: expand_walks.run(f)),
 )
@@ -234,7 +237,8 @@ def lower(
     """
     _check_dump_levels()
     row_bits = 8 * hir.forest.threshold.dtype.itemsize
-    stage = Stage(hir, max(2, target.vector_bits // row_bits))
+    lanes = max(2, target.vector_bits // row_bits)
+    stage = Stage(hir, lanes, target.shared_bytes)
     function = lower_to_mir.run(hir, element)
     stages = {"lower-to-mir": function}
     _verify("lower-to-mir", verify_mir, function)

@@ -430,17 +430,21 @@ class _Run:
         there = slice(from_, from_ + last - first)
         dims = self._memory.shape(stmt.source)
         prefix = tuple(self._index(index) for index in stmt.prefix)
+        start, end = 0, size_value(stmt.extent, len(self._rows))
+        if stmt.trees is not None:
+            start, stop = self._range(stmt.trees)
+            end = stop - start
         if stmt.by_output:
-            for tree in range(size_value(stmt.extent, len(self._rows))):
-                output = int(self._hir.forest.tree_output[tree])
-                added = self._memory.read(stmt.source, (tree, there))
+            for slot in range(end):
+                output = int(self._hir.forest.tree_output[start + slot])
+                added = self._memory.read(stmt.source, (slot, there))
                 at = (*prefix, slice(first, last), output)
                 self._memory.add(stmt.target, at, added, stmt.atomic)
             return
         per_output = len(dims) > 2 or self._hir.forest.leaf_value.shape[1] > 1
         inner = (0,) * (len(dims) - 3) if per_output else ()
         columns: tuple[Cell, ...] = (slice(None),) if per_output else ()
-        for slot in range(size_value(stmt.extent, len(self._rows))):
+        for slot in range(end):
             added = self._memory.read(stmt.source, (slot, *inner, there, *columns))
             added = added if per_output else added[:, None]
             at = (*prefix, slice(first, last), slice(None))

@@ -17,6 +17,7 @@ from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED
 from skforge.tuning.cost.features import NAMES, Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
@@ -122,6 +123,14 @@ def test_what_is_drawn_of_a_large_space_is_as_good_as_its_best():
     assert found[0].candidate.params["in_flight"] == 24
     again = proposed(search(strategy, space=large))
     assert [t.schedule for t in found] == [t.schedule for t in again]
+
+
+def test_every_structure_of_a_large_space_is_drawn_before_one_is_drawn_twice():
+    space = ScheduleSpace.gpu_full()
+    points = list(_drawn(space, np.random.default_rng(0)))
+    drawn = {space.structure(point) for point in points}
+    assert drawn == {space.structure(point) for point in space}
+    assert len(points) == len({tuple(point.values()) for point in points}) <= 4096
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import fields, replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning import ScheduleSpace
+from skforge.tuning.cost.gpu_estimate import GpuEstimate
 from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
@@ -266,19 +269,138 @@ def test_algorithm_1_chooses_blocks(n_rows, n_features, rows, threads):
     assert all(p["unroll_walks"] == (p["interleave"] != 1) for p in points)
 
 
-def test_algorithm_1_tries_shared_reductions_of_the_three_best():
-    rounds = Heuristic().rounds(problem(4096, Target.cuda()))
-    first = next(rounds).candidates
-    trials = [
-        Trial((1, None), 4096, c, "measured", "", (1.0,), relative=1.0 + i)
-        for i, c in enumerate(first)
+def tried(given, seconds):
+    """Return the points that the heuristic tries, by rounds."""
+    rounds, answers, found = Heuristic().rounds(given), None, []
+    with suppress(StopIteration):
+        while True:
+            asked = rounds.send(answers).candidates
+            found.append([c.params for c in asked])
+            answers = [
+                Trial((1, None), 4096, c, "measured", "", (1.0,), seconds(c.params))
+                for c in asked
+            ]
+    return found
+
+
+def test_a_gpu_search_begins_with_algorithm_1_and_what_the_estimate_likes():
+    first, *later = tried(problem(4096, Target.cuda()), lambda point: 1.0)
+    paper = list(gpu_points(4096, problem(1, Target.cuda()).forest.n_features))
+    estimate = GpuEstimate.of(problem(1, Target.cuda()).forest, Target.cuda())
+    times = [estimate.seconds(point, 4096) for point in first]
+    assert times == sorted(times)  # what the budget cuts is the tail
+    assert sum(point in paper for point in first) >= 24
+    assert first[0] == min(
+        ScheduleSpace.gpu(), key=lambda point: estimate.seconds(point, 4096)
+    )
+    every = [tuple(point.values()) for part in (first, *later) for point in part]
+    assert len(every) == len({*every}) == 111
+
+
+def test_a_gpu_search_goes_where_it_measures_less():
+    """The estimate knows nothing of this: two rows a thread, and reorg."""
+
+    def seconds(point):
+        far = (point["rows_per_thread"] != 2) + (point["representation"] != "reorg")
+        return 1.0 + far + (point["interleave"] != 1) + point["shared_reduce"]
+
+    found = tried(problem(4096, Target.cuda()), seconds)
+    best = min((point for part in found for point in part), key=seconds)
+    assert seconds(best) == 1.0
+    assert all(seconds(point) > 1.0 for point in found[0])
+
+
+def test_the_estimate_of_gpus_leaves_out_what_does_not_fit():
+    made = problem(1, Target.cuda()).forest
+    target = replace(Target.cuda("sm_90"), shared_bytes=4096)
+    estimate, space, refused = GpuEstimate.of(made, target), ScheduleSpace.gpu(), 0
+    uncached = space.with_values(cache_trees=[False], representation=["sparse"])
+    for point in uncached.sample(40, 0):
+        try:
+            schedule = space.schedule(point, made)
+            hir = pipeline.build_hir(made, schedule, "exact", kind="gpu")
+            pipeline.lower(hir, target)
+            fits = True
+        except ScheduleError:
+            fits = False
+            refused += 1
+        assert (estimate.seconds(point, 512) < inf) == fits, point
+    assert 5 < refused < 35
+
+
+def test_more_processors_and_fewer_rows_take_no_longer():
+    made = problem(1, Target.cuda()).forest
+    few, many = (
+        GpuEstimate.of(made, replace(Target.cuda(), n_cores=n)) for n in (40, 400)
+    )
+    for point in ScheduleSpace.gpu().sample(40, 1):
+        assert many.seconds(point, 9000) <= few.seconds(point, 9000)
+        assert few.seconds(point, 64) <= few.seconds(point, 9000)
+
+
+# -------------------------------------------------------------- structure
+
+
+def structure_of(schedule):
+    """Return directives with all numbers that are no 0 alike."""
+    return [
+        (
+            type(one).__name__,
+            *(
+                (v > 0) - (v < 0) if type(v) is int else v
+                for v in (getattr(one, field.name) for field in fields(one))
+            ),
+        )
+        for one in schedule.directives
     ]
-    second = rounds.send(list(reversed(trials))).candidates
-    assert len(first) == 108 and len(second) == 3
-    for candidate, best in zip(second, first, strict=False):
-        assert candidate.params == {**best.params, "shared_reduce": True}
-    with pytest.raises(StopIteration):
-        rounds.send([])
+
+
+SPACES = ("cpu", "cpu_paper", "gpu", "gpu_full")
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_points_of_one_structural_hash_have_one_structure(name):
+    space, seen, shared = getattr(ScheduleSpace, name)(), {}, 0
+    for point in space.sample(2000, 0):
+        try:
+            found = structure_of(space.schedule(point, SHAPE))
+        except ScheduleError:
+            continue
+        hashed = space.structure(point)
+        shared += hashed in seen
+        assert seen.setdefault(hashed, found) == found, point
+    assert shared > len(seen) / 2
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_parameter_is_a_size_or_decides_structure(name):
+    space = getattr(ScheduleSpace, name)()
+    points, decides = space.sample(2000, 0), set()
+    for point in points:
+        for key in space.parameters:
+            if key in space.sizes or key in decides:
+                continue
+            for value in space.parameters[key]:
+                other = {**point, key: value}
+                if value == point[key] or other not in space:
+                    continue
+                with suppress(ScheduleError):
+                    one, two = (
+                        structure_of(space.schedule(p, SHAPE)) for p in (point, other)
+                    )
+                    if one != two:
+                        decides.add(key)
+    # What divides the work allows other values of most parameters, never the same.
+    kinds_of_work = {"deal", "walk"}
+    assert decides | {*space.sizes} | kinds_of_work >= {*space.parameters}
+    assert not decides & {*space.sizes}
+
+
+def test_sizes_of_the_gpu_space():
+    assert ScheduleSpace.gpu_full().sizes == (
+        *("rows_per_block", "rows_per_thread", "tree_threads", "tree_blocks"),
+        *("cached_trees", "node_tile", "interleave"),
+    )
 
 
 @pytest.mark.parametrize("n_rows", [1, 6, 64, 512, 4096])
@@ -338,7 +460,7 @@ def test_algorithm_1_stays_in_a_space_of_ones_own():
         representation=["sparse"], shared_reduce=[False]
     )
     points = _tried(sparse, Target.cuda(), 4096)
-    assert len(points) == 36 and all(point in sparse for point in points)
+    assert len(points) == 111 and all(point in sparse for point in points)
     none = sparse.where(lambda cache_trees: cache_trees)
     points = _tried(none, Target.cuda(), 4096)
     assert points and all(point in none for point in points)

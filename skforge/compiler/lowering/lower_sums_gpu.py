@@ -112,8 +112,12 @@ class GpuSums(ReductionLowering):
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
             from_ = k.affine(stmt.source_rows)
-            self._by_output(target.buffer, source, first, from_, slot, length)
+            self._by_output(
+                target.buffer, source, first, from_, slot, length, stmt.trees
+            )
             return
+        if stmt.trees is not None:
+            _, extent = k.extent(stmt.trees)
         elements = b.mul(length, k.n_outputs)
         from_ = b.mul(k.affine(stmt.source_rows), k.n_outputs)
 
@@ -286,21 +290,36 @@ class GpuSums(ReductionLowering):
         from_: Value,
         slot: Value,
         length: Value,
+        chunk: mir.Range | None,
     ) -> None:
-        """Add, for each output, the leaves of its trees in model order."""
+        """Add, for each output, the leaves of its trees in model order.
+
+        With ``chunk``, slots hold those trees: a multiple of their number is the first.
+        """
         k, b = self._k, self._k.b
-        outputs = np.asarray(k.hir.forest.tree_output)
-        order = np.argsort(outputs, kind="stable").astype(np.int32)
-        ends = np.searchsorted(outputs[order], np.arange(k.n_outputs + 1))
-        trees = k.model_buffer("trees_of_outputs", order)
-        offsets = k.model_buffer("outputs_start", ends.astype(np.int32))
+        outputs = np.asarray(k.hir.forest.tree_output).astype(np.int64)
+        size, skipped = max(1, len(outputs)), None
+        if chunk is not None:
+            size = min(x.limit for x in chunk.bounds if isinstance(x.limit, int))
+            number = b.binary("div", k.affine(chunk.start), size)
+            skipped = b.binary("mul", number, k.n_outputs)
+        # Outputs of the first chunk, then those of the second.
+        keys = np.arange(len(outputs)) // size * k.n_outputs + outputs
+        order = np.argsort(keys, kind="stable")
+        n_chunks = max(1, -(-len(outputs) // size))
+        ends = np.searchsorted(keys[order], np.arange(n_chunks * k.n_outputs + 1))
+        suffix = "" if chunk is None else f"_by_{size}"
+        slots = (order % size).astype(np.int32)
+        trees = k.model_buffer(f"trees_of_outputs{suffix}", slots)
+        offsets = k.model_buffer(f"outputs_start{suffix}", ends.astype(np.int32))
 
         def one(i: Value) -> None:
             row = b.binary("div", i, k.n_outputs)
             output = b.binary("rem", i, k.n_outputs)
             here, at = b.binary("add", first, i), b.binary("add", from_, row)
-            lo = b.convert(b.load(offsets, output), I64)
-            hi = b.convert(b.load(offsets, b.add(output, 1)), I64)
+            place = output if skipped is None else b.binary("add", skipped, output)
+            lo = b.convert(b.load(offsets, place), I64)
+            hi = b.convert(b.load(offsets, b.add(place, 1)), I64)
 
             def leaf(n: Value) -> Value:
                 tree = b.convert(b.load(trees, n), I64)

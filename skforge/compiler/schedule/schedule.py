@@ -368,6 +368,8 @@ class Schedule:
     def shared_reduce(self, index: str) -> Schedule:
         """Keep the partial results of a tree loop in the GPU's shared memory.
 
+        If the leaves of exact sums do not fit, a block adds them chunk by chunk.
+
         Parameters
         ----------
         index : str

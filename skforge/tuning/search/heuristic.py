@@ -1,9 +1,11 @@
 """Heuristic search: a few likely candidates for GPUs and CPUs.
 
-On GPUs this is Algorithm 1 of the SilvanForge paper. The batch size and the number of
-features determine rows per block and tree threads; rows are cached and trees are not;
-interleaved traversals are unrolled; every layout is tried. A second round tries
-reductions in shared memory for the three best.
+On GPUs this begins with Algorithm 1 of the SilvanForge paper: the batch size and the
+number of features determine rows per block and tree threads; rows are cached and trees
+are not; interleaved traversals are unrolled; every layout is tried. An estimate orders
+these points and all others of Table 5, and the best of both are tried first. Points
+that differ from the fastest three in one parameter follow, sums in shared memory among
+them, so that a budget cuts off what is least likely to be fast.
 
 On CPUs an estimate of time comes first. The ratio of a candidate's time to the
 default's is taken to be lognormal about the ratio of the estimates, with a deviation of
@@ -29,6 +31,7 @@ from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.cost.gpu_estimate import GpuEstimate
 from skforge.tuning.search.learned import Learned, proposals
 from skforge.tuning.search.odds import (
     BETWEEN,
@@ -40,16 +43,18 @@ from skforge.tuning.search.odds import (
     kind_of,
 )
 from skforge.tuning.search.strategies import Problem, Round, Rounds
-from skforge.tuning.search.trial import Candidate
+from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.cpu import cpu_point
 from skforge.tuning.space.gpu import TABLE_5
-from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.space.space import Point, ScheduleSpace
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.
 T_BATCH, T_FEATURES = 2048, 128
 
-#: Algorithm 1: number of schedules for which shared-memory reduction is tried.
-TOP = 3
+#: How many points to begin with: the best of Table 5 by the estimate, and the best of
+#: Algorithm 1's. The neighbours of the ``TOP`` fastest follow, ``ROUND`` at a time, up
+#: to as many points as Algorithm 1 has in all.
+RANKED, PAPER, TOP, ROUND, MOST_TRIED = 24, 24, 3, 12, 111
 
 #: Budgets that a search may use to save all of the time of all batch sizes. For 40
 #: forests that nothing was fitted to, 2.5, 5 and 10 tried 17, 40 and 80 schedules and
@@ -152,13 +157,48 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
 
 
 def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    name, space = strategy.name, problem.space
-    points = _points_in(space, gpu_points(problem.n_rows, problem.forest.n_features))
-    first = [problem.candidate(point, name) for point in points]
-    trials = yield Round(first or _proposed(problem, strategy))
-    best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
-    shared = [{**trial.candidate.params, "shared_reduce": True} for trial in best]
-    yield Round([problem.candidate(p, name) for p in shared if p in space])
+    """Try Algorithm 1's points and the estimate's, then neighbours of the best."""
+    space, n_rows = problem.space, problem.n_rows
+    points = _points_in(space, ScheduleSpace.gpu())
+    if not points:
+        yield Round(_proposed(problem, strategy))
+        return
+    estimate = GpuEstimate.of(problem.forest, problem.target)
+    own = {_key(point): estimate.seconds(point, n_rows) for point in points}
+
+    def ordered(some: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        distinct = {_key(point): point for point in some}
+        fit = (key for key in distinct if own.get(key, inf) < inf)
+        return [distinct[key] for key in sorted(fit, key=lambda key: own[key])]
+
+    ranked = ordered(points)
+    paper = ordered(_points_in(space, gpu_points(n_rows, problem.forest.n_features)))
+    chosen = ordered([*ranked[:RANKED], *paper[:PAPER]])
+    tried: set[Any] = set()
+    found: list[Trial] = []
+    while chosen:
+        tried.update(map(_key, chosen))
+        asked = [problem.candidate(point, strategy.name) for point in chosen]
+        found += yield Round(asked)
+        best = sorted((t for t in found if t.usable), key=lambda t: t.relative)[:TOP]
+        near = [near for t in best for near in _near(t.candidate.params, space)]
+        left = MOST_TRIED - len(tried)
+        fresh = [p for p in (*ordered(near), *ranked) if _key(p) not in tried]
+        chosen = fresh[: min(left, ROUND)]
+
+
+def _key(point: Point) -> tuple[Any, ...]:
+    return tuple(point.values())
+
+
+def _near(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
+    """Yield the points of a space that differ in one parameter."""
+    if point in space:
+        for name, values in space.parameters.items():
+            for value in values:
+                near = {**point, name: value}
+                if value != point[name] and near in space:
+                    yield near
 
 
 # -------------------------------------------------------------------- CPUs

@@ -8,6 +8,7 @@ it, because the paper's beam search gained nothing here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -35,6 +36,9 @@ TOP = 5
 #: Schedules per round of "autotune", and how many of them are drawn at random from the
 #: rest: without those, a model never learns that it is wrong about what it avoids.
 BATCH, DRAWN = 8, 1
+
+#: How many points are looked at for each that is drawn of a large space.
+WIDE = 32
 
 #: Number of schedules from which "one-shot" takes the first legal one.
 SHOTS = 3
@@ -211,11 +215,23 @@ class _Proposer:
 
 
 def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
-    """Yield equally many points of each kind of traversal: good kinds have few."""
+    """Yield equally many points of each kind of traversal: good kinds have few.
+
+    Of a kind, each structure has one point before any has two: sizes matter less.
+    """
     kind, values = next(iter(space.parameters.items()))
     for value in values:
         part = space.with_values(**{kind: [value]})
-        yield from part.sample(max(1, MOST_DRAWN // len(values)), random)
+        wanted = max(1, MOST_DRAWN // len(values))
+        points = part.sample(WIDE * wanted, random)
+        turns: Counter[tuple[object, ...]] = Counter()
+        turn = []
+        for point in points:
+            hashed = part.structure(point)
+            turn.append(turns[hashed])
+            turns[hashed] += 1
+        for i in np.argsort(turn, kind="stable")[:wanted].tolist():
+            yield points[i]
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:

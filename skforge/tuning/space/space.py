@@ -124,6 +124,10 @@ class ScheduleSpace:
         for constraint in self._constraints:
             for key in constraint.names:
                 self._check_name(key)
+        self._sizes = {
+            name: all(type(value) is int for value in values)
+            for name, values in self._parameters.items()
+        }
         self._points: list[dict[str, Any]] | None = None
         self._many = False
 
@@ -286,6 +290,24 @@ class ScheduleSpace:
             and all(point[k] in values for k, values in self._parameters.items())
             and all(_holds(c, point) for c in self._constraints)
         )
+
+    def structure(self, point: Point) -> tuple[Any, ...]:
+        """Return the structural hash of a point: all that is no size.
+
+        Points with equal hashes have schedules with the same directives on the same
+        loops, which differ in numbers only. Of a parameter whose values are numbers, 0,
+        1 and more are told apart, because 0 and 1 may leave a directive out. (*Learning
+        to Schedule Halide Pipelines for the GPU*, Fig. 3.)
+        """
+        return tuple(
+            min(point[name], 2) if is_size else point[name]
+            for name, is_size in self._sizes.items()
+        )
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The parameters that are sizes: all of their values are numbers."""
+        return tuple(name for name, is_size in self._sizes.items() if is_size)
 
     def __repr__(self) -> str:
         """Return the name, the parameters and their numbers of values."""

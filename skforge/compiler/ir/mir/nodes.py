@@ -353,7 +353,8 @@ class ReduceDimension:
     model's trees, and each tree adds to its own output. ``source_rows`` is where the
     same rows start in ``source``. ``prefix`` selects slots of a target that is itself
     privatised; ``atomic`` adds are shared on purpose. ``by_warp`` sums slots that are
-    lanes of a warp, without leaving registers.
+    lanes of a warp, without leaving registers. ``trees`` are the model's trees in the
+    slots, if these hold a chunk of them.
     """
 
     target: str
@@ -367,6 +368,7 @@ class ReduceDimension:
     prefix: tuple[Index, ...] = ()
     atomic: bool = False
     by_warp: bool = False
+    trees: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,7 +307,10 @@ def _simple(stmt: mir.Simple) -> str:
 
 
 def _reduce_dimension(stmt: mir.ReduceDimension) -> str:
-    source = f"0 : {size_text(stmt.extent)}, {_range(stmt.rows, stmt.source_rows)}"
+    slots = f"0 : {size_text(stmt.extent)}"
+    if stmt.trees is not None:
+        slots = f"trees {_range(stmt.trees)}"
+    source = f"{slots}, {_range(stmt.rows, stmt.source_rows)}"
     how = _reduction(stmt)
     target = [*(index_text(index) for index in stmt.prefix), _range(stmt.rows)]
     return (

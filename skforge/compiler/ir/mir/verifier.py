@@ -292,6 +292,10 @@ class _Verifier:
         source = self._array(stmt.source)
         if source.array.dims[0] != stmt.extent:
             self._fail(f"{stmt.source} has another extent")
+        if stmt.trees is not None:
+            self._range(stmt.trees, "tree")
+            if not any(bound.limit == stmt.extent for bound in stmt.trees.bounds):
+                self._fail(f"{stmt.source} has fewer slots than trees")
         if stmt.source == stmt.target:
             self._fail("an array cannot be reduced to itself")
         known = self._array(stmt.target)
