@@ -115,6 +115,7 @@ FAMILIES: dict[str, Schedule] = {
             "parallel-rows",
             "parallel-trees",
             "parallel-both",
+            "small-batch",
         )
     },
 }

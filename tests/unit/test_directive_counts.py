@@ -368,16 +368,33 @@ def run_counted(
     threads: int = 4,
 ) -> tuple[list[int], np.ndarray]:
     """Run a kernel with a runtime that counts; return its calls' iteration counts."""
+    calls, result, _ = run_shared(made, schedule, rows, reduction, threads)
+    return calls, result
+
+
+def run_shared(
+    made: Forest,
+    schedule: Schedule,
+    rows: np.ndarray,
+    reduction: str = "exact",
+    threads: int = 4,
+) -> tuple[list[int], np.ndarray, list[Counter[int]]]:
+    """Run a kernel; also return how many iterations each thread would have.
+
+    Iterations are dealt out in equal runs, and run in the reverse order.
+    """
     kernel = lowered(made, schedule, reduction).kernel
     jit = compile_functions([kernel.function], Target.host())
     body_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     calls: list[int] = []
+    shares: list[Counter[int]] = []
 
     @ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     )
     def pfor(body: int, context: int, count: int, threads: int) -> None:
         calls.append(count)
+        shares.append(Counter(i * threads // count for i in range(count)))
         for i in reversed(range(count)):  # any order, one by one
             body_type(body)(context, i, i + 1)
 
@@ -387,7 +404,25 @@ def run_counted(
     packed = np.array([first, len(rows), rows.shape[1], last, *model], np.int64)
     address = ctypes.cast(pfor, ctypes.c_void_p).value
     jit.function(kernel.function.name)(packed.tobytes(), address, threads)
-    return calls, result
+    return calls, result, shares
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
+def test_16_threads_share_32_rows(reduction: str) -> None:
+    """SilvanForge §9.4: rows alone are one task, rows and trees 32 equal ones."""
+    rows, raw, _ = expected("scalar")
+    made, few = forest("scalar"), rows[:32]
+    calls, _ = run_counted(made, Schedule.preset("parallel-rows"), few, reduction)
+    assert calls == []  # a single block is not worth a call
+    small = Schedule.preset("small-batch", tiles=7)  # of 7 trees
+    calls, result, shares = run_shared(made, small, few, reduction, threads=16)
+    assert calls[0] == 4 * 7
+    assert sorted(shares[0].values()) == [1] * 4 + [2] * 12
+    if reduction == "exact":
+        assert calls[1:] == [4]  # then the sums of 8 rows each
+        assert_same_bits(result, raw[:32], small)
+    else:
+        np.testing.assert_allclose(result, raw[:32], 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -396,12 +431,17 @@ def run_counted(
         (BLOCKS, []),
         (BLOCKS.parallel("b0"), [5]),  # 65 rows in blocks of 16
         (ROWS.parallel("batch"), [65]),
-        (TREES.parallel("tree"), [7]),
-        (TILES.parallel("t0"), [3]),  # 7 trees in tiles of 3
+        # the leaves, then the sums of 65 rows, 8 at a time
+        (TREES.parallel("tree"), [7, 9]),
+        (TILES.parallel("t0"), [3, 9]),  # 7 trees in tiles of 3
         (ROWS.parallel("tree"), [7] * 65),
         (BLOCKS.parallel("tree"), [7] * 5),
-        # rows share out all threads: no call for the trees inside
-        (BLOCKS.parallel("b0").parallel("tree"), [5]),
+        # blocks and trees are dealt out together
+        (BLOCKS.parallel("b0").parallel("tree"), [5 * 7, 9]),
+        (BLOCKS.reorder("tree", "b0").parallel("b0").parallel("tree"), [7 * 5, 9]),
+        (BLOCKS.parallel("b0").parallel("tree").cache("b0"), [5 * 7, 9]),
+        # codes are made for a block: its trees are for the thread that has them
+        (BLOCKS.parallel("b0").parallel("tree").quantize("b0"), [5]),
         (Schedule().tile("batch", "b0", "b1", -4).parallel("b0"), [4]),
     ],
     ids=repr,
@@ -411,8 +451,6 @@ def test_parallel_calls_the_runtime(schedule: Schedule, calls: list[int]) -> Non
     counted, result = run_counted(forest("scalar"), schedule, rows[:65])
     assert counted == calls
     assert_same_bits(result, raw[:65], schedule)
-    regions = of_type(function_of("scalar", schedule), lir.ParallelFor)
-    assert len(regions) == repr(schedule).count("parallel")
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,23 @@ def test_two_conflicting_loops_are_reduced_in_two_stages() -> None:
     assert isinstance(function.body[-1], mir.ReduceDimension)
 
 
+def test_loops_over_rows_and_trees_that_run_together_have_sums_outside() -> None:
+    schedule = Schedule.preset("parallel-both")
+    (parts,) = stages(schedule)["legalize-reductions"].body
+    assert parts.kind == "serial" and parts.step % 64 == 0
+    assert [type(stmt) for stmt in parts.body] == [
+        mir.Fill,
+        mir.AllocArray,
+        mir.Loop,  # the leaves
+        mir.Loop,  # their sums
+    ]
+    fast = stages(schedule, "fast")["legalize-reductions"].body
+    assert [type(stmt) for stmt in fast[:3]] == [mir.Fill, mir.AllocArray, mir.Loop]
+    quantized = stages(schedule.quantize("b0"))["legalize-reductions"]
+    assert [type(stmt) for stmt in quantized.body] == [mir.Loop]
+    assert found(quantized, mir.AllocArray)  # for the rows of a block
+
+
 def test_atomic_reduce_needs_no_array() -> None:
     function = stages(PARALLEL.atomic_reduce("tree"), "fast")["legalize-reductions"]
     assert found(function, mir.AllocArray) == []

@@ -48,6 +48,7 @@ def test_names():
         "parallel-rows",
         "parallel-trees",
         "parallel-both",
+        "small-batch",
     ]
 
 
@@ -98,7 +99,7 @@ def test_unknown_preset():
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
         '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "subtrees", '
         '"packed-tiles", "forest-stationary", "shared-predicates", "parallel-rows", '
-        '"parallel-trees", "parallel-both".'
+        '"parallel-trees", "parallel-both", "small-batch".'
     )
 
 

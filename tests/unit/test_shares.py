@@ -155,6 +155,17 @@ def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> Non
         assert largest * threads >= n
 
 
+@pytest.mark.parametrize("threads", [2, 16])
+def test_shares_of_rows_and_trees(threads: int) -> None:
+    """Of 32 rows, 16 threads have a sixteenth each: 2 tiles of trees of 8 rows."""
+    small = Schedule.preset("small-batch")
+    (loop,) = Shares(FOREST, [small], [1], None)._loops.values()
+    assert loop.largest(np.float64(32), np.float64(threads)) == 32 / threads
+    codes = small.quantize("b0")  # a block's codes are for one thread
+    (loop,) = Shares(FOREST, [codes], [1], None)._loops.values()
+    assert loop.largest(np.float64(32), np.float64(16)) == 8
+
+
 # ------------------------------------------------------------------------ calls
 
 

@@ -219,7 +219,7 @@ def test_arrays_are_read_only():
         ((9,), "tile_nodes(9) needs a size from 1 to 8."),
         (
             (2, "best"),
-            "tile_nodes(2, 'best') needs 'uniform', 'probability' or 'complete'.",
+            "tile_nodes(2, 'best') needs one of 'uniform', 'probability', 'complete'.",
         ),
     ],
 )

@@ -176,7 +176,13 @@ def test_the_cpu_space_has_the_default_schedules():
 
 def test_the_paper_space_is_its_three_strategies():
     space = ScheduleSpace.cpu_paper()
-    assert len(space) == 15
+    # rows: 4 sizes of blocks; trees: 2 numbers of tiles; both: 4 x 2; times 5 factors,
+    # less 16 in flight of 8 rows
+    assert len(space) == (4 * 5 - 1) + 2 * 5 + (4 * 5 - 1) * 2
+    small = {"parallel": "both", "rows_per_block": 8, "tree_tiles": 8, "interleave": 8}
+    assert space.schedule(small, SHAPE) == Schedule.preset(
+        "parallel-both", rows=8, tiles=8
+    ).interleave("b1", 8)
     rows = space.schedule(
         {"parallel": "rows", "interleave": 8, "rows_per_block": 64, "tree_tiles": 8},
         SHAPE,
@@ -198,7 +204,7 @@ def test_users_add_parameters_and_constraints():
     point = {**next(iter(space)), "shuffle": True}
     assert "reorder_trees" in repr(more.schedule(point, SHAPE))
     fewer = more.where(lambda shuffle, parallel: not shuffle or parallel == "rows")
-    assert len(fewer) == 20
+    assert len(fewer) == 67 + 19
     assert {p["parallel"] for p in fewer if p["shuffle"]} == {"rows"}
     assert point in fewer and {**point, "parallel": "trees"} not in fewer
 
@@ -209,7 +215,7 @@ def test_samples_are_different_points_and_repeat_with_a_seed():
     assert some == space.sample(50, 1) != space.sample(50, 2)
     assert len({repr(point) for point in some}) == 50
     assert all(point in space for point in some)
-    assert len(ScheduleSpace.cpu_paper().sample(99, 0)) == 15
+    assert len(ScheduleSpace.cpu_paper().sample(99, 0)) == 67
 
 
 def test_large_spaces_are_sampled_without_a_list():

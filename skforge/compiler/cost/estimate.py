@@ -47,7 +47,8 @@ class CostEstimate:
         n_rows : int or array-like of shape (n_sizes,)
             Rows of a call.
         n_threads : int, default=1
-            Threads that share the blocks of rows, if the schedule is parallel.
+            Threads that share blocks of rows and tiles of trees, if loops over them
+            are parallel.
 
         Returns
         -------
@@ -62,8 +63,8 @@ class CostEstimate:
         for name, value in self.terms(schedule, n).items():
             if name in own:
                 total += own[name] * value
-        if plan.parallel and n_threads > 1:
-            tasks = np.ceil(n / (plan.block or 1))
+        if (plan.parallel or plan.tree_tile) and n_threads > 1:
+            tasks = plan.tasks(n, self.counts.trees)
             total *= np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
         return total * 1e-9
 

@@ -45,6 +45,15 @@ class Plan:
     padded: bool  # whether trees are padded to these
     fetched: bool  # whether rows are prefetched
     parallel: bool  # whether threads share rows
+    tree_tiles: int  # tiles of trees that threads share; 0: they share none
+    tree_tile: int  # or the trees of each
+
+    def tasks(self, n: Counts, n_trees: int) -> Counts:
+        """Return the tasks of calls of ``n`` rows that threads share."""
+        rows = np.ceil(n / (self.block or 1)) if self.parallel else np.ones_like(n)
+        if not self.tree_tile:
+            return rows
+        return rows * (self.tree_tiles or -(-n_trees // self.tree_tile))
 
 
 @lru_cache(maxsize=4096)
@@ -75,6 +84,8 @@ def plan_of(schedule: Schedule) -> Plan | None:
         fact["unroll_walk"] > 0,
         fact["cache_rows"] > 0,
         fact["parallel_rows"] > 0,
+        int(fact["parallel_trees"] and fact["tree_blocks"]),
+        int(fact["parallel_trees"] and max(1, fact["tree_block"])),
     )
 
 

@@ -18,7 +18,7 @@ Model arrays are parameters: the code does not grow with the number of trees.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from skforge.compiler.binning.quantize import quantize_block
 from skforge.compiler.binning.rows import BlockRows, RowAt
@@ -45,6 +45,7 @@ from skforge.compiler.passes.mir.reduces import (
     element_of,
     holds_whole_array_ops,
     reduces_in,
+    shared_with,
     variables,
 )
 from skforge.compiler.target import Target
@@ -345,6 +346,9 @@ class Lowering:
             if group:
                 step = self._block_rows = self._even_blocks(lo, hi, step, group)
         trips = self._trips(loop, lo, hi, step)
+        if shared_with(loop) is not None:
+            self._deal_out([(loop, lo, step, trips)])
+            return
         count = trips if loop.group == 1 else b.binary("div", trips, loop.group)
         stride = b.mul(step, loop.group)
 
@@ -360,6 +364,38 @@ class Lowering:
         if loop.remainder:
             middle = b.binary("add", lo, b.binary("mul", count, stride))
             self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+
+    def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
+        """Run nested parallel loops as one, over all their iterations in order."""
+        k, b = self._k, self._k.b
+        inner = shared_with(nest[-1][0])
+        if inner is not None:
+            lo, step = k.size(inner.start), k.size(inner.step)
+            trips = self._trips(inner, lo, k.bound(inner.bounds), step)
+            self._deal_out([*nest, (inner, lo, step, trips)])
+            return
+        total = nest[0][-1]
+        for _, _, _, trips in nest[1:]:
+            total = b.binary("mul", total, trips)
+
+        def iteration(rest: Value) -> None:
+            places = []
+            for _, _, _, trips in reversed(nest[1:]):
+                outer = b.binary("div", rest, trips)
+                places.append(b.sub(rest, b.binary("mul", outer, trips)))
+                rest = outer
+            with ExitStack() as bound:
+                for (loop, lo, step, _), place in zip(
+                    nest, (rest, *reversed(places)), strict=True
+                ):
+                    var = b.binary("add", lo, b.binary("mul", place, step))
+                    bound.enter_context(self._bound(loop.var, var))
+                    apart = shared_with(loop)
+                    self.body(tuple(s for s in loop.body if s is not apart))
+
+        carried, k.carried = k.carried, {}
+        b.parallel_for(total, iteration)
+        k.carried = carried
 
     # ------------------------------------------------------------ blocks of rows
 

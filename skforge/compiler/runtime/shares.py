@@ -24,7 +24,7 @@ from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.compiler.runtime.entry.entry import ShareTable
 from skforge.compiler.schedule.bound import marked
-from skforge.compiler.schedule.directives import Parallel
+from skforge.compiler.schedule.directives import Parallel, Quantize
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Seconds to share a batch, for each doubling of its threads. A worker that still spins
@@ -61,17 +61,21 @@ class Share(NamedTuple):
 
 
 class _Loop(NamedTuple):
-    """The rows that a kernel's parallel loop deals out."""
+    """What a kernel's parallel loops deal out: blocks of rows, tiles of trees."""
 
     block: int  # rows of an iteration; 0: the loop is not over rows
     group: int  # blocks may be as small as this; 0: all but the last are whole
+    tiles: int = 1  # tiles of trees dealt out with each block of rows
 
     def largest(self, rows: Numbers, threads: Numbers) -> Numbers:
-        """Return the rows of the largest share."""
+        """Return the rows of the largest share; part of the trees counts as such."""
         if not self.block:
             return rows / threads
         blocks = np.ceil(rows / self.block)
         each, block = np.ceil(blocks / threads), np.float64(self.block)
+        if self.tiles > 1:
+            most = np.ceil(blocks * self.tiles / threads) / self.tiles
+            return np.maximum(1, most * np.minimum(block, rows))
         if self.group:
             even = np.ceil(rows / (each * threads) / self.group) * self.group
             block = np.minimum(even, self.block)
@@ -190,7 +194,10 @@ class Shares:
         chosen = representations.get(nest.representation)
         if isinstance(chosen, representations.BlockRepresentation):
             return _Loop(step, chosen.row_group)
-        return _Loop(step, 0)
+        inner = blocks.body[0] if len(blocks.body) == 1 else blocks
+        # Codes of a block are made before its trees, which threads then do not share.
+        both = inner.root == "tree" and inner.has(Parallel) and not blocks.has(Quantize)
+        return _Loop(step, 0, (inner.max_trips or 1) if both else 1)
 
     def _plan(self, threads: int) -> Plan:
         found = self._plans.get(threads)

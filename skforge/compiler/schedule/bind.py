@@ -20,7 +20,6 @@ from skforge.compiler.schedule.nest import (
     Nest,
     Open,
     Size,
-    TileKind,
     Variable,
     paths,
 )
@@ -64,7 +63,7 @@ def bind(
         loops=loops,
         n_trees=n_trees,
         tile_nodes=tiling.size,
-        tile_kind=cast(TileKind, tiling.kind),
+        tile_kind=tiling.kind,
         pad_trees=any(isinstance(option, d.PadTrees) for option in options),
         reorder_trees=reordered,
         representation=chosen.representation if chosen else DEFAULT_REPRESENTATION,

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from skforge.compiler.schedule import directives as d
 
-TileKind: TypeAlias = Literal["uniform", "probability", "complete"]
+TileKind: TypeAlias = str  # of TILE_KINDS
 ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 
 # The representation of a schedule that does not choose one.

@@ -144,7 +144,7 @@ def parallel_trees(tiles: int = 8) -> Schedule:
 
 
 def parallel_both(rows: int = 64, tiles: int = 2) -> Schedule:
-    """Threads share blocks of rows and, within each, tiles of trees."""
+    """Threads share blocks of rows and tiles of trees."""
     return (
         Schedule()
         .tile("batch", "b0", "b1", rows)
@@ -153,6 +153,12 @@ def parallel_both(rows: int = 64, tiles: int = 2) -> Schedule:
         .parallel("b0")
         .parallel("t0")
     )
+
+
+def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
+    """SilvanForge §9.4, batches of 32 rows: threads share few rows of some trees."""
+    both = parallel_both(rows, tiles).interleave("b1", interleave)
+    return both.vector_reduce("t0", 8)
 
 
 PRESETS.update(
@@ -173,6 +179,7 @@ PRESETS.update(
         "parallel-rows": parallel_rows,
         "parallel-trees": parallel_trees,
         "parallel-both": parallel_both,
+        "small-batch": small_batch,
     }
 )
 

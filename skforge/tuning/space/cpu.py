@@ -21,16 +21,38 @@ from skforge.tuning.space.space import (
 # ------------------------------------------------------------- SilvanForge's
 
 
+def _has_rows_to_share(parallel: str, rows_per_block: int) -> bool:
+    return parallel != "trees" or rows_per_block == 64
+
+
+def _has_trees_to_share(parallel: str, tree_tiles: int) -> bool:
+    return parallel != "rows" or tree_tiles == 8
+
+
+def _has_rows_in_flight(parallel: str, interleave: int, rows_per_block: int) -> bool:
+    return parallel == "trees" or interleave <= rows_per_block
+
+
+_PAPER_RULES = (
+    rule(_has_rows_to_share, "blocks are of rows that threads share"),
+    rule(_has_trees_to_share, "tiles are of trees that threads share"),
+    rule(_has_rows_in_flight, "no more rows are in flight than a block has"),
+)
+
+
 @lru_cache(maxsize=1)
 def paper_space() -> ScheduleSpace:
-    """Return SilvanForge's CPU space (§8.3): what is parallel, and interleaving."""
+    """Return SilvanForge's CPU space (§8.3): what is parallel, and interleaving.
+
+    Blocks of 8 rows let 16 threads share the batches of 32 rows of §9.4.
+    """
     parameters = {
         "parallel": ("rows", "trees", "both"),
         "interleave": (1, 2, 4, 8, 16),
-        "rows_per_block": (64,),
-        "tree_tiles": (8,),
+        "rows_per_block": (64, 32, 16, 8),
+        "tree_tiles": (8, 16),
     }
-    return ScheduleSpace(parameters, paper_schedule, name="cpu_paper")
+    return ScheduleSpace(parameters, paper_schedule, _PAPER_RULES, name="cpu_paper")
 
 
 MAKERS["cpu_paper"] = paper_space

@@ -9,8 +9,9 @@ tiles, so this pass keeps single nodes, and the representation groups them.
 
 Tiles of other kinds grow from their roots. *uniform* adds the next node in
 breadth-first order, *probability* the node below the tile that most training rows
-reached. A tile that ends up smaller gets dummy nodes, false for every row, in a chain
-to the right, up to ``size``::
+reached, and a registered kind the next node with the tile's number. A tile that ends
+up smaller gets dummy nodes, false for every row, in a chain to the right, up to
+``size``::
 
     two nodes, size 4        a
                             / \
@@ -23,9 +24,9 @@ to the right, up to ``size``::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ from skforge.compiler.ir.hir.tile_shapes import (
     shape_id,
     shapes,
 )
+from skforge.compiler.schedule.directives import TILE_KINDS
 from skforge.compiler.schedule.nest import TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 
@@ -46,6 +48,68 @@ _PART = 1 << 13  # number of tiles grown together
 
 _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int32]
+
+#: Returns the number of each node's tile, given the forest and the size of tiles.
+Tiling: TypeAlias = Callable[[Forest, int], NDArray[np.int64]]
+
+_TILINGS: dict[str, Tiling] = {}
+
+
+def register(kind: str, description: str, tiling: Tiling) -> None:
+    """Add a kind of tiling, for ``tile_nodes(size, kind)`` (Treebeard §3.5).
+
+    Parameters
+    ----------
+    kind : str
+        Its name.
+    description : str
+        How it groups nodes, after "grouped", for ``explain``.
+    tiling : callable
+        Takes the forest and the size. Returns an integer for each node of the forest,
+        shape (n_nodes,): inner nodes of a tree with equal numbers share a tile.
+    """
+    if kind in TILE_KINDS:
+        raise ScheduleError(f"a kind of tiles named {kind!r} is there already.")
+    TILE_KINDS[kind] = description
+    _TILINGS[kind] = tiling
+
+
+def _checked(forest: Forest, ids: Any, size: int, kind: str) -> NDArray[np.int64]:
+    """Return tile numbers, unique across trees; raise if they are no valid tiling."""
+    who = f"tile_nodes({size}, {kind!r})"
+    given = np.asarray(ids)
+    if given.shape != (forest.n_nodes,) or given.dtype.kind not in "iu":
+        raise ScheduleError(
+            f"{who} needs an integer for each of the {forest.n_nodes} nodes; its "
+            f"tiling returned shape {given.shape}, dtype {given.dtype}."
+        )
+    start = forest.tree_offset
+    tree = np.repeat(np.arange(forest.n_trees), np.diff(start))
+    inner = np.flatnonzero(forest.leaf < 0)
+    pairs = np.stack([tree[inner], given[inner].astype(np.int64)], 1)
+    _, number = np.unique(pairs, axis=0, return_inverse=True)
+    unique = np.full(forest.n_nodes, -1, np.int64)
+    unique[inner] = number.reshape(-1)
+
+    def refuse(bad: NDArray[np.int64], why: str) -> None:
+        if len(bad):
+            node = int(bad[0])
+            raise ScheduleError(
+                f"{who}: tile {given[node]} of tree {tree[node]} {why} (see node "
+                f"{node - start[tree[node]]} of the tree)."
+            )
+
+    counts = np.bincount(unique[inner])
+    refuse(inner[counts[unique[inner]] > size], f"has more than {size} nodes")
+    parent = np.full(forest.n_nodes, -1, np.int64)
+    parent[forest.left[inner]] = parent[forest.right[inner]] = inner
+    starts = inner[(parent[inner] < 0) | (unique[parent[inner]] != unique[inner])]
+    _, first = np.unique(unique[starts], return_index=True)
+    refuse(np.delete(starts, first), "is not connected")
+    above = parent[starts[parent[starts] >= 0]]
+    small = counts[unique[above]] < size
+    refuse(above[small], f"has fewer than {size} nodes, with an inner node below it")
+    return unique
 
 
 def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
@@ -60,21 +124,22 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
         raise ScheduleError(
             f"tile_nodes({size}) needs a size from 1 to {MAX_TILE_SIZE}."
         )
-    if kind not in ("uniform", "probability"):
-        raise ScheduleError(
-            f"tile_nodes({size}, {kind!r}) needs 'uniform', 'probability' or "
-            "'complete'."
-        )
+    if kind not in TILE_KINDS:
+        known = ", ".join(map(repr, TILE_KINDS))
+        raise ScheduleError(f"tile_nodes({size}, {kind!r}) needs one of {known}.")
     if size == 1:
         return _single_nodes(forest)
     by_cover = kind == "probability" and len(forest.cover) > 0
+    ids = None
+    if kind in _TILINGS:
+        ids = _checked(forest, _TILINGS[kind](forest, size), size, kind)
     levels: list[Level] = []
     position = np.arange(forest.n_trees, dtype=np.int32)
     front = forest.tree_offset[:-1].astype(np.int32)
     while front.size:
         leaf = forest.leaf[front]
         inner = leaf < 0
-        node, shape, exits = _grow(forest, front[inner], size, by_cover)
+        node, shape, exits = _grow(forest, front[inner], size, by_cover, ids)
         predicate = np.where(node >= 0, forest.predicate[node], np.int32(-1))
         taken = exits >= 0
         levels.append(Level(position, leaf, front, predicate, shape, taken))
@@ -84,12 +149,16 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
 
 
 def _grow(
-    forest: Forest, roots: _Ints, size: int, by_cover: bool
+    forest: Forest,
+    roots: _Ints,
+    size: int,
+    by_cover: bool,
+    ids: NDArray[np.int64] | None,
 ) -> tuple[_Ints, _Ints, _Ints]:
     """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
     # in parts, so that the tables of a part stay in the cache
     parts = [
-        _grow_part(forest, roots[at : at + _PART], size, by_cover)
+        _grow_part(forest, roots[at : at + _PART], size, by_cover, ids)
         for at in range(0, max(1, len(roots)), _PART)
     ]
     if len(parts) == 1:
@@ -99,7 +168,11 @@ def _grow(
 
 
 def _grow_part(
-    forest: Forest, roots: _Ints, size: int, by_cover: bool
+    forest: Forest,
+    roots: _Ints,
+    size: int,
+    by_cover: bool,
+    ids: NDArray[np.int64] | None,
 ) -> tuple[_Ints, _Ints, _Ints]:
     n = len(roots)
     rows = np.arange(n)
@@ -122,9 +195,10 @@ def _grow_part(
         for side, child in enumerate((forest.left, forest.right)):
             under = child[node[rows, slot]]
             rank = forest.cover[under] if by_cover else -2.0 * heap[rows, slot] - side
-            score[rows, 2 * slot + side] = np.where(
-                forest.leaf[under] < 0, rank, -np.inf
-            )
+            joins = forest.leaf[under] < 0
+            if ids is not None:
+                joins &= ids[under] == ids[node[rows, slot]]
+            score[rows, 2 * slot + side] = np.where(joins, rank, -np.inf)
             below[rows, 2 * slot + side] = under
     last = _append_dummies(forest, node, heap, count)
 

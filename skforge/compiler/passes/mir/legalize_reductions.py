@@ -24,6 +24,14 @@ on the order (``privatize.py``).
 
 Storage is allocated in the *scope* of a block of rows: inside every leading batch loop
 whose iterations own consecutive rows, so that it is small and private to parallel rows.
+If threads share blocks of rows and, inside, trees, it is outside both loops; if it
+holds leaves, for part of the batch at a time, whose rows threads share, too::
+
+    for part_1 in 0 to rows step 960:
+      leaves_2 = alloc[100, 960]
+      par b0 in 0 to min(960, rows - part_1) step 64: par t0 ...: leaves_2[...] = p
+      par rows_3 in 0 to min(960, rows - part_1) step 8:
+        result[part_1 + rows_3 : ...] += reduce_dimension(leaves_2, 0)
 
 Invariant restored: no two parallel iterations write one element, unless atomically.
 """
@@ -39,12 +47,14 @@ from skforge.compiler.ir.mir.walk import (
     map_loops,
     map_statements,
     statements,
+    substitute,
 )
 from skforge.compiler.passes.mir.privatize import Sums, privatize
 from skforge.compiler.passes.mir.reduces import (
     RowScope,
     is_conflicting,
     owns_rows,
+    shared_with,
     vector_width,
 )
 from skforge.compiler.schedule.directives import (
@@ -53,6 +63,13 @@ from skforge.compiler.schedule.directives import (
     VectorReduce,
 )
 from skforge.compiler.schedule.nest import Size
+
+#: Rows that a thread adds up at a time: one cache line of float64 sums.
+ROWS_AT_ONCE = 8
+
+#: Most bytes of the leaves of a part of a batch, and its least rows. A cache of 2 MB
+#: holds them, and 16 threads have 8 tiles of trees for 8 rows each.
+PART_BYTES, LEAST_ROWS = 1 << 20, 64
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
@@ -82,7 +99,7 @@ def _can_enter(stmt: mir.Stmt, scope: RowScope) -> bool:
     """Whether sums of rows can live inside a batch loop's iterations."""
     if not isinstance(stmt, mir.Loop) or stmt.root != "batch":
         return False
-    if not owns_rows(stmt, scope) or _is_split(stmt):
+    if not owns_rows(stmt, scope) or _is_split(stmt) or shared_with(stmt):
         return False
     inside = scope.enter(stmt)
     below = tuple(loops_in(stmt.body))
@@ -107,6 +124,11 @@ def _is_split(loop: mir.Loop) -> bool:
     return loop.on_grid and any(i.on_grid for i in inside)
 
 
+def _shares_trees(loop: mir.Loop) -> bool:
+    """Whether CPU threads share the trees of a loop."""
+    return loop.kind == "parallel" and loop.root == "tree"
+
+
 class _Legalizer:
     def __init__(self, function: mir.Function, hir: PredictEnsemble) -> None:
         self._hir = hir
@@ -118,11 +140,13 @@ class _Legalizer:
         self._vector_leaves = hir.forest.leaf_value.shape[1] > 1
         self._position: dict[str, mir.Affine] = {}
         self._tree_of: dict[str, str] = {}
+        self._parts: set[str] = set()  # loops over parts of a batch
 
     # ------------------------------------------------------------ scopes
 
     def descend(self, body: mir.Body, scope: RowScope) -> mir.Body:
         """Enter batch loops while one iteration owns its rows, then legalise."""
+        body = tuple(self._in_parts(stmt, scope) for stmt in body)
         if all(_can_enter(stmt, scope) for stmt in _without_caches(body, scope)):
             return tuple(
                 replace(stmt, body=self.descend(stmt.body, scope.enter(stmt)))
@@ -132,7 +156,53 @@ class _Legalizer:
             )
         return self._legalize(body, scope)
 
+    def _in_parts(self, stmt: mir.Stmt, scope: RowScope) -> mir.Stmt:
+        """Take a batch whose rows and trees are shared in parts of PART_BYTES."""
+        if (
+            scope.outside
+            or self._hir.reduction != "exact"
+            or not isinstance(stmt, mir.Loop)
+            or stmt.root != "batch"
+            or stmt.start != 0
+            or not isinstance(stmt.step, int)
+            or not (shared_with(stmt) and owns_rows(stmt, scope))
+        ):
+            return stmt
+        width = self._hir.forest.leaf_value.shape[1]
+        rows = max(LEAST_ROWS, PART_BYTES // (8 * max(1, self._n_trees) * width))
+        # An odd number of blocks, so that the leaves of a row share few cache sets.
+        step = (rows // stmt.step | 1) * stmt.step
+        name = self._name("part")
+        here = mir.Affine((name,))
+        ends = [mir.Bound(b.limit, b.minus.plus(here)) for b in stmt.bounds]
+        body = substitute(stmt.body, stmt.var, mir.Affine((name, stmt.var)))
+        inner = replace(stmt, bounds=(mir.Bound(step), *ends), body=body)
+        self._parts.add(name)
+        return mir.Loop(name, "batch", 0, step, stmt.bounds, "serial", (inner,))
+
     def _legalize(self, body: mir.Body, scope: RowScope) -> mir.Body:
+        made = self._made_legal(body, scope)
+        whole = all(loop.var in self._parts for loop in scope.outside)
+        whole = whole and self._hir.reduction == "exact"
+        if not whole or not any(map(_shares_trees, loops_in(body))):
+            return made
+        return tuple(self._add_in_parallel(stmt, scope) for stmt in made)
+
+    def _add_in_parallel(self, stmt: mir.Stmt, scope: RowScope) -> mir.Stmt:
+        """Share the sums of a batch, or of a part of it, among threads."""
+        if not isinstance(stmt, mir.ReduceDimension):
+            return stmt
+        name = self._name("rows")
+        here, ends = mir.Affine((name,)), scope.rows.bounds
+        bounds = (
+            mir.Bound(ROWS_AT_ONCE),
+            *(mir.Bound(b.limit, b.minus.plus(here)) for b in ends),
+        )
+        rows = mir.Range(stmt.rows.start.plus(here), bounds)
+        part = replace(stmt, rows=rows, source_rows=here)
+        return mir.Loop(name, "batch", 0, ROWS_AT_ONCE, ends, "parallel", (part,))
+
+    def _made_legal(self, body: mir.Body, scope: RowScope) -> mir.Body:
         if self._hir.reduction == "exact":
             fill = mir.Fill(mir.RESULT, scope.rows)
             if self._ordered_already:

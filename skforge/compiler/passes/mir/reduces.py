@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
 from skforge.compiler.ir.mir.nodes import Affine, Bound, Loop, Range
-from skforge.compiler.schedule.directives import VectorReduce
+from skforge.compiler.schedule.directives import Quantize, VectorReduce
 from skforge.compiler.schedule.nest import Rows, Size
 
 
@@ -108,3 +108,20 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
 def is_conflicting(loop: Loop) -> bool:
     """Whether iterations run concurrently and add to the same sums."""
     return loop.root == "tree" and loop.kind not in ("serial", "vector", "block")
+
+
+def shared_with(loop: Loop) -> Loop | None:
+    """Return the parallel loop that is dealt out together with a parallel loop.
+
+    It is all that the loop contains but for prefetches, and as long for every
+    iteration. Codes of a block's rows are made once, before the loop inside.
+    """
+    if loop.kind != "parallel" or loop.group != 1 or loop.has(Quantize):
+        return None
+    rest = [s for s in loop.body if not isinstance(s, mir.CacheRows | mir.CacheTrees)]
+    if len(rest) != 1 or not isinstance(rest[0], Loop):
+        return None
+    inner = rest[0]
+    fixed = all(loop.var not in bound.minus.terms for bound in inner.bounds)
+    whole = inner.kind == "parallel" and inner.group == 1
+    return inner if whole and fixed else None

@@ -42,15 +42,15 @@ def _body(
 ) -> mir.Body:
     """Walk MIR and the bound nest side by side; MIR still has the nest's loops."""
     made: list[mir.Stmt] = []
-    remaining = list(bound)
+    known = {loop.name: loop for loop in bound}
     for stmt in body:
-        if not isinstance(stmt, mir.Loop) or not remaining:
+        if not isinstance(stmt, mir.Loop):
             made.append(stmt)
             continue
-        if stmt.var != remaining[0].name:  # a loop that legalisation added
-            made.append(stmt)
+        here = known.get(stmt.var)
+        if here is None:  # a loop that legalisation added
+            made.append(replace(stmt, body=_body(stmt.body, bound, path, hir)))
             continue
-        here = remaining.pop(0)
         new_path = (*path, here)
         inner = _body(stmt.body, here.body, new_path, hir)
         if stmt.has(Specialize) and stmt.root == "tree":
