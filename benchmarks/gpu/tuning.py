@@ -14,7 +14,6 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -174,13 +173,12 @@ def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any
     warnings.simplefilter("ignore", TuningWarning)
     random = np.random.default_rng(0)
     chip = machine.table.modeller.chip
-    target = replace(chip.target, n_cores=chip.processors)  # as a device says
     legal = whole.seconds[~np.isnan(whole.seconds[:, 0])]
     for i, batch in enumerate(BATCHES):
         known = {"model": whole.model, "chip": whole.chip, "batch": batch}
         result = Tuner(Heuristic(), measurer=machine).tune(
             forest,
-            target=target,
+            target=chip.target,
             ranges={(batch, batch): batch},
             budget=1e9,
             random_state=0,
