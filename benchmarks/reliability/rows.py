@@ -62,11 +62,14 @@ def to_markdown(rows: Sequence[Row], machine: str) -> str:
     for row in rows:
         cells = (f"{row.tried:,}", f"{row.survived:,}", f"{len(row.lost):,}")
         lines.append(f"| {row.family} | {row.what} | {' | '.join(cells)} |")
-    lines.append("")
-    for row in rows:
-        notes = f"not tried: {row.left_out}" if row.left_out else row.notes
-        if notes:
-            lines.append(f"- **{row.family}, {row.what}**: {notes}")
+    notes = [
+        f"- **{row.family}, {row.what}**: "
+        + (f"not tried: {row.left_out}" if row.left_out else row.notes)
+        for row in rows
+        if row.left_out or row.notes
+    ]
+    if notes:
+        lines += ["", *notes]
     for row in rows:
         if row.lost:
             lines += ["", f"Lost, {row.family}, {row.what}:", ""]

@@ -83,9 +83,7 @@ def test_an_estimator_explains_with_its_target():
 
 
 def test_a_schedule_of_contributions_does_not_predict():
-    with pytest.raises(
-        ScheduleError, match="is for contributions, not for predictions"
-    ):
+    with pytest.raises(ScheduleError, match="computes contributions, not predictions"):
         compile_forest(
             MODELS["regressor"](),
             target="emulated",

@@ -399,7 +399,7 @@ def test_leaf_weights_must_fit_the_leaves():
     ("text", "message"),
     [
         (
-            ("\n"),
+            b"\n",
             "m.json is not valid JSON (Expecting value: line 2 column 1 (char 1)); ",
         ),
         (b"\xff\xfe\x00", "m.json is not valid JSON ('utf-16-le' codec can't decode"),
