@@ -219,7 +219,7 @@ class TuningResult:
                 f"{_share(self.seconds, whole)} of that"
             )
         counted = ", ".join(f"{n} {status}" for status, n in self.counts().items())
-        lines.append(f"{len(self.trials)} trials: {counted or 'none'}")
+        lines.append(f"trials: {counted or 'none'}")
         best = self.best
         for batch, schedule in sorted(self.table.items(), key=lambda item: item[0][0]):
             trial = best.get(batch)
