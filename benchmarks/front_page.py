@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from measure import Cell, Result
+from plot import SVG
 from remote import OURS
 from report import at, best_peer
 from store import read
@@ -75,8 +76,8 @@ def draw(results: Sequence[Result], file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    style = {"svg.fonttype": "none", "svg.hashsalt": "skforge", "font.size": 11}
-    style |= dict.fromkeys(("text.color", "xtick.color", "ytick.color"), GREY)
+    grey = dict.fromkeys(("text.color", "xtick.color", "ytick.color"), GREY)
+    style = {**SVG, **grey, "font.size": 11}
     with plt.rc_context(style):
         figure, panels = plt.subplots(1, len(ROWS), figsize=(9, 2.4), sharex=True)
         for panel, (rows, title) in zip(panels, ROWS.items(), strict=True):
