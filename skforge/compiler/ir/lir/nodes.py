@@ -12,6 +12,7 @@ loop-carried values are explicit::
               | For | While | If | Switch
               | ParallelFor
               | Grid | BlockRegion
+              | Named results = name(args): body
     op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
               | Bitcast
               | Splat | Iota | Threads | Extract | Pack | Permute | Shuffle | Compress
@@ -586,10 +587,37 @@ class BlockRegion:
     body: tuple[Stmt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """``results = name(args)``: an operation on trees, with the code that does it.
+
+    Lowering makes them, such as ``load_threshold`` and ``is_leaf``, so that LIR reads
+    like SilvanForge's (Table 4). A representation has emitted ``body``. Later
+    statements may use what it binds; ``results`` are other names of ``values``.
+    ``simplify`` replaces the operation by its body.
+    """
+
+    name: str
+    args: tuple[Value, ...]
+    body: tuple[Stmt, ...]
+    values: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
 #: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Stmt: TypeAlias = (
-    Let | Access | Alloc | For | While | If | Switch | ParallelFor | Grid | BlockRegion
+    Let
+    | Access
+    | Alloc
+    | For
+    | While
+    | If
+    | Switch
+    | ParallelFor
+    | Grid
+    | BlockRegion
+    | Named
 )
 
 Body: TypeAlias = tuple[Stmt, ...]

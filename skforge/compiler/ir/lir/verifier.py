@@ -197,6 +197,8 @@ class _Verifier:
                 self._grid(stmt)
             case lir.BlockRegion():
                 self._region(stmt)
+            case lir.Named():
+                self._named(stmt)
             case _:
                 self._access(stmt)
 
@@ -315,6 +317,18 @@ class _Verifier:
             refuse(f"{len(yields)} yields for {len(stmt.cases)} cases")
         for case, values in zip(stmt.cases, yields, strict=True):
             self.check(case, (), values, stmt.results)
+        self._results(stmt.results)
+
+    def _named(self, stmt: lir.Named) -> None:
+        self._use(*stmt.args)
+        for inner in stmt.body:
+            self._check_stmt(inner)
+        self._stmt = stmt
+        self._use(*stmt.values)
+        if len(stmt.values) != len(stmt.results):
+            refuse(f"{len(stmt.values)} values for {len(stmt.results)} results")
+        for value, result in zip(stmt.values, stmt.results, strict=True):
+            check_same(f"%{value.name} and %{result.name}", value.type, result.type)
         self._results(stmt.results)
 
     # ------------------------------------------------------------ launches
