@@ -38,7 +38,12 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.passes.lir import narrow_indices, scale_shared, simplify
+from skforge.compiler.passes.lir import (
+    insert_transfers,
+    narrow_indices,
+    scale_shared,
+    simplify,
+)
 from skforge.compiler.passes.mir import (
     chunk_leaves,
     evaluate_predicates,
@@ -105,14 +110,15 @@ class LirPass(NamedTuple):
     """A named rewrite of LIR."""
 
     name: str
-    run: Callable[[lir.Function], lir.Function]
+    run: Callable[[lir.Function, LoweredKernel], lir.Function]
 
 
-LIR_PASSES = (LirPass("simplify", simplify.run),)
+LIR_PASSES = (LirPass("simplify", lambda f, k: simplify.run(f)),)
 GPU_LIR_PASSES = (
     *LIR_PASSES,
-    LirPass("narrow-indices", narrow_indices.run),
-    LirPass("scale-shared", scale_shared.run),
+    LirPass("narrow-indices", lambda f, k: narrow_indices.run(f)),
+    LirPass("scale-shared", lambda f, k: scale_shared.run(f)),
+    LirPass("insert-transfers", lambda f, k: insert_transfers.run(f, k.width)),
 )
 
 
@@ -295,7 +301,7 @@ def _finished(
     _verify("lower-to-lir", verify_lir, function)
     _dump("lower-to-lir", print_lir, function)
     for step in passes:
-        stages[step.name] = function = step.run(function)
+        stages[step.name] = function = step.run(function, kernel)
         _verify(step.name, verify_lir, function)
     _dump("lir", print_lir, function)
     return stages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import sys
 import weakref
@@ -116,6 +117,74 @@ def test_large_batches_alternate_two_streams(cupy, monkeypatch) -> None:
     streams = [entry[-1] for entry in copies if entry[2] == 5 * rows.strides[0]]
     assert len(set(streams)) == 2
     assert streams[:4] == [streams[0], streams[1]] * 2
+
+
+COPY = re.compile(r"^  (?:upload|copy_(in|out)) @(\w+)(?:\[%(\w+), %(\w+)\])?|^  grid")
+
+
+def printed_work(module, n_rows: int) -> list[tuple]:
+    """Return the copies and launches that ``inspect`` prints, as the device logs them.
+
+    The first ones bring the model, whose arrays it prints without a size.
+    """
+    text = module.inspect("lir")
+    kernel = module.compiler.lowered(module.schedule_for(1), "accumulator").kernel
+    n_bytes = {item.buffer.name: item.data.nbytes for item in kernel.data}
+    sizes = {"n_rows": n_rows, "row_stride": module.forest.n_features}
+    sizes["width"] = int(re.search(r"%width: i32 = const (\d+)", text)[1])
+    work = []
+    for found in filter(None, map(COPY.match, text.splitlines())):
+        way, name, *shape = found.groups()
+        if name is None:
+            work.append(("launch",))
+        elif way is None:
+            work.append(("copy", "in", n_bytes[name]))
+        else:
+            element = re.search(rf"@{name}: [uif](\d+)", text)[1]
+            count = np.prod([sizes[extent] for extent in shape])
+            work.append(("copy", way, count * int(element) // 8))
+    return work
+
+
+def work_of(cupy: FakeCupy) -> list[tuple]:
+    """Return the copies and launches so far, without pointers, and forget them."""
+    kinds = {"copy": 3, "launch": 1}
+    work = [entry[: kinds[entry[0]]] for entry in cupy.log if entry[0] in kinds]
+    cupy.log.clear()
+    return work
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [("scalar", SCRATCHY), ("vector 3", DIRECT), ("double", DIRECT)],
+)
+def test_copies_are_those_that_inspect_prints(
+    cupy, monkeypatch, name: str, schedule
+) -> None:
+    monkeypatch.setenv("SKFORGE_GRAPHS", "0")
+    rows, _, _ = expected(name)
+    rows = rows[:16]
+    module = compile_forest(forest(name), schedule, "cuda")
+    printed = printed_work(module, 16)
+    module.predict_raw(rows)
+    assert work_of(cupy) == printed
+    n_uploads = printed.index(("launch",)) - 1
+    module.predict_raw(rows)
+    assert work_of(cupy) == printed[n_uploads:]  # the model is there
+    module.predict_raw(Array(rows))
+    assert work_of(cupy) == [work for work in printed if work[0] == "launch"]
+
+
+def test_each_part_has_the_copies_that_inspect_prints(cupy, monkeypatch) -> None:
+    rows, _, _ = expected("scalar")
+    monkeypatch.setattr(gpu_runtime, "FEW_ROWS", 0)
+    monkeypatch.setattr(gpu_runtime, "PART_BYTES", 5 * rows.strides[0])
+    module = compile_forest(forest("scalar"), DIRECT, "cuda")
+    module.predict_raw(rows[:5])
+    work_of(cupy)
+    module.predict_raw(rows[:12])
+    parts = [printed_work(module, n)[-3:] for n in (5, 5, 2)]
+    assert work_of(cupy) == [work for part in parts for work in part]
 
 
 def test_many_threads_at_once(cupy) -> None:

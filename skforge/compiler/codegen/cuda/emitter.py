@@ -235,6 +235,7 @@ class _Emitter(Writer):
                 | lir.ParallelFor()
                 | lir.Grid()
                 | lir.BlockRegion()
+                | lir.Transfer()
                 | lir.Named()
             ):
                 raise self.fail(f"{type(stmt).__name__} inside a launch.")

@@ -11,7 +11,7 @@ loop-carried values are explicit::
               | Alloc buffer[size]
               | For | While | If | Switch
               | ParallelFor
-              | Grid | BlockRegion
+              | Grid | BlockRegion | Transfer buffer[shape]
               | Named results = name(args): body
     op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
               | Bitcast
@@ -587,6 +587,23 @@ class BlockRegion:
     body: tuple[Stmt, ...]
 
 
+TransferKind: TypeAlias = Literal["upload", "copy_in", "copy_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copy a parameter between host and device, outside launches (SilvanForge §4).
+
+    ``upload`` brings an array of the model to a device, whole and only once.
+    ``copy_in`` brings the rows and ``copy_out`` returns the results; these two are left
+    out if the caller's arrays are on the device.
+    """
+
+    kind: TransferKind
+    buffer: Buffer
+    shape: tuple[Value, ...] = ()  # of what is copied; () for all
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """``results = name(args)``: an operation on trees, with the code that does it.
@@ -617,6 +634,7 @@ Stmt: TypeAlias = (
     | ParallelFor
     | Grid
     | BlockRegion
+    | Transfer
     | Named
 )
 

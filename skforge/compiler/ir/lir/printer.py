@@ -198,6 +198,10 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
             yield f"{kind} {_dims(dims)} {{"
             yield from _block(body)
             yield "}"
+        case lir.Transfer(kind="upload", buffer=buffer):
+            yield f"upload @{buffer.name} <once>"
+        case lir.Transfer(kind=copy, buffer=buffer, shape=shape):
+            yield f"{copy} @{buffer.name}[{_names(shape)}] <unless on the device>"
         case lir.Named(name=name):
             read = {f"@{b.name}": b for s in stmt.body for b in _read(s)}
             args = ", ".join([*read, *(f"%{arg.name}" for arg in stmt.args)])

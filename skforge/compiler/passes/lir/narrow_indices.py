@@ -125,8 +125,8 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
-            case lir.Named():
-                raise CompilerError(f"{stmt.name} was not replaced by its code")
+            case lir.Named() | lir.Transfer():
+                raise CompilerError(f"{type(stmt).__name__} before narrow-indices")
         self._b.emit(made)
 
     def _control(self, stmt: lir.For | lir.While | lir.If | lir.Switch) -> lir.Stmt:
