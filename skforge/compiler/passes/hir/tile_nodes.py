@@ -10,16 +10,18 @@ tiles, so this pass keeps single nodes, and the representation groups them.
 Tiles of other kinds grow from their roots. *uniform* adds the next node in
 breadth-first order, *probability* the node below the tile that most training rows
 reached, and a registered kind the next node with the tile's number. A tile that ends
-up smaller gets dummy nodes, false for every row, in a chain to the right, up to
-``size``::
+up smaller gets dummy nodes, false for every row, in a chain above it, up to ``size``,
+so that its exits in use are the last ones::
 
-    two nodes, size 4        a
-                            / \
-                           b   dummy        exits: l0 l1 -1 -1 l2
-                          / \      \
-                         l0  l1   dummy
-                                      \
-                                       l2
+    two nodes, size 4      dummy
+                               \
+                              dummy
+                                  \
+                                   a        exits: -1 -1 l0 l1 l2
+                                  / \
+                                 b   l2
+                                / \
+                               l0  l1
 """
 
 from __future__ import annotations
@@ -200,7 +202,7 @@ def _grow_part(
                 joins &= ids[under] == ids[node[rows, slot]]
             score[rows, 2 * slot + side] = np.where(joins, rank, -np.inf)
             below[rows, 2 * slot + side] = under
-    last = _append_dummies(forest, node, heap, count)
+    _put_below_dummies(heap, count)
 
     order = np.argsort(heap, axis=1, kind="stable")
     heap = np.take_along_axis(heap, order, axis=1)
@@ -208,26 +210,19 @@ def _grow_part(
     shape = shape_id(_inside(heap))
     edge = np.empty((n, 2 * size), dtype=np.int32)
     edge[:, 0::2] = np.where(node >= 0, forest.left[node], np.int32(-1))
-    edge[:, 1::2] = np.where(node >= 0, forest.right[node], last[:, None])
+    edge[:, 1::2] = np.where(node >= 0, forest.right[node], np.int32(-1))
     exits = np.take_along_axis(edge, shapes(size).exit_edge[shape].astype(int), axis=1)
     return node, shape, exits
 
 
-def _append_dummies(
-    forest: Forest, node: _Ints, heap: _Ints, count: NDArray[np.int64]
-) -> _Ints:
-    """Chain dummies to the last exit of tiles below ``size``; return that exit."""
-    size = node.shape[1]
-    rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: right spine
-    end = np.where(rightmost, heap, 0).argmax(axis=1)
-    at = np.arange(len(node))
-    last: _Ints = forest.right[node[at, end]]
-    deepest = heap[at, end]
-    for slot in range(1, size):
-        dummy = slot >= count
-        deepest = np.where(dummy, 2 * deepest + 1, deepest)
-        heap[:, slot] = np.where(dummy, deepest, heap[:, slot])
-    return last
+def _put_below_dummies(heap: _Ints, count: NDArray[np.int64]) -> None:
+    """Hang the ``count`` nodes of each tile below a chain of dummies to the right."""
+    slot = np.arange(heap.shape[1])
+    n_dummies = (heap.shape[1] - count)[:, None]
+    digits = np.frexp(heap)[1]  # the path of a node, after those of the dummies
+    below = heap | ((1 << n_dummies) - 1) << digits
+    chain = (2 << (slot - count[:, None]).clip(0)) - 1
+    heap[:] = np.where(slot < count[:, None], below, chain)
 
 
 def _inside(heap: _Ints) -> _Bools:
