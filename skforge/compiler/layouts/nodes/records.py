@@ -83,7 +83,7 @@ class RecordLayout(Layout):
         self.shape, self.encoding = shape, shape.encoding
         self.threshold_type: Scalar = scalar_of(self.encoding.tests.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
-        self._record, self._n_records = record, n_records
+        self.record, self._n_records = record, n_records
         self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         self._on_gpu = hir.nest.on_gpu
         #: The first record in shared memory, if any is there.
@@ -98,7 +98,7 @@ class RecordLayout(Layout):
         leaf_flag: int,
     ) -> NDArray[np.uint32]:
         """Return the words of all records."""
-        record, shape, encoding = self._record, self.shape, self.encoding
+        record, shape, encoding = self.record, self.shape, self.encoding
         predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf
         stored = record >= 0
         if not stored.all():
@@ -133,7 +133,7 @@ class RecordLayout(Layout):
 
     def item_of(self) -> NDArray[np.int64]:
         """Return the record of each HIR item."""
-        return self._record
+        return self.record
 
     @property
     def n_items(self) -> int:
