@@ -49,7 +49,7 @@ CASES = {
     ),
     "tiles of nodes": (
         S.tile_nodes(3),
-        ["get_root", "load_tile", *TILE_HOP, "get_leaf_value"],
+        ["get_root", "load_tile", "is_leaf", *TILE_HOP, "get_leaf_value"],
     ),
     "a plugin": (
         S.represent(toy_representation.Toy.name),

@@ -115,19 +115,20 @@ class WalkLowering:
         trees = [k.values[tree] for tree in op.trees]
         lanes = max((node.type.lanes for node in at), default=0)
         return [
-            self._open(k.b.splat(tree, lanes), node)
+            self._open(k.b.splat(tree, lanes), node, op.checked)
             for tree, node in zip(trees, at, strict=True)
         ]
 
-    def _open(self, tree: Value, node: Value) -> Cursor:
+    def _open(self, tree: Value, node: Value, checked: bool) -> Cursor:
         k, found = self._k, list[Cursor]()
 
         def load() -> tuple[Value, ...]:
-            found.append(k.hopper.open(k.b, tree, node))
+            read = k.hopper.readable(k.b, node) if checked else node
+            found.append(k.hopper.open(k.b, tree, read))
             return found[0].words
 
         words = k.b.named("load_tile", (tree, node), load)
-        return replace(found[0], words=words)
+        return replace(found[0], node=node, words=words)
 
     def hop(
         self,
