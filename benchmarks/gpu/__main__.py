@@ -3,6 +3,7 @@
     python -m benchmarks.gpu --output benchmarks/results
     python -m benchmarks.gpu --quick --output benchmarks/results      # < 8 minutes
     python -m benchmarks.gpu --install
+    python -m benchmarks.gpu first-run --plan
 
 Each library runs in a process of its own; what is not installed is left out, and said
 so. Answers are compared with exact ones before anything is timed: a bit that differs in
@@ -179,4 +180,10 @@ def _peers(text: str) -> list[str] | None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    if sys.argv[1:2] == ["first-run"]:
+        from benchmarks.gpu import first_run
+
+        del sys.argv[1]
+        typer.run(first_run.main)
+    else:
+        typer.run(main)
