@@ -280,7 +280,7 @@ def _counters(setup: Setup, words: str) -> dict[str, Any]:
         return {"skipped": "no ncu on the PATH" if profiler is None else "no device"}
     command = [profiler, "--csv", "--page", "raw", "--clock-control", "none"]
     # The first calls of a kernel load it; later ones are looked at.
-    command += ["--kernel-name", "regex:^(?!spin)", "--launch-skip", "4"]
+    command += ["--kernel-name", "regex:^predict_", "--launch-skip", "4"]
     command += ["--launch-count", "2", "--metrics", ",".join(METRICS)]
     command += [sys.executable, "-m", "benchmarks.gpu", "first-run"]
     command += ["--target", setup.target, "--kernel", words]
