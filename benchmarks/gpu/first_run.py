@@ -166,7 +166,7 @@ def run_stage(
         patience = max(LEAST_PATIENCE, PATIENCE * item.expected)
         patience = min(patience, max(1.0, end - start) + LATE)
         # A kernel that never ends holds the process: only another thread can end it.
-        faulthandler.dump_traceback_later(patience, exit=True)
+        faulthandler.dump_traceback_later(patience, exit=True, file=sys.__stderr__)
         try:
             found: dict[str, Any] = {"result": item.work()}
         except Exception as error:  # noqa: BLE001 - the next item may do better

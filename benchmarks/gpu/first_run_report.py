@@ -141,10 +141,12 @@ def samples(lines: dict[str, Any], setup: Setup, chip: Chip) -> Iterator[Sample]
         forest, rows = setup.forest(name)
         modeller = Modeller(forest, rows, "exact", chip)
         for design in designs(forest):
-            times = _result(line).get("seconds", {}).get(design.name, {})
+            times = _result(line).get("seconds", {}).get(design.name)
+            if times is None:
+                continue
             try:
                 made = modeller.made(design.schedule)
-                if not times or made.is_bits:
+                if made.is_bits:
                     continue
                 built = modeller.build(made)
             except SkforgeError:
