@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -315,6 +316,7 @@ def _fill(built: Built) -> tuple[float, float]:
     )
 
 
+@lru_cache(maxsize=256)
 def _node_bytes(built: Built) -> float:
     hir = built.hir
     representation = representations.get(hir.nest.representation)

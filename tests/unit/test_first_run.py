@@ -192,11 +192,7 @@ def test_the_model_is_fitted_to_measured_times(first) -> None:
     rows = np.random.default_rng(0).normal(size=(64, made.n_features))
     rows = rows.astype(made.input_dtype)
     setup = SimpleNamespace(forest=lambda name: (made, rows))
-    names = (
-        "4 trees in flight",
-        "rows in shared memory",
-        "8 rows, trees by 32 threads",
-    )
+    names = ("4 trees in flight", "8 rows, trees by 32 threads")
     ones = {name: dict.fromkeys(("16", "4096"), 1.0) for name in names}
     lines = {"m": {"result": {"seconds": ones}}}
     found = list(first.report.samples(lines, setup, chip))
