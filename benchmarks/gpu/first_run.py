@@ -217,12 +217,12 @@ def main(
     ] = "cuda",
     names: Annotated[str, typer.Option(help="Models, by commas; default: eight.")] = "",
     packed: Annotated[
-        Path | None, typer.Option(help="Folder that --pack wrote models to.")
+        Path | None, typer.Option(help="Models that --pack wrote, for a bare machine.")
     ] = None,
     quick: Annotated[bool, typer.Option(help="Few schedules: a rehearsal.")] = False,
     again: Annotated[bool, typer.Option(help="Run failed items again.")] = False,
     pack: Annotated[
-        Path | None, typer.Option(help="Copy the models to a folder, and end.")
+        Path | None, typer.Option(help="Write the models to a zip file, and end.")
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what stages would take.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 from measure import compare
-from models import Model, get
+from models import Model, cache_folder, get
 
 from benchmarks.gpu.bench import Group
 from benchmarks.gpu.devices import Clock, clock_of
@@ -49,7 +49,7 @@ class Setup:
     names : tuple of str
         Of models.
     packed : Path or None
-        Folder that ``pack`` wrote models to; None for the benchmarks' own models.
+        File that ``pack`` wrote models to; None for the benchmarks' own models.
     quick : bool
         Whether few schedules and sizes are enough.
     end : float
@@ -160,21 +160,26 @@ def _forest(source: Any) -> Forest:
 # ------------------------------------------------------------ models as files
 
 
-def pack(names: Sequence[str], folder: Path) -> None:
-    """Copy models and some of their rows, for a machine without their libraries."""
-    for name in names:
-        model, to = get(name), folder / name.replace("/", "-")
-        to.mkdir(parents=True, exist_ok=True)
-        file = Path(model.path).name
-        shutil.copyfile(model.path, to / file)
-        np.save(to / "rows.npy", np.load(model.rows)[:ROWS])
-        known = {**asdict(model), "path": file, "rows": "rows.npy", "wrapper": None}
-        (to / "model.json").write_text(json.dumps(known), encoding="utf-8")
+def pack(names: Sequence[str], file: Path) -> None:
+    """Write models and some of their rows to a zip file, for a bare machine."""
+    with ZipFile(file, "w", ZIP_DEFLATED) as out:
+        for name in dict.fromkeys(names):
+            model, at = get(name), name.replace("/", "-")
+            path = Path(model.path).name
+            known = {"path": path, "rows": "rows.npy", "wrapper": None}
+            out.write(model.path, f"{at}/{path}")
+            out.writestr(f"{at}/model.json", json.dumps(asdict(model) | known))
+            with out.open(f"{at}/rows.npy", "w") as rows:
+                np.save(rows, np.load(model.rows)[:ROWS])
 
 
-def unpacked(folder: Path, name: str) -> Model:
-    """Return a packed model."""
+def unpacked(file: Path, name: str) -> Model:
+    """Return a packed model, whose files go to the benchmarks' cache."""
+    folder = cache_folder() / f"packed-{file.stat().st_mtime_ns}"
     at = folder / name.replace("/", "-")
+    if not (at / "rows.npy").exists():
+        with ZipFile(file) as given:
+            members = [m for m in given.namelist() if m.startswith(f"{at.name}/")]
+            given.extractall(folder, members)
     known = json.loads((at / "model.json").read_text("utf-8"))
-    files = {key: str((at / known[key]).resolve()) for key in ("path", "rows")}
-    return Model(**{**known, **files})
+    return Model(**known | {key: str(at / known[key]) for key in ("path", "rows")})
