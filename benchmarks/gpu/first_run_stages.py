@@ -103,7 +103,7 @@ def defaults(setup: Setup) -> Iterator[Item]:
     """Yield models beside other libraries, rows on the device and on the host."""
     sizes = SIZES[:1] if setup.quick else SIZES
     for name in setup.names:
-        yield Item(name, partial(_bench, setup, name, sizes), 20, 20 + 3 * len(sizes))
+        yield Item(name, partial(_bench, setup, name, sizes), 20, 40 + 3 * len(sizes))
 
 
 def random_models(setup: Setup) -> Iterator[Item]:
@@ -116,13 +116,15 @@ def _bench(setup: Setup, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     model, cores = setup.model(name), len(os.sched_getaffinity(0))
     modes = ("fast", "reproducible")
     who = participants(setup.target, model, (), modes, cores, None)
-    limits = Limits(3, 0.01, 1.0, 60.0, end=setup.end - 5)
+    end = setup.end - 5
+    prepare = min(60.0, max(5.0, (end - monotonic()) / 3))
+    limits = Limits(3, 0.01, 1.0, prepare, end=end)
     found = bench(model, setup.group, who, sizes, limits, say=lambda _: None)
     wrong = []
     for one in found["systems"]:
         if one["system"] in (OURS, ON_CPU) and not one.get("same_bits"):
             wrong.append(f"{one['system']}: {one['reason'] or one['agreement']}")
-    return {"bench": found, "wrong": wrong, "partial": monotonic() > limits.end}
+    return {"bench": found, "wrong": wrong, "partial": monotonic() > end}
 
 
 # ------------------------------------------------------------ 5 and 6: schedules
