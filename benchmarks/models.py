@@ -36,6 +36,17 @@ SHARED = (
     "lightgbm/mixed_categorical.txt",
     "airline.onnx",
 )
+#: The eight real models of SilvanForge's evaluation, five of which are stand-ins.
+EIGHT = (
+    "stand-in-abalone",
+    "airline.json",
+    "stand-in-airline-ohe",
+    "stand-in-covtype",
+    "epsilon.json",
+    "stand-in-higgs",
+    "stand-in-letters",
+    "year_prediction_msd.json",
+)
 
 
 @dataclass(frozen=True, slots=True)

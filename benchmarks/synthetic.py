@@ -14,6 +14,7 @@ from itertools import count, islice, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from training import Trained
 
 #: Some of the random models: corners of the family, and its middle. Any name
@@ -75,7 +76,16 @@ def random_model(name: str) -> Trained:
     """Return a random model or a stand-in as an XGBoost Booster, and uniform rows."""
     import xgboost
 
-    shape, seed = _shape(name)
+    text, rows = random_file(name)
+    booster = xgboost.Booster(model_file=bytearray(text.encode()))
+    return Trained("xgboost", booster, rows, "uniform")
+
+
+def random_file(name: str) -> tuple[str, NDArray[np.float32]]:
+    """Return a random model or a stand-in as XGBoost's JSON, and uniform rows."""
+    import xgboost
+
+    shape, seed = shape_of(name)
     random = np.random.default_rng(seed)
     rows = random.random((4096, shape.features), dtype=np.float32)
     # A Booster of the right shape lends its file's outer parts.
@@ -92,11 +102,10 @@ def random_model(name: str) -> Trained:
     model["tree_info"] = [i % shape.classes for i in range(n)]
     model["iteration_indptr"] = list(range(0, n + 1, shape.classes))
     model["gbtree_model_param"]["num_trees"] = str(n)
-    booster = xgboost.Booster(model_file=bytearray(json.dumps(document).encode()))
-    return Trained("xgboost", booster, rows, "uniform")
+    return json.dumps(document), rows
 
 
-def _shape(name: str) -> tuple[Shape, list[int]]:
+def shape_of(name: str) -> tuple[Shape, list[int]]:
     """Return the shape that a name stands for, and the numbers it is drawn from."""
     if name in STAND_INS:
         shape = STAND_INS[name]

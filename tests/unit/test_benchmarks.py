@@ -100,11 +100,11 @@ def test_random_models_are_those_of_the_paper(benchmarks):
     synthetic = benchmarks["synthetic"]
     names = synthetic.random_models()
     assert len(set(names)) == 700
-    shapes = [synthetic._shape(name)[0] for name in names]
+    shapes = [synthetic.shape_of(name)[0] for name in names]
     assert {s.trees for s in shapes} == set(range(100, 1001, 100))
     assert {s.features for s in shapes} == {8, 16, 32, 64, 128, 256, 512, 1024}
     assert {s.depth for s in shapes} == {6, 7, 8}
-    first, copy = (synthetic._shape(names[i])[1] for i in (0, 240))
+    first, copy = (synthetic.shape_of(names[i])[1] for i in (0, 240))
     assert copy == [*first, 1]
 
 
