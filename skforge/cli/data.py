@@ -111,20 +111,21 @@ class RowsFile(AbstractContextManager["RowsFile"]):
     def _part(self, feature: int, column: Any) -> Any:
         """Return a feature's values."""
         needs = self._needs
-        if feature in needs.categories:
-            return values.categories(column, needs.categories[feature])
         if feature in needs.texts and values.holds_texts(column):
             return values.texts(column, needs.texts[feature])
         dtype = needs.dtype
         if needs.framed and getattr(column, "type", None) == "float":
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
+            if feature in needs.categories:
+                return values.categories(column, needs.categories[feature])
             return values.numbers(column, dtype)
-        except values.NotNumbersError as error:
-            if needs.whole and values.holds_texts(column):
+        except values.WrongColumnError as error:
+            is_text = isinstance(error, values.NotNumbersError)
+            if is_text and needs.whole and values.holds_texts(column):
                 return values.texts(column)
             label = str(feature) if needs.names is None else repr(needs.names[feature])
-            raise values.not_numbers(
+            raise values.wrong_column(
                 self.table.name, label, error, self.before
             ) from error
 

@@ -16,8 +16,32 @@ Array: TypeAlias = NDArray[Any]
 _MISSING = {"", "na", "n/a", "<na>", "null", "none"}
 
 
-class NotNumbersError(Exception):
-    """A column holds something else: its first such cell, and the cell's row."""
+class WrongColumnError(Exception):
+    """A column holds something that the model cannot take; a cell has its row."""
+
+    row: int | None = None
+
+
+class NotNumbersError(WrongColumnError):
+    """A column that should hold numbers holds something else."""
+
+    def __init__(self, what: str, row: int | None = None) -> None:
+        super().__init__(
+            f"{what}, and the model takes numbers there; encode it as it was encoded "
+            "for training"
+        )
+        self.row = row
+
+
+class NotCategoriesError(WrongColumnError):
+    """A column holds numbers, and its categories are texts."""
+
+    def __init__(self, known: Sequence[Any]) -> None:
+        some = ", ".join(map(repr, known[:3])) + ", …" * (len(known) > 3)
+        super().__init__(
+            f"holds numbers, and the model's categories are texts ({some}); write its "
+            "categories as they were in training"
+        )
 
 
 def number_in(cell: str) -> float | None:
@@ -166,6 +190,9 @@ def categories(column: Any, known: Sequence[str | int]) -> Any:
         found = [_whole(word) for word in found]
     used = {found[code] for code in np.unique(codes) if code >= 0}
     place: dict[Any, int] = {word: i for i, word in enumerate(known)}
+    if used and all(map(_is_number, used)) and not any(map(_is_number, known)):
+        # codes in place of texts: as new categories they would be missing values
+        raise NotCategoriesError(known)
     new = [word for word in found if word in used and word not in place]
     place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
     table = np.array([*(place.get(word, -1) for word in found), -1])
@@ -179,13 +206,16 @@ def _whole(word: Any) -> Any:
     return int(number) if whole else word  # type: ignore[arg-type]
 
 
-def not_numbers(
-    name: str, column: str, error: NotNumbersError, before: int
+def _is_number(word: Any) -> bool:
+    return not isinstance(word, str) or number_in(word) is not None
+
+
+def wrong_column(
+    name: str, column: str, error: WrongColumnError, before: int
 ) -> Exception:
-    """Return the error for a column that should have numbers."""
-    what, *row = error.args
-    where = f"row {before + row[0] + 1} of " if row else ""
+    """Return the error for a column that the model cannot take."""
+    where = "" if error.row is None else f"row {before + error.row + 1} of "
     return InvalidInputError(
-        f"{name} cannot be read as rows of the model: {where}column {column} {what}, "
-        "and the model takes numbers there; encode it as it was encoded for training."
+        f"{name} cannot be read as rows of the model: {where}column {column} "
+        f"{error.args[0]}."
     )

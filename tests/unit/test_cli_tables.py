@@ -55,6 +55,16 @@ ODD = [
 ]  # fmt: skip
 
 
+def test_numbers_in_place_of_categories_are_refused(tmp_path, reader):
+    """As new categories, codes would be missing values: other predictions."""
+    needs = Needs(1, names=("size",), framed=True, categories={0: ("s", "m", "l")})
+    path = tmp_path / "rows.csv"
+    with pytest.raises(InvalidInputError, match=r"'size' holds numbers, .* \('s', 'm'"):
+        read(path, needs, "size\n0\n2\n\n1\n")
+    kept = read(path, needs, "size\nm\n3\nNA\n")["size"]
+    assert list(kept.cat.codes) == [1, 3, -1]
+
+
 def test_texts_become_the_numbers_of_python(tmp_path, reader):
     random = np.random.default_rng(0)
     bits = random.integers(0, 2**64, 3000, dtype=np.uint64).view(np.float64)

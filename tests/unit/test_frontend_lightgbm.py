@@ -492,6 +492,17 @@ def test_names_that_cannot_be_assigned_are_left_out():
     assert load_forest(model).category_names == ()
 
 
+def test_names_for_more_categories_than_they_are_belong_elsewhere():
+    """An ordered column has names and no categories; another the reverse."""
+    data, y = frame()
+    data["letter"] = data["letter"].cat.as_ordered()
+    data["number"] = data["number"].cat.codes + 4
+    rows = lgb.Dataset(data, y, categorical_feature=["number"])
+    model = lgb.train({"verbose": -1}, rows, 2)
+    assert model.pandas_categorical == [[f"c{i}" for i in range(6)]]
+    assert load_forest(model).category_names == ()
+
+
 def test_unfitted_wrapper():
     with pytest.raises(InvalidModelError) as info:
         load_forest(lgb.LGBMRegressor())

@@ -38,6 +38,8 @@ from skforge.compiler.frontends.lightgbm.text import (
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
+#: The categories that a feature has seen, such as "-1:0:2:1".
+_CATEGORIES = r"-?[0-9]{1,10}(:-?[0-9]{1,10})*"
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
@@ -311,7 +313,8 @@ def _category_names(
     """Return the category names of frame columns; () if they cannot be assigned.
 
     The file lists them without column names: they belong to the categorical features,
-    in order, if their numbers agree. Arrays hold category numbers and need no names.
+    in order, if their numbers agree and no feature has seen more categories than it
+    has names. Arrays hold category numbers and need no names.
     """
     found = model.pandas_categorical
     text = model.parameters.get("categorical_feature", "")
@@ -325,6 +328,14 @@ def _category_names(
     ):
         return ()
     names_of = dict(zip(features, found, strict=True))
+    seen = model.header.get("feature_infos", "").split(" ")
+    if any(
+        int(number) >= len(names_of[feature])
+        for feature in features
+        if feature < len(seen) and re.fullmatch(_CATEGORIES, seen[feature], re.ASCII)
+        for number in seen[feature].split(":")
+    ):
+        return ()
     return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
 
 
