@@ -1,6 +1,7 @@
 """What a GPU's first run found, and the model of ``cost.py`` fitted to it.
 
-Figures and tables beside other libraries are those of ``tables.py``, in ``gpu.md``.
+Tables beside other libraries are those of ``tables.py``, in ``gpu.md``, and beside
+strategies of other systems those of ``random_models.py``, in ``gpu_random_cuda.md``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu import random_models
 from benchmarks.gpu.__main__ import write as write_bench
 from benchmarks.gpu.chips import A100, H200, Chip
 from benchmarks.gpu.cost import Built, Modeller
@@ -20,7 +22,7 @@ from benchmarks.gpu.cost_records import FIRST_LAUNCH
 from benchmarks.gpu.designs import designs
 from benchmarks.gpu.first_run import Log, failed
 from benchmarks.gpu.first_run_setup import Setup
-from benchmarks.gpu.first_run_stages import METRICS, STAGES
+from benchmarks.gpu.first_run_stages import METRICS, RANDOM, STAGES
 from skforge.exceptions import SkforgeError
 
 #: What is fitted of a chip, and by what each is multiplied in turn.
@@ -32,14 +34,15 @@ def write(log_: Log, setup: Setup, folder: Path) -> None:
     """Write first_run.md, and gpu.md with its figures if anything was compared."""
     known = {stage.number: log_.results(stage.number) for stage in STAGES}
     facts = known[1].get("versions", {}).get("result", {})
-    benches = [
-        one["result"]["bench"]
-        for stage in (3, 4)
-        for one in known[stage].values()
-        if "bench" in one.get("result", {})
-    ]
+    benches = [x["bench"] for x in map(_result, known[3].values()) if "bench" in x]
     if benches:
         write_bench(benches, facts, folder)
+    records = [x for x in map(_result, known[4].values()) if "times" in x]
+    random = [one for one in records if one["model"] in RANDOM]
+    real = [one for one in records if one["model"] not in RANDOM]
+    if random and real:
+        text = random_models.report(random, real, setup.target)
+        random_models.write(random, real, text, setup.target, folder)
     device = known[1].get("device", {}).get("result", {})
     parts = [
         "# A GPU's first run\n",

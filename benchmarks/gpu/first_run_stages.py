@@ -22,12 +22,15 @@ from typing import Any
 import numpy as np
 from machine import machine
 from models import ROOT
+from synthetic import random_models
 
 from benchmarks.gpu.bench import OURS, Limits, bench, participants
 from benchmarks.gpu.designs import FEW, designs
 from benchmarks.gpu.first_run import Item
 from benchmarks.gpu.first_run_bits import exactness, schedules, small_forest
 from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_schedule
+from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
+from benchmarks.gpu.strategies import Measured, times
 from benchmarks.gpu.tables import ON_CPU
 from benchmarks.gpu.tuning_records import BATCHES
 from skforge import compile_forest
@@ -39,27 +42,15 @@ from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.strategies import Strategy
 
-#: SilvanForge's three public models, and forests of other shapes.
-NAMES = [
-    "airline.json",
-    "year_prediction_msd.json",
-    "epsilon.json",
-    "lightgbm/NYC_taxi.txt",
-    "lightgbm/multiclass.txt",
-    "airline.onnx",
-    "synthetic-300x64-7",
-    "synthetic-1000x8-8",
-]
-#: Random models of Figures 8 and 9: trees by features, depth 7.
-RANDOM = [f"synthetic-{t}x{f}-7" for t in (100, 500, 1000) for f in (8, 64, 256, 1024)]
+#: Random models of Figures 8 and 9: of each number of trees and features, depth 7.
+RANDOM = [name for name in random_models(240) if name.endswith("-7")]
 SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
-RANDOM_SIZES = (512, 4096)
 MODELLED = (16, 256, 512, 4096, 16384, 65536)
 #: Points of Table 5 in one item, models with all of them, calls of a sample, samples.
 POINTS, WHOLE, CALLS, ROUNDS = 96, 2, 8, 3
 #: Seconds that a search may take, and those of a point of Table 5.
 BUDGET, POINT = 10.0, 0.065
-STRATEGIES: dict[str, Strategy | str] = {
+SEARCHES: dict[str, Strategy | str] = {
     "Algorithm 1": "heuristic",
     "learned": Learned(),
     "one-shot": Learned("one-shot"),
@@ -106,12 +97,6 @@ def defaults(setup: Setup) -> Iterator[Item]:
         yield Item(name, partial(_bench, setup, name, sizes), 20, 40 + 3 * len(sizes))
 
 
-def random_models(setup: Setup) -> Iterator[Item]:
-    """Yield the random models of Figures 8 and 9."""
-    for name in setup.names[:1] if setup.quick else RANDOM:
-        yield Item(name, partial(_bench, setup, name, RANDOM_SIZES), 20, 15)
-
-
 def _bench(setup: Setup, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     model, cores = setup.model(name), len(os.sched_getaffinity(0))
     modes = ("fast", "reproducible")
@@ -127,6 +112,21 @@ def _bench(setup: Setup, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     return {"bench": found, "wrong": wrong, "partial": monotonic() > end}
 
 
+def strategies(setup: Setup) -> Iterator[Item]:
+    """Yield models under the strategies of other systems, as skforge compiles them."""
+    for name in [*setup.names, *RANDOM[: 2 if setup.quick else None]]:
+        work = partial(_strategies, setup, name)
+        yield Item(name, work, 10, 1 if name in RANDOM else 5)
+
+
+def _strategies(setup: Setup, name: str) -> dict[str, Any]:
+    drawn = name in RANDOM
+    forest, rows = load(name) if drawn else setup.forest(name)
+    sizes = RANDOM_BATCHES if drawn else REAL_BATCHES
+    found = times(Measured(forest, rows, setup.target), sizes)
+    return {"model": name, "batches": sizes, "times": found}
+
+
 # ------------------------------------------------------------ 5 and 6: schedules
 
 
@@ -138,7 +138,7 @@ def searches(setup: Setup) -> Iterator[Item]:
     # Cores share the compiler's work; a point is lowered, loaded, checked and timed.
     kernels = size // min(16, os.cpu_count() or 1)
     for name in setup.names[:WHOLE]:
-        for words, strategy in STRATEGIES.items():
+        for words, strategy in SEARCHES.items():
             for n in batches:
                 work = partial(_search, setup, name, strategy, n)
                 yield Item(f"{words}, {name}, {n} rows", work, 2, BUDGET + 1)
@@ -322,7 +322,7 @@ STAGES = (
     Stage(1, "install", install),
     Stage(2, "tests and exactness", exactness),
     Stage(3, "defaults beside other libraries", defaults),
-    Stage(4, "random models", random_models),
+    Stage(4, "strategies of other systems", strategies),
     Stage(5, "searches", searches),
     Stage(6, "designs, for the model", designs_of_models),
     Stage(7, "contributions", contributions),
