@@ -33,16 +33,6 @@ STEPS, TURNS = (0.7, 0.85, 0.95, 1.05, 1.2, 1.4), 12
 def write(log_: Log, setup: Setup, folder: Path) -> None:
     """Write first_run.md, and gpu.md with its figures if anything was compared."""
     known = {stage.number: log_.results(stage.number) for stage in STAGES}
-    facts = known[1].get("versions", {}).get("result", {})
-    benches = [x["bench"] for x in map(_result, known[3].values()) if "bench" in x]
-    if benches:
-        write_bench(benches, facts, folder)
-    records = [x for x in map(_result, known[4].values()) if "times" in x]
-    random = [one for one in records if one["model"] in RANDOM]
-    real = [one for one in records if one["model"] not in RANDOM]
-    if random and real:
-        text = random_models.report(random, real, setup.target)
-        random_models.write(random, real, text, setup.target, folder)
     device = known[1].get("device", {}).get("result", {})
     parts = [
         "# A GPU's first run\n",
@@ -56,6 +46,24 @@ def write(log_: Log, setup: Setup, folder: Path) -> None:
     text = "\n".join(parts)
     (folder / "first_run.md").write_text(text + "\n", encoding="utf-8")
     print(text)
+    try:
+        _tables(known, setup, folder)
+    except ModuleNotFoundError as error:
+        print(f"Without figures: {error}")
+
+
+def _tables(known: dict[int, dict[str, Any]], setup: Setup, folder: Path) -> None:
+    """Write the tables and figures of other modules."""
+    facts = known[1].get("versions", {}).get("result", {})
+    benches = [x["bench"] for x in map(_result, known[3].values()) if "bench" in x]
+    if benches:
+        write_bench(benches, facts, folder)
+    records = [x for x in map(_result, known[4].values()) if "times" in x]
+    random = [one for one in records if one["model"] in RANDOM]
+    real = [one for one in records if one["model"] not in RANDOM]
+    if random and real:
+        text = random_models.report(random, real, setup.target)
+        random_models.write(random, real, text, setup.target, folder)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
