@@ -25,6 +25,7 @@ from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu import device as gpu_device
 from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.tuning.measure.measure import ModuleMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.fake_cupy import Array, DlpackArray, FakeCupy
@@ -445,6 +446,26 @@ def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
     assert given.gpu_min_rows_ == 7
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_search_times_kernels_and_no_copies(cupy, graphs: bool) -> None:
+    cupy.graphs = graphs
+    made, (rows, raw, _) = forest("multiclass"), expected("multiclass")
+    target = compile_forest(made, DIRECT, "cuda").target
+    measurer = ModuleMeasurer(made, target, "exact", None)
+    batches = [rows[:100], rows[100:200]]
+    for schedule in (DIRECT, SCRATCHY):
+        runner = measurer.build(measurer.lower(schedule))
+        assert_same_bits(runner.predict(rows), raw, schedule)
+        runner.time(batches, 1)
+        cupy.log.clear()
+        assert runner.time(batches, 3) > 0
+        assert what(cupy, "copy", "load") == []
+        assert len(what(cupy, "graph")) == (3 if graphs else 0)
+        launches = len(what(cupy, "launch"))
+        assert (launches == 0) if graphs else (launches % 6 == 0 < launches)
+        assert what(cupy, "synchronize") == ["synchronize"]
+
+
 def test_a_table_of_both_kinds(cupy) -> None:
     model = next(_models())
     table = {(1, 63): "xgboost", (64, None): "tahoe-direct"}
@@ -641,26 +662,7 @@ def test_the_cache_of_code(monkeypatch) -> None:
     assert len(calls) == 4
 
 
-# ---------------------------------------------------------------- a real device
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
-def test_a_real_device_gives_the_source_s_bits(name: str) -> None:
-    pytest.importorskip("cupy")
-    device_cupy.forget()
-    found = device_cupy.found()
-    if found is None:
-        pytest.skip("no GPU")
-    rows, raw, leaves = expected(name)
-    for schedule in (None, DIRECT, SCRATCHY):
-        module = compile_forest(forest(name), schedule, found.kind)
-        for n in (1, 7, len(rows)):
-            got = module.predict_raw(rows[:n]).reshape(n, -1)
-            assert_same_bits(got, raw[:n].reshape(n, -1), n)
-        there = module.predict_raw(found.xp.asarray(rows)).get()
-        assert_same_bits(there.reshape(raw.shape), raw, "device rows")
-        assert_same_bits(module.apply(rows), leaves, "apply")
+# ---------------------------------------------------------------- the real CuPy
 
 
 def test_cupy_has_what_is_called() -> None:

@@ -114,6 +114,26 @@ class GpuKernel:
 
         self._in_parts(device, n, self.most_rows(stride), upto)
 
+    def bound(self, device: GpuDevice, rows: Any, result: Any) -> Callable[[], None]:
+        """Return a function that does what ``on_device`` does, any number of times.
+
+        It keeps the rows, the result and scratch of its own.
+        """
+        n, stride = len(rows), rows.shape[1]
+        part = self.most_rows(stride)
+        starts = [
+            self._launches_for(device, min(part, n - first), stride).bound(
+                rows[first:].data, result[first:].data
+            )
+            for first in range(0, n, part)
+        ]
+
+        def start() -> None:
+            for one in starts:
+                one()
+
+        return start
+
     def most_rows(self, stride: int) -> int:
         """Return how many rows with this stride one run of the plan can take."""
         found = self._most.get(stride)
