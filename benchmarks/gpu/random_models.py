@@ -226,8 +226,9 @@ def _ranges(records: Sequence[Record], batches: Sequence[int]) -> Iterator[str]:
 def _range(ratios: Sequence[float]) -> str:
     if not ratios:
         return "–"
-    mean = geometric_mean(ratios)
-    return f"**{mean:.2f}** ({min(ratios):.2f}–{max(ratios):.1f})"
+    mean, least, most = geometric_mean(ratios), min(ratios), max(ratios)
+    digits = [f"{x:.2f}" if x < 10 else f"{x:.0f}" for x in (mean, least, most)]
+    return f"**{digits[0]}** ({digits[1]}–{digits[2]})"
 
 
 def _columns(records: Sequence[Record], rows: int) -> Iterator[str]:
