@@ -103,8 +103,7 @@ def addresses(hir: PredictEnsemble, paths: Paths) -> tuple[Array, int]:
         spare = paths.item.shape[2] - found.shape[2]
         return np.pad(found, ((0, 0), (0, 0), (0, spare)), constant_values=-1), 4
     layout: Any = representations.get(hir.nest.representation).lay_out(hir)
-    record = np.asarray(layout.item_of())
-    items = np.where(paths.item >= 0, record[np.maximum(paths.item, 0)], -1)
+    items = np.where(paths.item >= 0, layout.record[np.maximum(paths.item, 0)], -1)
     return items, layout.shape.words
 
 

@@ -39,7 +39,10 @@ class Paths:
 
 
 def walk(hir: PredictEnsemble, rows: Array, trees: Array) -> Paths:
-    """Walk rows through trees of single nodes, by their places in walking order."""
+    """Walk rows through trees, by their places in walking order.
+
+    Of a tile of several nodes, the last is given: those before it may be dummies.
+    """
     tiles, forest = hir.tiles, hir.forest
     at = np.tile(tiles.item_offset[trees], (len(rows), 1))
     items, tests = [], []
@@ -49,14 +52,16 @@ def walk(hir: PredictEnsemble, rows: Array, trees: Array) -> Paths:
         if not inner.any():
             break
         items.append(np.where(inner, at, -1))
-        test = np.where(inner, tiles.predicate[at, 0], -1)
+        outcome = np.zeros_like(at)  # a bit for each test, the first one's on top
+        for slot in range(tiles.tile_size):
+            test = np.where(inner, tiles.predicate[at, slot], -1)
+            known = np.maximum(test, 0)
+            value = rows[np.broadcast_to(every, at.shape), forest.feature[known]]
+            left = evaluate_predicates(forest, known.ravel(), value.ravel())
+            outcome = 2 * outcome + (left.reshape(at.shape) & (test >= 0))
         tests.append(test)
-        known = np.maximum(test, 0)
-        value = rows[np.broadcast_to(every, at.shape), forest.feature[known]]
-        left = evaluate_predicates(forest, known.ravel(), value.ravel())
-        left = left.reshape(at.shape) & (test >= 0)
-        following = np.where(left, tiles.child[at, 0], tiles.child[at, 1])
-        at = np.where(inner, following, at)
+        taken = tiles.exit_table[tiles.shape[at], outcome]
+        at = np.where(inner, tiles.child[at, taken], at)
     if not items:
         none = np.zeros((len(rows), len(trees), 0), np.int64)
         return Paths(none, none)

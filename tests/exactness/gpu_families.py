@@ -45,6 +45,9 @@ FAMILIES: dict[str, Schedule] = {
         .gpu_dimension("b1", "block.x")
         .cache("t0")
     ),
+    "shared forest of node tiles": (
+        Schedule.preset("tahoe-shared-forest", rows=8).interleave("t1", 2).tile_nodes(3)
+    ),
     "splitting": Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3),
     "rapids": Schedule.preset("rapids", threads=8),
     "hummingbird": Schedule.preset("hummingbird", rows=4, trees=8),

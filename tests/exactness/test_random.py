@@ -39,7 +39,7 @@ REFUSED = r"represent\("
 # What only blocks of rows meet.
 BLOCKS_REFUSED = (
     REFUSED + r"|(cache_predicates|quantize)(\(\"\w+\"\))? (needs|takes|is for) "
-    r"|^the forest (mixes|tests)|cache prefetches the nodes of walks"
+    r"|^the forest (mixes|tests|treats)|cache prefetches the nodes of walks"
     r"|A vectorised loop over trees needs|vectorize\(\"\w+\"\) takes one row at a time"
 )
 

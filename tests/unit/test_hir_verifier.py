@@ -95,8 +95,8 @@ def edit(name: str, index: object, value: object) -> Callable[[TiledForest], obj
     return apply
 
 
-# tile size 2: item 0 is the tile of nodes 0 and 1; 1 the leaf 3; 2 the tile of node
-# 4 and a dummy, 3 the leaf 2; 4 and 5 the leaves 5 and 6; 6 the tree of one leaf
+# tile size 2: item 0 is the tile of nodes 0 and 1; 1 the leaf 3; 2 the tile of a
+# dummy and node 4, 3 the leaf 2; 4 and 5 the leaves 5 and 6; 6 the tree of one leaf
 def swap_leaves(tiles: TiledForest) -> TiledForest:
     """Swap two leaf items, so that each is right but behind the other's exit."""
     return replace(
@@ -169,7 +169,7 @@ BREAKS = [
     ),
     (
         edit("node", 2, 1),
-        "item 2 of tree 0 at position 0 has another predicate in slot 0 than its node",
+        "item 2 of tree 0 at position 0 has another predicate in slot 1 than its node",
     ),
     (
         edit("node", 0, 1),

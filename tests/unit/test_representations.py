@@ -218,10 +218,30 @@ def test_every_leaf_has_an_item_of_its_own(name: str, size: int) -> None:
     assert item.max() < layout.n_items
 
 
-@pytest.mark.parametrize("name", ["array", "sparse", "reorg"])
+@pytest.mark.parametrize("kind", ["scalar", "mixed trees", "chains", "one leaf"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_leaves_of_sparse_tiles_take_no_tile(kind: str, padded: bool) -> None:
+    """Treebeard, Fig. 5: a leaf beside a tile takes a hop more, others none."""
+    schedule = Schedule().tile_nodes(3)
+    schedule = schedule.pad_trees() if padded else schedule
+    hir = pipeline.build_hir(forest(kind), schedule, "exact")
+    tiles, layout = hir.tiles, representations.get("sparse").lay_out(hir)
+    exits = [child[child >= 0] for child in tiles.child[tiles.leaf < 0]]
+    leaves = [tiles.leaf[found] >= 0 for found in exits]
+    hops = sum(int(leaf.sum()) for leaf in leaves if not leaf.all())
+    assert bool(hops) == (kind != "one leaf" and not padded)
+    idle = hir.tiles.tile_size
+    words = (idle + len(exits) + hops) * layout.shape.words
+    assert layout.buffers()[0].data.nbytes == 4 * words
+    assert layout.n_items == forest(kind).leaf_value.shape[0]
+
+
+@pytest.mark.parametrize("name", ["array", "sparse", "reorg", "sparse tiles"])
 @pytest.mark.parametrize("kind", ["scalar", "double", "categories"])
 def test_the_size_announced_is_the_size_of_the_nodes(name: str, kind: str) -> None:
+    name, _, tiled = name.partition(" ")
     schedule = Schedule().represent(name)
+    schedule = schedule.tile_nodes(3) if tiled else schedule
     hir = pipeline.build_hir(forest(kind), schedule, "exact")
     representation = representations.get(name)
     (nodes, *_) = representation.lay_out(hir).buffers()

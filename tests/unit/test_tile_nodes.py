@@ -24,16 +24,21 @@ KINDS = ("uniform", "probability")
 def tile_members(tiles: TiledForest, forest: Forest, item: int) -> list[int]:
     """Return the Forest node in each slot of a tile, -1 for dummies."""
     edge = shapes(tiles.tile_size).edge[tiles.shape[item]]
-    member = [-1] * tiles.tile_size
-    member[0] = int(tiles.node[item])
+    stands = [-1] * tiles.tile_size
+    stands[0] = int(tiles.node[item])
     for slot in range(tiles.tile_size):
+        real = tiles.predicate[item, slot] >= 0
         for side, child in enumerate((forest.left, forest.right)):
             target = edge[2 * slot + side]
-            if target < 0 or member[slot] < 0:
+            if target < 0 or stands[slot] < 0:
                 continue
-            under = int(child[member[slot]])
-            member[target] = under if tiles.predicate[item, target] >= 0 else -1
-    return member
+            # a dummy sends every row to the right, still standing on the same node
+            stays = stands[slot] if side else -1
+            stands[target] = int(child[stands[slot]]) if real else stays
+    return [
+        node if predicate >= 0 else -1
+        for node, predicate in zip(stands, tiles.predicate[item], strict=True)
+    ]
 
 
 @given(random_forest(), st.integers(1, 8), st.sampled_from(KINDS), st.integers(0, 99))
@@ -177,11 +182,10 @@ def stump_chain() -> Forest:
     ).validate()
 
 
-def test_small_tiles_end_in_dummies_to_the_right():
+def test_small_tiles_hang_below_dummies():
     tiles = tile_nodes.run(stump_chain(), 4)
-    # level order: a, then b and the first dummy, then the second dummy
-    assert tiles.predicate[0].tolist() == [0, 1, -1, -1]
-    assert tiles.child[0].tolist() == [1, 2, -1, -1, 3]
+    assert tiles.predicate[0].tolist() == [-1, -1, 0, 1]
+    assert tiles.child[0].tolist() == [-1, -1, 1, 2, 3]
     assert tiles.node.tolist() == [0, 3, 4, 2]
     assert tiles.depth.tolist() == [0, 1, 1, 1]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ import pytest
 from skforge.compiler import pipeline
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.hir import tile_nodes
+from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import TILE_KINDS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from tests.exactness.checks import check_exact
+from skforge.persistence import artifact
+from tests.exactness.checks import assert_same_bits, check_exact, expected, raw_of
 from tests.exactness.forests import forest
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
@@ -78,6 +82,11 @@ def every_other(made: Forest, size: int) -> np.ndarray:
         (lambda f, size: np.arange(f.n_nodes), "has fewer than 2 nodes, with an inner"),
         (lambda f, size: np.zeros(3, int), "needs an integer for each of the"),
         (lambda f, size: np.zeros(f.n_nodes), "dtype float64"),
+        (lambda f, size: np.full(f.n_nodes, -1), r"tile -1 .* has an inner node"),
+        (
+            lambda f, size: np.maximum(depth_first(f, size), 0),
+            r"has a leaf beside other nodes; give leaves -1 \(see node \d+ of the tree",
+        ),
     ],
 )
 def test_other_tilings_are_refused(
@@ -86,6 +95,83 @@ def test_other_tilings_are_refused(
     register("mine", "as I like", tiling)
     with pytest.raises(ScheduleError, match=message):
         pipeline.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "mine"), "exact")
+
+
+def by_tree(made: Forest, ids: np.ndarray) -> list[np.ndarray]:
+    return np.split(ids, made.tree_offset[1:-1])
+
+
+@pytest.mark.parametrize("kind", ["scalar", "multiclass", "mixed trees", "categories"])
+@pytest.mark.parametrize("size", [2, 5])
+def test_numbers_of_tiles_from_json_to_predictions(kind: str, size: int) -> None:
+    made = forest(kind)
+    tiles = by_tree(made, depth_first(made, size))
+    schedule = BLOCKS.tile_nodes(size, tiles).interleave("b1", 4)
+    again = Schedule.from_json(schedule.to_json())
+    assert again == schedule == pickle.loads(pickle.dumps(schedule))
+    assert hash(again) == hash(schedule)
+    assert eval(repr(schedule)) == schedule
+    check_exact(kind, schedule, batches=(1, 17, 65))
+    check_exact(kind, schedule.pad_trees(), batches=(1, 65))
+    leaves_alone = np.where(made.leaf < 0, depth_first(made, size), 10**6)
+    leaves_alone += np.where(made.leaf < 0, 0, np.arange(made.n_nodes))
+    alone = BLOCKS.tile_nodes(size, by_tree(made, leaves_alone))
+    one, other = (
+        pipeline.build_hir(made, chosen, "exact").tiles for chosen in (schedule, alone)
+    )
+    pipeline.verify_hir(pipeline.build_hir(made, schedule, "exact"))
+    np.testing.assert_array_equal(one.predicate, other.predicate)
+
+
+def test_texts_name_given_tiles_briefly() -> None:
+    made = forest("scalar")
+    schedule = BLOCKS.tile_nodes(3, by_tree(made, depth_first(made, 3)))
+    assert "tiles of 3 nodes (given)" in str(schedule.loop_nest(made.n_trees))
+    assert (
+        "tile_nodes(3, <tiles of 7 trees>): up to 3 nodes are compared at once, "
+        "grouped as given."
+    ) in schedule.explain(made.n_trees)
+
+
+def test_an_artifact_keeps_given_tiles(tmp_path: Path) -> None:
+    made = forest("scalar")
+    schedule = BLOCKS.tile_nodes(3, by_tree(made, depth_first(made, 3)))
+    rows, raw, _ = expected("scalar")
+    module = compile_forest(made, {(1, None): schedule})
+    artifact.save(module, tmp_path / "forest.skforge")
+    loaded = artifact.load(tmp_path / "forest.skforge")
+    assert schedule in loaded.schedules.values()
+    assert_same_bits(raw_of(loaded, rows), raw, "loaded")
+
+
+NO_NUMBERS = "for each tree a list with the tile's number"
+WRONG = {
+    "trees": (
+        lambda ids: ids[1:],
+        "has numbers for 6 trees, but the forest has 7.",
+    ),
+    "nodes": (
+        lambda ids: [ids[0][:-1], *ids[1:]],
+        r"has \d+ numbers for tree 0, which has \d+ nodes, leaves included.",
+    ),
+    "size": (
+        lambda ids: [*ids[:3], ids[3] * 0, *ids[4:]],
+        r"tile 0 of tree 3 has more than 2 nodes \(see node 0 of the tree\).",
+    ),
+    "floats": (lambda ids: [one * 1.0 for one in ids], NO_NUMBERS),
+    "one tree": (lambda ids: ids[0], NO_NUMBERS),
+    "large": (lambda ids: [[2**40]] * 7, NO_NUMBERS),
+    "nothing": (lambda ids: None, NO_NUMBERS),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_other_numbers_are_refused(wrong: str) -> None:
+    numbers, message = WRONG[wrong]
+    made = forest("scalar")
+    ids = by_tree(made, depth_first(made, 2))
+    with pytest.raises(ScheduleError, match=message):
+        pipeline.build_hir(made, BLOCKS.tile_nodes(2, numbers(ids)), "exact")
 
 
 def test_tiles_in_two_pieces_are_refused(register: Callable[..., None]) -> None:

@@ -151,6 +151,8 @@ class Layout(TreeLayout):
 
     #: Whether a hop from a leaf stays on it, so that checked walks need no select.
     leaves_stay: bool = False
+    #: Whether a leaf is known by its number and has no words to read.
+    leaves_by_number: bool = False
 
     @abstractmethod
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
@@ -179,6 +181,10 @@ class Layout(TreeLayout):
     @abstractmethod
     def is_leaf(self, b: Builder, at: Cursor) -> Value:
         """Return whether the cursor is at a leaf."""
+
+    def readable(self, b: Builder, node: Value) -> Value:
+        """Return the node, or any tile in place of a leaf that has no words."""
+        return node
 
 
 class WalkLayout(TreeLayout):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.layouts.base import Cursor, WalkLayout
+from skforge.compiler.layouts.base import WalkLayout
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
 from skforge.compiler.lowering.lower_sums_gpu import GpuSums
@@ -156,32 +156,10 @@ class ThreadLowering(Lowering):
         On the CPU comparing nodes before and after is cheaper, at the cost of one extra
         hop; on a GPU the hop's reads dominate.
         """
-        k, b, walks = self._k, self._k.b, self._walks
-        if isinstance(k.walker, WalkLayout):
+        if isinstance(self._k.walker, WalkLayout):
             super()._walk_loop(stmt)
             return
-        starts = walks.row_starts(stmt.step)
-        found: list[list[Cursor]] = []
-
-        def cond(nodes: tuple[Value, ...]) -> Value:
-            cursors = walks.open(stmt.step, nodes)
-            found.append(cursors)
-            going: Value | None = None
-            for at in cursors:
-                inner = b.invert(k.hopper.is_leaf(b, at))
-                going = inner if going is None else b.binary("or", going, inner)
-            assert going is not None
-            return going
-
-        def body(_: tuple[Value, ...]) -> list[Value]:
-            step = stmt.step
-            if len(step.nodes) == 1:  # the loop condition has just checked it
-                step = replace(step, checked=False)
-            return walks.hop(step, found[-1], starts)
-
-        inits = [k.values[name] for name in stmt.inits]
-        results = b.while_(inits, cond, body)
-        k.values.update(zip(stmt.results, results, strict=True))
+        self._hop_until_leaves(stmt)
 
     def _private_array(self, stmt: mir.AllocArray) -> None:
         k, b = self._k, self._k.b

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from skforge.compiler.binning.quantize import quantize_block
 from skforge.compiler.binning.rows import BlockRows, RowAt
@@ -34,6 +35,7 @@ from skforge.compiler.layouts.base import (
     BlockCode,
     BlockLayout,
     BlockRepresentation,
+    Cursor,
     RowCode,
     RowLayout,
     WalkLayout,
@@ -200,6 +202,9 @@ class Lowering:
             ends = walks.whole(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
             return
+        if k.hopper.leaves_by_number:
+            self._hop_until_leaves(stmt)
+            return
         starts = walks.row_starts(stmt.step)
         inits = [k.values[name] for name in stmt.inits]
         wide = inits[0].type
@@ -218,6 +223,31 @@ class Lowering:
             return [change, *moved]
 
         _, *results = b.while_([b.const(1, wide), *inits], cond, body)
+        k.values.update(zip(stmt.results, results, strict=True))
+
+    def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
+        """Hop until every walk stands on a leaf."""
+        k, b, walks, step = self._k, self._k.b, self._walks, stmt.step
+        starts = walks.row_starts(step)
+        if len(step.nodes) == 1:  # the condition of the loop checks it
+            step = replace(step, checked=False)
+        found: list[list[Cursor]] = []
+
+        def cond(nodes: tuple[Value, ...]) -> Value:
+            cursors = walks.open(step, nodes)
+            found.append(cursors)
+            going: Value | None = None
+            for at in cursors:
+                inner = b.invert(k.hopper.is_leaf(b, at))
+                going = inner if going is None else b.binary("or", going, inner)
+            assert going is not None
+            return going
+
+        def body(_: tuple[Value, ...]) -> list[Value]:
+            return walks.hop(step, found[-1], starts)
+
+        inits = [k.values[name] for name in stmt.inits]
+        results = b.while_(inits, cond, body)
         k.values.update(zip(stmt.results, results, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:

@@ -15,6 +15,7 @@ Code for missing values and categories is emitted only for forests that need it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -96,10 +97,12 @@ class WalkLowering:
         at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
         trees = [k.values[tree] for tree in op.trees]
         lanes = max((node.type.lanes for node in at), default=0)
-        return [
-            k.hopper.open(k.b, k.b.splat(tree, lanes), node)
-            for tree, node in zip(trees, at, strict=True)
-        ]
+
+        def opened(tree: Value, node: Value) -> Cursor:
+            read = k.hopper.readable(k.b, node) if op.checked else node
+            return replace(k.hopper.open(k.b, k.b.splat(tree, lanes), read), node=node)
+
+        return [opened(tree, node) for tree, node in zip(trees, at, strict=True)]
 
     def hop(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.nest import ROOTS, Size, TileKind
+from skforge.compiler.schedule.nest import ROOTS, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BoundNest:
     loops: tuple[BoundLoop, ...]
     n_trees: int
     tile_nodes: int
-    tile_kind: TileKind
+    tile_kind: d.TileKind
     pad_trees: bool
     reorder_trees: bool
     representation: str
@@ -123,7 +123,8 @@ def _header(nest: BoundNest) -> str:
     trees = "1 tree" if nest.n_trees == 1 else f"{nest.n_trees} trees"
     parts = [trees, nest.representation]
     if nest.tile_nodes > 1:
-        parts.append(f"tiles of {nest.tile_nodes} nodes ({nest.tile_kind})")
+        kind = nest.tile_kind if isinstance(nest.tile_kind, str) else "given"
+        parts.append(f"tiles of {nest.tile_nodes} nodes ({kind})")
     if nest.pad_trees:
         parts.append("padded")
     if nest.reorder_trees:

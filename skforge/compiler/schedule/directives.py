@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from skforge.exceptions import ScheduleError
 
@@ -30,6 +30,8 @@ TILE_KINDS = {
     "probability": "by how often rows visit them",
     "complete": "by level",
 }
+#: One of these, or for each tree the number of each node's tile.
+TileKind: TypeAlias = str | tuple[tuple[int, ...], ...]
 MAX_SIZE = 2**31 - 1
 MAX_WALK_DEPTH = 64
 MAX_NODE_TILE = 8
@@ -43,7 +45,7 @@ class Directive:
 
     def __str__(self) -> str:
         """Return the call, such as ``tile("batch", "b0", "b1", 64)``."""
-        return f"{name_of(self)}({', '.join(map(_literal, arguments(self)))})"
+        return call(self)
 
     def problem(self) -> str | None:
         """Describe what is wrong with the arguments, or return None."""
@@ -386,9 +388,27 @@ class TileNodes(Option):
     """Group up to ``size`` nodes of a tree into a tile, a node with many children."""
 
     size: int
-    kind: str = "uniform"
+    kind: TileKind = "uniform"
+
+    def __str__(self) -> str:
+        """Return the call, without the numbers of given tiles."""
+        if isinstance(self.kind, str):
+            return call(self)
+        return f"tile_nodes({self.size}, <tiles of {len(self.kind)} trees>)"
 
     def problem(self) -> str | None:
+        if not isinstance(self.kind, str):
+            numbers = isinstance(self.kind, tuple) and all(
+                isinstance(tree, tuple)
+                and all(type(one) is int and abs(one) <= MAX_SIZE for one in tree)
+                for tree in self.kind
+            )
+            if not numbers:
+                return (
+                    "tile_nodes needs the name of a kind, or for each tree a list with "
+                    "the tile's number of each node, as integers."
+                )
+            return _range_problem(self, "its size", self.size, 2, MAX_NODE_TILE)
         if self.kind == "complete":
             return _require(
                 type(self.size) is int and self.size in COMPLETE_TILES,
@@ -399,7 +419,7 @@ class TileNodes(Option):
         ) or _choice_problem(self, "a kind", self.kind, TILE_KINDS)
 
     def sentence(self) -> str:
-        how = TILE_KINDS[self.kind]
+        how = TILE_KINDS[self.kind] if isinstance(self.kind, str) else "as given"
         return f"up to {self.size} nodes are compared at once, grouped {how}"
 
 
@@ -472,6 +492,11 @@ def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
 def name_of(directive: object) -> str:
     """Return the method name of a directive, such as ``"tile"``."""
     return _snake(type(directive))
+
+
+def call(directive: Directive) -> str:
+    """Return the call that makes a directive."""
+    return f"{name_of(directive)}({', '.join(map(_literal, arguments(directive)))})"
 
 
 def arguments(directive: object) -> list[object]:
@@ -577,7 +602,25 @@ def from_step(step: object) -> Directive:
         if not isinstance(indices, list):
             raise ScheduleError('In JSON the directive "reorder" has a list "indices".')
         return Reorder(tuple(indices))
+    if directive is TileNodes:
+        given["kind"] = tile_kind(given["kind"])
     return directive(**given)
+
+
+def tile_kind(kind: Any) -> Any:
+    """Return numbers of tiles as tuples; other values are left for the check."""
+    kind = _plain(kind)
+    if isinstance(kind, str) or not isinstance(kind, Iterable):
+        return kind
+    return tuple(
+        tuple(map(_plain, tree)) if isinstance(tree, Iterable) else tree
+        for tree in map(_plain, kind)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Convert NumPy arrays and scalars to lists and numbers."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _fields(names: list[str]) -> str:

@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from skforge.compiler.schedule import directives as d
 
-TileKind: TypeAlias = str  # of TILE_KINDS
 ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 
 # The representation of a schedule that does not choose one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -68,7 +68,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
-        return "Schedule()" + "".join(f".{one}" for one in self.directives)
+        return "Schedule()" + "".join(f".{d.call(one)}" for one in self.directives)
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
@@ -391,7 +391,9 @@ class Schedule:
 
     # --- the model -------------------------------------------------------------------
 
-    def tile_nodes(self, size: int, kind: str = "uniform") -> Schedule:
+    def tile_nodes(
+        self, size: int, kind: str | Sequence[Sequence[int]] = "uniform"
+    ) -> Schedule:
         """Group up to ``size`` nodes of a tree into a tile, a node with many children.
 
         All tests of a tile are compared at once.
@@ -400,17 +402,20 @@ class Schedule:
         ----------
         size : int
             Nodes in a tile, 1 to 8; 3, 7, 15 or 31 for complete tiles.
-        kind : {"uniform", "probability", "complete"}
+        kind : {"uniform", "probability", "complete"}, or list of lists of int
             "uniform" fills tiles breadth-first, "probability" with the nodes that most
             training rows pass, "complete" with whole levels, for ``represent("tiles")``
-            and ``represent("packed")``.
+            and ``represent("packed")``. Or tiles of your own (Treebeard §3.5): for each
+            tree, the number of each node's tile, in the order of ``load_forest``. Inner
+            nodes with equal numbers share a tile. Leaves have -1, or a number of their
+            own.
 
         Notes
         -----
         Good for: fewer loads in a walk, which do not depend on each other.
         Costs: tests that a row does not need, and a table look-up per hop.
         """
-        return self._with(d.TileNodes(_whole(size), kind))
+        return self._with(d.TileNodes(_whole(size), d.tile_kind(kind)))
 
     def pad_trees(self) -> Schedule:
         """Pad each tree until its leaves are equally deep, so that walks need no check.

@@ -66,9 +66,9 @@ class RecordShape:
 class RecordLayout(Layout):
     """A buffer of records; subclasses compute the record of a node.
 
-    ``record[i]`` is the record of HIR item i, ``n_records`` in all. ``children`` has
-    the child word of each item, and that of each record without an item. ``leaf_flag``
-    is ored into the first feature word of leaves.
+    ``record[i]`` is the record of HIR item i (-1: none), ``n_records`` in all.
+    ``children`` has the child word of each item, and that of each record without an
+    item. ``leaf_flag`` is ored into the first feature word of leaves.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RecordLayout(Layout):
         self.shape, self.encoding = shape, shape.encoding
         self.threshold_type: Scalar = scalar_of(self.encoding.tests.threshold.dtype)
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
-        self._record, self._n_records = record, n_records
+        self.record, self._n_records = record, n_records
         self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
         self._on_gpu = hir.nest.on_gpu
         #: The first record in shared memory, if any is there.
@@ -98,23 +98,29 @@ class RecordLayout(Layout):
         leaf_flag: int,
     ) -> NDArray[np.uint32]:
         """Return the words of all records."""
-        record, shape, encoding = self._record, self.shape, self.encoding
+        record, shape, encoding = self.record, self.shape, self.encoding
+        predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf
+        stored = record >= 0
+        if not stored.all():
+            record, leaf = record[stored], leaf[stored]
+            predicate, shapes = predicate[stored], shapes[stored]
         words = np.zeros((self._n_records, shape.words), np.uint32)
-        features = encoding.encode(tiles.predicate)
+        features = encoding.encode(predicate)
         # Idle records: every test is false, as it is for codes of 0.
         if encoding.threshold_words:
-            thresholds = encoding.thresholds(tiles.predicate)
+            thresholds = encoding.thresholds(predicate)
             nan = np.full(shape.tile_size, np.nan, thresholds.dtype).view(np.uint32)
             words[:, : shape.feature_at] = nan
-            stored = np.ascontiguousarray(thresholds).view(np.uint32)
-            words[record, : shape.feature_at] = stored
+            as_words = np.ascontiguousarray(thresholds).view(np.uint32)
+            words[record, : shape.feature_at] = as_words
         if leaf_flag:
-            features[tiles.leaf >= 0, 0] |= np.uint32(leaf_flag)
+            features[leaf >= 0, 0] |= np.uint32(leaf_flag)
         words[record, shape.feature_at : shape.shape_at] = features
         if shape.tile_size > 1:
-            words[record, shape.shape_at] = tiles.shape
+            words[record, shape.shape_at] = shapes
         if children is not None:
             child, idle = children
+            child = child[stored]
             if shape.packed:
                 up = np.uint32(encoding.bits)
                 words[:, shape.feature_at] = idle.astype(np.uint32) << up
@@ -127,7 +133,7 @@ class RecordLayout(Layout):
 
     def item_of(self) -> NDArray[np.int64]:
         """Return the record of each HIR item."""
-        return self._record
+        return self.record
 
     @property
     def n_items(self) -> int:

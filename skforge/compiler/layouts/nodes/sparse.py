@@ -1,9 +1,21 @@
 """The sparse representation: only existing nodes, with pointers to their children.
 
-It follows SilvanForge §6 and Treebeard §3.8.2, with one change: leaves are stored among
-the tiles and their child pointer leads back to themselves, so that a finished walk may
-take further hops at no cost. All exits of a tile are contiguous; an exit that no row
-takes has an idle record.
+It follows SilvanForge §6 and Treebeard §3.8.2. The children of a tile are neighbours,
+so it stores one pointer.
+
+Single nodes store leaves among the inner nodes, each pointing to itself: a finished
+walk may take further hops at no cost, and a node takes 8 bytes, whether leaf or not.
+
+Tiles of several nodes are large, so their leaves lie in an array of their own, as in
+Treebeard. Its numbers follow those of the tiles. If a tile has tiles below it, a leaf
+beside them is a tile of dummies that leads to the leaf in one more hop::
+
+    tiles     t1 | l1  l2  l3  t2 |             t1 points to tile 1
+    leaves    l1 l2 l3 | l4 l5 l6 l7            t2 points to leaf 3, number 5 + 3
+
+Measured on three models of 100 trees, with tiles of 2 to 8 nodes on a CPU: a walk takes
+0.75 times as long as with two pointers in a tile, one to tiles and one to leaves, which
+need no tiles of dummies and up to 40 % fewer bytes, but a mask and a count of bits.
 """
 
 from __future__ import annotations
@@ -32,42 +44,16 @@ from skforge.compiler.layouts.nodes.records import (
 from skforge.exceptions import ScheduleError
 
 
-def _tree_records(tiles: TiledForest) -> NDArray[np.int64]:
-    """Return each tree's first record, and the end, in blocks of tile_size + 1."""
-    block = tiles.tile_size + 1
-    inner = np.concatenate([[0], np.cumsum(tiles.leaf < 0)])[tiles.item_offset]
-    return (inner + np.arange(len(inner))) * block
-
-
 class SparseLayout(RecordLayout):
     """Records of existing tiles; a node is its record number."""
 
-    leaves_stay = True
-
-    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
-        tiles, nt = hir.tiles, hir.tiles.tile_size
-        block = nt + 1
-        first = _tree_records(tiles)
-        tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        inner = np.flatnonzero(tiles.leaf < 0)
-        # The k-th inner tile of a tree owns the tree's (k + 1)-th block of records; the
-        # root is the last of block 0, so that siblings never straddle a pair.
-        children = np.arange(len(inner)) * block + (tree[inner] + 1) * block
-        record = np.zeros(tiles.n_items, np.int64)
-        record[tiles.item_offset[:-1]] = first[:-1] + nt
-        exits = tiles.child[inner]
-        present = exits >= 0
-        record[exits[present]] = (children[:, None] + np.arange(block))[present]
-        child = record - nt  # leaves: all tests false, exit nt, themselves
-        child[inner] = children
-        n_records = int(first[-1])
-        idle = np.maximum(np.arange(n_records) - nt, 0)
-        super().__init__(hir, shape, record, n_records, (child, idle))
+    def _add_trees(self, roots: NDArray[np.int64], first: NDArray[np.int64]) -> None:
+        """Store each tree's root, and its first record, with the end."""
         self._tree_records = first
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)
         self._data += (
-            BufferData(self._root, (first[:-1] + nt).astype(np.int32)),
+            BufferData(self._root, roots.astype(np.int32)),
             BufferData(self._first, first.astype(np.int32)),
         )
 
@@ -76,17 +62,12 @@ class SparseLayout(RecordLayout):
         return node
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return the record of a tree's root."""
+        """Return the number of a tree's root."""
         return b.convert(b.load(self._root, tree), node_scalar(tree))
 
     def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
-        """Return the record ``exit_`` places into the tile's block of children."""
+        """Return the number ``exit_`` places after the tile's pointer."""
         return b.add(self.child_word(b, at), exit_)
-
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return whether the last exit leads back to the node."""
-        back = b.add(self.child_word(b, at), self.shape.tile_size)
-        return b.compare("eq", back, at.node)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         """Prefetch the records of consecutive trees."""
@@ -108,10 +89,123 @@ class SparseLayout(RecordLayout):
         return self._share(memory, lo, b.sub(hi, lo), longest)
 
 
+# -------------------------------------------------------------------- single nodes
+
+
+def _pairs(tiles: TiledForest) -> NDArray[np.int64]:
+    """Return each tree's first record, and the end, in pairs of siblings."""
+    inner = np.concatenate([[0], np.cumsum(tiles.leaf < 0)])[tiles.item_offset]
+    return (inner + np.arange(len(inner))) * 2
+
+
+class SingleNodes(SparseLayout):
+    """Inner nodes and leaves; a leaf leads to itself."""
+
+    leaves_stay = True
+
+    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
+        tiles = hir.tiles
+        first = _pairs(tiles)
+        tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
+        inner = np.flatnonzero(tiles.leaf < 0)
+        # The k-th inner node of a tree owns the tree's (k + 1)-th pair of records; the
+        # root is the last of pair 0, so that siblings never straddle a pair.
+        children = (np.arange(len(inner)) + tree[inner] + 1) * 2
+        record = np.zeros(tiles.n_items, np.int64)
+        record[tiles.item_offset[:-1]] = first[:-1] + 1
+        exits = tiles.child[inner]
+        present = exits >= 0
+        record[exits[present]] = (children[:, None] + np.arange(2))[present]
+        child = record - 1  # leaves: the test is false, exit 1, themselves
+        child[inner] = children
+        n_records = int(first[-1])
+        idle = np.maximum(np.arange(n_records) - 1, 0)
+        super().__init__(hir, shape, record, n_records, (child, idle))
+        self._add_trees(first[:-1] + 1, first)
+
+    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+        """Return whether the last exit leads back to the node."""
+        return b.compare("eq", b.add(self.child_word(b, at), 1), at.node)
+
+
+# ------------------------------------------------------------------- several nodes
+
+
+def _stored(tiles: TiledForest) -> NDArray[np.bool_]:
+    """Return which items have a record: tiles, and leaves beside a tile."""
+    stored = tiles.leaf < 0
+    exits = tiles.child[stored]
+    beside = exits[((exits >= 0) & stored[exits]).any(axis=1)]
+    stored[beside[beside >= 0]] = True
+    return stored
+
+
+class Tiles(SparseLayout):
+    """Tiles of several nodes, and leaves numbered after them.
+
+    A tile's exits in use are its last ones, since its dummies are above its nodes. So
+    its pointer is the number of its first child less the exits before it, and leaves
+    lie without gaps. Records 0 to ``tile_size - 1`` are idle: no pointer is negative.
+    """
+
+    leaves_by_number = True
+
+    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
+        tiles, nt = hir.tiles, shape.tile_size
+        stored, is_leaf = _stored(tiles), tiles.leaf >= 0
+        first = nt + np.concatenate([[0], np.cumsum(stored)])[tiles.item_offset]
+        n_records = int(first[-1])
+        self._first_leaf, self._n_leaves = n_records, int(is_leaf.sum())
+        self._leaf = np.where(is_leaf, np.cumsum(is_leaf) - 1, -1)
+        record = np.where(stored, nt - 1 + np.cumsum(stored), -1)
+        number = np.where(stored, record, n_records + self._leaf)
+        child = n_records + self._leaf - nt  # a leaf's record leads there by exit nt
+        inner = np.flatnonzero(~is_leaf)
+        unused = (tiles.child[inner] >= 0).argmax(axis=1)
+        child[inner] = number[tiles.child[inner, unused]] - unused
+        idle = np.zeros(n_records, np.int64)
+        super().__init__(hir, shape, record, n_records, (child, idle))
+        self._add_trees(number[tiles.item_offset[:-1]], first)
+
+    def item_of(self) -> NDArray[np.int64]:
+        """Return the place of each leaf among the leaves."""
+        return self._leaf
+
+    @property
+    def n_items(self) -> int:
+        """Number of leaves."""
+        return self._n_leaves
+
+    def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
+        """Return the place among the leaves."""
+        return b.add(node, -self._first_leaf)
+
+    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+        """Return whether the number is a leaf's."""
+        return b.compare("ge", at.node, self._first_leaf)
+
+    def readable(self, b: Builder, node: Value) -> Value:
+        """Return the node, or the first record at hand in place of a leaf."""
+        first = self._shared_from
+        if first is None:
+            first = b.const(0, node.type)
+        return b.select(b.compare("ge", node, self._first_leaf), first, node)
+
+
+# ------------------------------------------------------------------ representation
+
+
+def _n_records(tiles: TiledForest) -> int:
+    if tiles.tile_size == 1:
+        return int(_pairs(tiles)[-1])
+    return tiles.tile_size + int(_stored(tiles).sum())
+
+
 def _shape(hir: PredictEnsemble) -> RecordShape:
     tiles = hir.tiles
-    n_records = int(_tree_records(tiles)[-1])
-    if n_records >= 1 << 31:
+    n_records = _n_records(tiles)
+    numbers = n_records if tiles.tile_size == 1 else n_records + tiles.n_items
+    if numbers >= 1 << 31:
         raise ScheduleError(
             f"the forest has {tiles.n_items:,} tiles and leaves, more than 32-bit "
             "indices can number; compile it in parts."
@@ -130,11 +224,12 @@ class Sparse(WalkRepresentation):
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         """Return the bytes of all records."""
-        return int(_tree_records(hir.tiles)[-1]) * _shape(hir).words * 4
+        return _n_records(hir.tiles) * _shape(hir).words * 4
 
     def lay_out(self, hir: PredictEnsemble) -> Layout:
         """Build the records."""
-        return SparseLayout(hir, _shape(hir))
+        made = SingleNodes if hir.tiles.tile_size == 1 else Tiles
+        return made(hir, _shape(hir))
 
 
 register(Sparse())

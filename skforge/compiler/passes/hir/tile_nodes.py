@@ -9,23 +9,26 @@ tiles, so this pass keeps single nodes, and the representation groups them.
 
 Tiles of other kinds grow from their roots. *uniform* adds the next node in
 breadth-first order, *probability* the node below the tile that most training rows
-reached, and a registered kind the next node with the tile's number. A tile that ends
-up smaller gets dummy nodes, false for every row, in a chain to the right, up to
-``size``::
+reached, and a registered kind, or tiles given by number, the next node with the tile's
+number. A tile that ends up smaller gets dummy nodes, false for every row, in a chain
+above it, up to ``size``, so that its exits in use are the last ones::
 
-    two nodes, size 4        a
-                            / \
-                           b   dummy        exits: l0 l1 -1 -1 l2
-                          / \      \
-                         l0  l1   dummy
-                                      \
-                                       l2
+    two nodes, size 4      dummy
+                               \
+                              dummy
+                                  \
+                                   a        exits: -1 -1 l0 l1 l2
+                                  / \
+                                 b   l2
+                                / \
+                               l0  l1
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,8 +43,7 @@ from skforge.compiler.ir.hir.tile_shapes import (
     shape_id,
     shapes,
 )
-from skforge.compiler.schedule.directives import TILE_KINDS
-from skforge.compiler.schedule.nest import TileKind
+from skforge.compiler.schedule.directives import TILE_KINDS, TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 
 _PART = 1 << 13  # number of tiles grown together
@@ -66,7 +68,8 @@ def register(kind: str, description: str, tiling: Tiling) -> None:
         How it groups nodes, after "grouped", for ``explain``.
     tiling : callable
         Takes the forest and the size. Returns an integer for each node of the forest,
-        shape (n_nodes,): inner nodes of a tree with equal numbers share a tile.
+        shape (n_nodes,): inner nodes of a tree with equal numbers share a tile. Leaves
+        have -1, or a number of their own.
     """
     if kind in TILE_KINDS:
         raise ScheduleError(f"a kind of tiles named {kind!r} is there already.")
@@ -74,22 +77,47 @@ def register(kind: str, description: str, tiling: Tiling) -> None:
     _TILINGS[kind] = tiling
 
 
-def _checked(forest: Forest, ids: Any, size: int, kind: str) -> NDArray[np.int64]:
-    """Return tile numbers, unique across trees; raise if they are no valid tiling."""
-    who = f"tile_nodes({size}, {kind!r})"
-    given = np.asarray(ids)
-    if given.shape != (forest.n_nodes,) or given.dtype.kind not in "iu":
+def _given(forest: Forest, size: int, kind: TileKind) -> NDArray[np.int64] | None:
+    """Return the number of each node's tile, unique across trees, if it is given."""
+    if isinstance(kind, str):
+        if kind not in _TILINGS:
+            return None
+        who = f"tile_nodes({size}, {kind!r})"
+        given = np.asarray(_TILINGS[kind](forest, size))
+        if given.shape != (forest.n_nodes,) or given.dtype.kind not in "iu":
+            raise ScheduleError(
+                f"{who} needs an integer for each of the {forest.n_nodes} nodes; its "
+                f"tiling returned shape {given.shape}, dtype {given.dtype}."
+            )
+        return _checked(forest, given.astype(np.int64), size, who)
+    who = f"tile_nodes({size}, ...)"
+    if len(kind) != forest.n_trees:
         raise ScheduleError(
-            f"{who} needs an integer for each of the {forest.n_nodes} nodes; its "
-            f"tiling returned shape {given.shape}, dtype {given.dtype}."
+            f"{who} has numbers for {len(kind)} trees, but the forest has "
+            f"{forest.n_trees}."
         )
+    for tree, (ids, nodes) in enumerate(
+        zip(kind, np.diff(forest.tree_offset), strict=True)
+    ):
+        if len(ids) != nodes:
+            raise ScheduleError(
+                f"{who} has {len(ids)} numbers for tree {tree}, which has {nodes} "
+                "nodes, leaves included."
+            )
+    flat = np.fromiter(chain.from_iterable(kind), np.int64, forest.n_nodes)
+    return _checked(forest, flat, size, who)
+
+
+def _checked(
+    forest: Forest, given: NDArray[np.int64], size: int, who: str
+) -> NDArray[np.int64]:
+    """Return tile numbers, unique across trees; raise if they are no valid tiling."""
     start = forest.tree_offset
     tree = np.repeat(np.arange(forest.n_trees), np.diff(start))
-    inner = np.flatnonzero(forest.leaf < 0)
-    pairs = np.stack([tree[inner], given[inner].astype(np.int64)], 1)
-    _, number = np.unique(pairs, axis=0, return_inverse=True)
-    unique = np.full(forest.n_nodes, -1, np.int64)
-    unique[inner] = number.reshape(-1)
+    is_leaf = forest.leaf >= 0
+    inner = np.flatnonzero(~is_leaf)
+    _, number = np.unique(np.stack([tree, given], 1), axis=0, return_inverse=True)
+    number = number.reshape(-1)
 
     def refuse(bad: NDArray[np.int64], why: str) -> None:
         if len(bad):
@@ -99,17 +127,21 @@ def _checked(forest: Forest, ids: Any, size: int, kind: str) -> NDArray[np.int64
                 f"{node - start[tree[node]]} of the tree)."
             )
 
-    counts = np.bincount(unique[inner])
-    refuse(inner[counts[unique[inner]] > size], f"has more than {size} nodes")
+    refuse(inner[given[inner] < 0], "has an inner node; use 0 or more, -1 for leaves")
+    counts = np.bincount(number[inner], minlength=forest.n_nodes)
+    refuse(inner[counts[number[inner]] > size], f"has more than {size} nodes")
+    shared = np.bincount(number, minlength=forest.n_nodes)[number] > 1
+    beside = is_leaf & (given >= 0) & shared
+    refuse(np.flatnonzero(beside), "has a leaf beside other nodes; give leaves -1")
     parent = np.full(forest.n_nodes, -1, np.int64)
     parent[forest.left[inner]] = parent[forest.right[inner]] = inner
-    starts = inner[(parent[inner] < 0) | (unique[parent[inner]] != unique[inner])]
-    _, first = np.unique(unique[starts], return_index=True)
+    starts = inner[(parent[inner] < 0) | (number[parent[inner]] != number[inner])]
+    _, first = np.unique(number[starts], return_index=True)
     refuse(np.delete(starts, first), "is not connected")
     above = parent[starts[parent[starts] >= 0]]
-    small = counts[unique[above]] < size
+    small = counts[number[above]] < size
     refuse(above[small], f"has fewer than {size} nodes, with an inner node below it")
-    return unique
+    return number
 
 
 def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
@@ -124,15 +156,13 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
         raise ScheduleError(
             f"tile_nodes({size}) needs a size from 1 to {MAX_TILE_SIZE}."
         )
-    if kind not in TILE_KINDS:
+    if isinstance(kind, str) and kind not in TILE_KINDS:
         known = ", ".join(map(repr, TILE_KINDS))
         raise ScheduleError(f"tile_nodes({size}, {kind!r}) needs one of {known}.")
     if size == 1:
         return _single_nodes(forest)
     by_cover = kind == "probability" and len(forest.cover) > 0
-    ids = None
-    if kind in _TILINGS:
-        ids = _checked(forest, _TILINGS[kind](forest, size), size, kind)
+    ids = _given(forest, size, kind)
     levels: list[Level] = []
     position = np.arange(forest.n_trees, dtype=np.int32)
     front = forest.tree_offset[:-1].astype(np.int32)
@@ -200,7 +230,7 @@ def _grow_part(
                 joins &= ids[under] == ids[node[rows, slot]]
             score[rows, 2 * slot + side] = np.where(joins, rank, -np.inf)
             below[rows, 2 * slot + side] = under
-    last = _append_dummies(forest, node, heap, count)
+    _put_below_dummies(heap, count)
 
     order = np.argsort(heap, axis=1, kind="stable")
     heap = np.take_along_axis(heap, order, axis=1)
@@ -208,26 +238,19 @@ def _grow_part(
     shape = shape_id(_inside(heap))
     edge = np.empty((n, 2 * size), dtype=np.int32)
     edge[:, 0::2] = np.where(node >= 0, forest.left[node], np.int32(-1))
-    edge[:, 1::2] = np.where(node >= 0, forest.right[node], last[:, None])
+    edge[:, 1::2] = np.where(node >= 0, forest.right[node], np.int32(-1))
     exits = np.take_along_axis(edge, shapes(size).exit_edge[shape].astype(int), axis=1)
     return node, shape, exits
 
 
-def _append_dummies(
-    forest: Forest, node: _Ints, heap: _Ints, count: NDArray[np.int64]
-) -> _Ints:
-    """Chain dummies to the last exit of tiles below ``size``; return that exit."""
-    size = node.shape[1]
-    rightmost = (heap > 0) & ((heap & (heap + 1)) == 0)  # 1, 3, 7, ...: right spine
-    end = np.where(rightmost, heap, 0).argmax(axis=1)
-    at = np.arange(len(node))
-    last: _Ints = forest.right[node[at, end]]
-    deepest = heap[at, end]
-    for slot in range(1, size):
-        dummy = slot >= count
-        deepest = np.where(dummy, 2 * deepest + 1, deepest)
-        heap[:, slot] = np.where(dummy, deepest, heap[:, slot])
-    return last
+def _put_below_dummies(heap: _Ints, count: NDArray[np.int64]) -> None:
+    """Hang the ``count`` nodes of each tile below a chain of dummies to the right."""
+    slot = np.arange(heap.shape[1])
+    n_dummies = (heap.shape[1] - count)[:, None]
+    digits = np.frexp(heap)[1]  # the path of a node, after those of the dummies
+    below = heap | ((1 << n_dummies) - 1) << digits
+    chain = (2 << (slot - count[:, None]).clip(0)) - 1
+    heap[:] = np.where(slot < count[:, None], below, chain)
 
 
 def _inside(heap: _Ints) -> _Bools:
