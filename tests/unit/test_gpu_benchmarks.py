@@ -463,5 +463,5 @@ def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
     real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
     real["times"] = {name: [1e-6] * 6 for name in times}
     text = random_models.report([record], [real], "")
-    assert "| RAPIDS | **4.00** (4.00–4.0) | – |" in text
+    assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
     assert "modelled, not measured" in text

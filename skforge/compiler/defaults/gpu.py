@@ -212,12 +212,17 @@ class _Facts:
     # ------------------------------------------------------------ walks
 
     @property
+    def heaps(self) -> bool:
+        """Whether complete trees take little more memory than the trees."""
+        shape = self.shape
+        shallow = 0 < shape.max_depth <= PADDED_DEPTH
+        return shallow and shape.padded_nodes <= PADDING_LIMIT
+
+    @property
     def hops(self) -> int:
         """Hops of padded walks; 0 if trees differ too much, or are too deep."""
-        shape = self.shape
-        level = 0 < shape.max_depth <= PADDED_DEPTH
-        level = level and shape.max_depth <= PADDED_HOPS * self.mean_depth
-        return shape.max_depth if level and shape.padded_nodes <= PADDING_LIMIT else 0
+        deepest = self.shape.max_depth
+        return deepest if self.heaps and deepest <= PADDED_HOPS * self.mean_depth else 0
 
     @property
     def most_in_flight(self) -> int:
@@ -467,7 +472,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
         threads, in_flight = facts.shares(threads // 2, threads, threads)
     walk = facts.walk("shared" if fitting else "memory")
     walk = replace(walk, in_flight=in_flight)
-    if facts.hops:
+    if facts.heaps:
         # Nodes of one level of neighbouring trees lie together, and lanes whose walks
         # have ended read none: on average 1.5 times as fast as padded walks in
         # "sparse" for 512 rows of SilvanForge's random models.
