@@ -125,7 +125,7 @@ def test_same_bits_as_the_source(name: str, kind: str) -> None:
 
 def test_the_loop_over_chunks() -> None:
     text = lowered(many(), dealt(interleave=4), SMALL).text("chunk-leaves")
-    assert [line.strip() for line in text.splitlines()[2:12]] == [
+    assert [line.strip() for line in text.splitlines()[3:13]] == [
         "result[b0 : min(b0 + 8, rows)] = base",
         "leaves_1 = alloc[8, 8] <shared>",
         "for t0.chunk in 0 to 61 step 8:",
