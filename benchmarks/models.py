@@ -17,7 +17,7 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from synthetic import FAMILY, random_model
+from synthetic import FAMILY, STAND_INS, random_model
 from training import MAKERS, WEAK, Trained
 
 from skforge import load_forest
@@ -35,6 +35,17 @@ SHARED = (
     "lightgbm/multiclass.txt",
     "lightgbm/mixed_categorical.txt",
     "airline.onnx",
+)
+#: The eight real models of SilvanForge's evaluation, five of which are stand-ins.
+EIGHT = (
+    "stand-in-abalone",
+    "airline.json",
+    "stand-in-airline-ohe",
+    "stand-in-covtype",
+    "epsilon.json",
+    "stand-in-higgs",
+    "stand-in-letters",
+    "year_prediction_msd.json",
 )
 
 
@@ -89,12 +100,12 @@ def names() -> list[str]:
 def models(wanted: list[str]) -> Iterator[Model]:
     """Yield the models whose name contains one of ``wanted``; all if it is empty.
 
-    Names of the random family, such as ``synthetic-200x64-7``, and of weak cells need
-    not be listed; they are whole names.
+    Names of the random family, such as ``synthetic-200x64-7``, of stand-ins and of weak
+    cells need not be listed; they are whole names.
     """
     listed = [n for n in names() if not wanted or any(part in n for part in wanted)]
-    family = [n for n in wanted if n.startswith("synthetic-") and n.count("-") == 2]
-    extra = [*family, *(n for n in wanted if n in WEAK)]
+    family = [n for n in wanted if n.startswith("synthetic-") and n.count("-") >= 2]
+    extra = [*family, *(n for n in wanted if n in WEAK or n in STAND_INS)]
     for name in dict.fromkeys([*listed, *extra]):
         try:
             yield get(name)

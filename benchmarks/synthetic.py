@@ -1,18 +1,24 @@
-"""The random models of SilvanForge's evaluation.
+"""Forests of a given shape: SilvanForge's random models, and stand-ins.
 
-100 to 1,000 trees over 8 to 1,024 features, with leaves from depth 2 to a maximum of
-6, 7 or 8. Thresholds are drawn anew for each node: hardly any test occurs twice.
+SilvanForge §9 has 700 random models: 100 to 1,000 trees over 8 to 1,024 features
+(powers of two), with leaves from depth 2 to a maximum of 6, 7 or 8. Thresholds are
+drawn anew for each node: hardly any test occurs twice. Trees are written directly, in
+the form of XGBoost's JSON, so that XGBoost loads and predicts them.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from itertools import count, islice, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from training import Trained
 
-#: Corners of the family, and its middle; ``synthetic-<trees>x<features>-<depth>``.
+#: Some of the random models: corners of the family, and its middle. Any name
+#: ``synthetic-<trees>x<features>-<depth>`` is a model, and so is one with ``-<copy>``.
 FAMILY = (
     "synthetic-100x8-6",
     "synthetic-100x1024-8",
@@ -23,28 +29,91 @@ FAMILY = (
 )
 SHALLOWEST = 2
 STOP = 0.2  # the chance of a node below that depth to be a leaf
+N_RANDOM = 700
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a forest: its trees have leaves from depth 2 to ``depth``."""
+
+    trees: int
+    features: int
+    depth: int
+    classes: int = 1
+    objective: str = "reg:squarederror"
+
+
+#: Stand-ins for those of SilvanForge's eight real models that are not public, by name.
+#: Shapes are those of Treebeard's table of benchmarks (MICRO 2022, §6), which counts
+#: the nodes of a path and so has depths of 7 and 9, and of SilvanForge §9 (letters).
+#: Only the shape is theirs: tests, leaves and the form of the trees are random.
+STAND_INS = {
+    "stand-in-abalone": Shape(1000, 8, 6),
+    "stand-in-airline-ohe": Shape(1000, 692, 8, objective="binary:logistic"),
+    "stand-in-covtype": Shape(800, 54, 8, 8, "multi:softprob"),
+    "stand-in-higgs": Shape(100, 28, 8, objective="binary:logistic"),
+    "stand-in-letters": Shape(26_000, 16, 6, 26, "multi:softprob"),
+}
+
+
+def random_models(number: int = N_RANDOM) -> list[str]:
+    """Return the names of the random models of SilvanForge's Figures 8 and 9.
+
+    The paper says which trees, features and depths occur, but not how often: here every
+    combination once, then every one again as another copy, until there are enough.
+    """
+    family = (
+        f"synthetic-{trees}x{features}-{depth}" + (f"-{copy}" if copy else "")
+        for copy in count()
+        for depth, features, trees in product(
+            (6, 7, 8), (8 << i for i in range(8)), range(100, 1001, 100)
+        )
+    )
+    return list(islice(family, number))
 
 
 def random_model(name: str) -> Trained:
-    """Return a model of the family as an XGBoost Booster, and uniform rows."""
+    """Return a random model or a stand-in as an XGBoost Booster, and uniform rows."""
     import xgboost
 
-    sizes, depth = name.removeprefix("synthetic-").split("-")
-    n_trees, n_features = map(int, sizes.split("x"))
-    random = np.random.default_rng([n_trees, n_features, int(depth)])
-    rows = random.random((4096, n_features), dtype=np.float32)
+    text, rows = random_file(name)
+    booster = xgboost.Booster(model_file=bytearray(text.encode()))
+    return Trained("xgboost", booster, rows, "uniform")
+
+
+def random_file(name: str) -> tuple[str, NDArray[np.float32]]:
+    """Return a random model or a stand-in as XGBoost's JSON, and uniform rows."""
+    import xgboost
+
+    shape, seed = shape_of(name)
+    random = np.random.default_rng(seed)
+    rows = random.random((4096, shape.features), dtype=np.float32)
     # A Booster of the right shape lends its file's outer parts.
-    X = np.zeros((2, n_features), np.float32)
-    booster = xgboost.train({"base_score": 0.5}, xgboost.DMatrix(X, [0.0, 1.0]), 1)
+    X = np.zeros((shape.classes + 1, shape.features), np.float32)
+    y = np.arange(len(X)) % max(2, shape.classes)
+    options = {"base_score": 0.5, "objective": shape.objective}
+    if shape.classes > 1:
+        options["num_class"] = shape.classes
+    booster = xgboost.train(options, xgboost.DMatrix(X, y), 1)
     document = json.loads(booster.save_raw("json"))
     model = document["learner"]["gradient_booster"]["model"]
-    trees = [_tree(i, n_features, int(depth), random) for i in range(n_trees)]
-    model["trees"] = trees
-    model["tree_info"] = [0] * n_trees
-    model["iteration_indptr"] = list(range(n_trees + 1))
-    model["gbtree_model_param"]["num_trees"] = str(n_trees)
-    booster = xgboost.Booster(model_file=bytearray(json.dumps(document).encode()))
-    return Trained("xgboost", booster, rows, "uniform")
+    n = shape.trees
+    model["trees"] = [_tree(i, shape.features, shape.depth, random) for i in range(n)]
+    model["tree_info"] = [i % shape.classes for i in range(n)]
+    model["iteration_indptr"] = list(range(0, n + 1, shape.classes))
+    model["gbtree_model_param"]["num_trees"] = str(n)
+    return json.dumps(document), rows
+
+
+def shape_of(name: str) -> tuple[Shape, list[int]]:
+    """Return the shape that a name stands for, and the numbers it is drawn from."""
+    if name in STAND_INS:
+        shape = STAND_INS[name]
+        return shape, [shape.trees, shape.features, shape.depth]
+    sizes, *numbers = name.removeprefix("synthetic-").split("-")
+    trees, features = map(int, sizes.split("x"))
+    depth, *copy = map(int, numbers)
+    return Shape(trees, features, depth), [trees, features, depth, *copy]
 
 
 def _tree(

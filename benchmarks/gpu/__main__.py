@@ -3,6 +3,7 @@
     python -m benchmarks.gpu --output benchmarks/results
     python -m benchmarks.gpu --quick --output benchmarks/results      # < 8 minutes
     python -m benchmarks.gpu --install
+    python -m benchmarks.gpu first-run --plan
 
 Each library runs in a process of its own; what is not installed is left out, and said
 so. Answers are compared with exact ones before anything is timed: a bit that differs in
@@ -22,8 +23,9 @@ from typing import Annotated, Any
 
 import typer
 from machine import in_words, machine
-from models import cache_folder, models
+from models import cache_folder, models, names
 from store import rounded
+from synthetic import STAND_INS
 
 from benchmarks.gpu.bench import PEERS, Group, Limits, bench, participants
 from benchmarks.gpu.designs import FEW
@@ -60,7 +62,7 @@ python -m venv {folder}/environments/hummingbird-gpu
 
 
 def main(
-    names: Annotated[
+    parts: Annotated[
         list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
     ] = None,
     batches: Annotated[str, typer.Option(help="Rows in a batch.")] = "",
@@ -100,7 +102,7 @@ def main(
         schedules = "few" if schedules == "all" else schedules
     batches = batches or (QUICK_BATCHES if quick else BATCHES)
     sizes = [int(n) for n in batches.split(",")]
-    wanted = list(names or (QUICK if quick else ()))
+    wanted = list(parts or (QUICK if quick else [*names(), *STAND_INS]))
     wanted += FAMILY if family else ()
     designs = {"all": None, "few": FEW, "none": ()}[schedules]
     results, status = run(wanted, sizes, designs, _peers(peers), target, limits, output)
@@ -179,4 +181,10 @@ def _peers(text: str) -> list[str] | None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    if sys.argv[1:2] == ["first-run"]:
+        from benchmarks.gpu import first_run
+
+        del sys.argv[1]
+        typer.run(first_run.main)
+    else:
+        typer.run(main)

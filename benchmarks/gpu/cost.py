@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -81,10 +82,11 @@ class Built:
 
     def turns(self) -> int:
         """Return how often a thread begins to walk trees of one of its rows."""
-        own = self.deal.tree.shape[1]
-        of_chunk = ceil(own / self.chunks)
+        own, k = self.deal.tree.shape[1], self.in_flight
+        whole = ceil(self.chunk / self.deal.tree_threads)  # of a chunk but the last
+        last = max(0, own - (self.chunks - 1) * whole)
         # Trees that are left over are walked one after the other.
-        return self.chunks * sum(divmod(of_chunk, self.in_flight))
+        return (self.chunks - 1) * sum(divmod(whole, k)) + sum(divmod(last, k))
 
 
 @dataclass(slots=True)
@@ -113,6 +115,9 @@ class Modeller:
         The GPU.
     known : Known
         May be shared with the modellers of other chips.
+    codes : dict or None
+        Counts of kernels, each of which stands for its kind. They may be shared by
+        forests whose tests are alike; without them, every kernel is compiled.
     """
 
     forest: Forest
@@ -120,6 +125,7 @@ class Modeller:
     reduction: Reduction
     chip: Chip
     known: Known = field(default_factory=Known)
+    codes: dict[Any, Walked] | None = None
 
     def bound(self, schedule: Schedule) -> PredictEnsemble:
         """Bind a schedule; ``ScheduleError`` says why it is not legal."""
@@ -194,7 +200,7 @@ class Modeller:
         """Compile a schedule and find its hops."""
         deal = Deal.of(made.hir)
         in_flight = max(1, min(deal.in_flight, deal.tree.shape[1]))
-        code = self.walked(made, in_flight)
+        code = self._shared_code(made, deal, in_flight)
         launches = list(made.plan.launches())
         (shared,) = (x.shared_bytes for x in launches if x.kernel == code.kernel)
         body = made.lowered.stages["expand-walks"].body
@@ -202,6 +208,29 @@ class Modeller:
         chunks = [int(str(s.extent)) for s in totals if s.trees is not None]
         chunk = chunks[0] if chunks else 0
         return Built(made.hir, deal, code, shared, len(launches), in_flight, chunk)
+
+    def _shared_code(self, made: Made, deal: Deal, in_flight: int) -> Walked:
+        """Return what is known of a kind of kernel, or compile one."""
+        if self.codes is None:
+            return self.walked(made, in_flight)
+        kind = (
+            made.hir.nest.representation,
+            made.hir.nest.tile_nodes,
+            made.hir.codes is not None,
+            self.forest.n_outputs > 1,
+            self.reduction,
+            in_flight,
+            deal.padded,
+            deal.rows_in,
+            deal.tile > 0,
+            deal.shared_sums,
+            deal.tree_threads > 1,
+            deal.tree_blocks > 1,
+            len(list(made.plan.launches())),
+        )
+        if kind not in self.codes:
+            self.codes[kind] = self.walked(made, in_flight)
+        return self.codes[kind]
 
     def walked(self, made: Made, in_flight: int) -> Walked:
         """Compile a schedule and count what a hop takes."""
@@ -226,20 +255,21 @@ class Modeller:
             hir.nest.representation,
             hir.nest.tile_nodes,
             deal.padded,
+            len(hir.tiles.leaf),  # all trees may be padded alike, or each as it is deep
             hir.codes is not None,
         )
         known = self.known
         if stored not in known.addresses:
-            if stored[1:3] not in known.paths:
+            if stored[1:4] not in known.paths:
                 some, trees = sample(self.rows, hir.tiles.n_trees)
-                known.paths[stored[1:3]] = walk(hir, some, trees)
-            known.addresses[stored] = addresses(hir, known.paths[stored[1:3]])
+                known.paths[stored[1:4]] = walk(hir, some, trees)
+            known.addresses[stored] = addresses(hir, known.paths[stored[1:4]])
         key = (stored, deal.key, built.in_flight, deal.tile > 0, self.chip.warp)
         if key not in known.reads:
             known.reads[key] = reads_of(
                 hir,
                 deal,
-                known.paths[stored[1:3]],
+                known.paths[stored[1:4]],
                 known.addresses[stored],
                 built.in_flight,
                 self.chip,
@@ -315,6 +345,7 @@ def _fill(built: Built) -> tuple[float, float]:
     )
 
 
+@lru_cache(maxsize=256)
 def _node_bytes(built: Built) -> float:
     hir = built.hir
     representation = representations.get(hir.nest.representation)

@@ -143,11 +143,7 @@ def _treelite(model: Model) -> Any:
 
 def xgboost(model: Model, options: Options, clock: Clock) -> GpuSystem:
     """Load Booster.inplace_predict on arrays of the device."""
-    if model["kind"] != "xgboost":
-        raise NotForModelError("reads XGBoost models only")
-    _needs_gpu(clock)
-    booster = xgboost_booster(model)
-    booster.set_param({"device": "cuda"})
+    booster = _booster_on_gpu(model, clock)
 
     def predict(X: Any) -> Any:
         return booster.inplace_predict(X, predict_type="margin")
@@ -159,6 +155,20 @@ def xgboost(model: Model, options: Options, clock: Clock) -> GpuSystem:
     return GpuSystem("raw", predict, host)
 
 
+def _booster_on_gpu(model: Model, clock: Clock) -> Any:
+    """Return a Booster that predicts on the GPU."""
+    if model["kind"] != "xgboost":
+        raise NotForModelError("reads XGBoost models only")
+    import xgboost as library
+
+    _needs_gpu(clock)
+    if not library.build_info()["USE_CUDA"]:
+        raise NotForModelError("this build of XGBoost has no CUDA")
+    booster = xgboost_booster(model)
+    booster.set_param({"device": "cuda"})
+    return booster
+
+
 def _needs_gpu(clock: Clock) -> None:
     """Refuse what would silently run on the CPU."""
     if clock.name == HostClock.name:
@@ -167,13 +177,9 @@ def _needs_gpu(clock: Clock) -> None:
 
 def xgboost_matrix(model: Model, options: Options, clock: Clock) -> GpuSystem:
     """Load Booster.predict on a QuantileDMatrix made of each batch."""
-    if model["kind"] != "xgboost":
-        raise NotForModelError("reads XGBoost models only")
     import xgboost as library
 
-    _needs_gpu(clock)
-    booster = xgboost_booster(model)
-    booster.set_param({"device": "cuda"})
+    booster = _booster_on_gpu(model, clock)
     names, types = booster.feature_names, booster.feature_types
 
     def predict(X: Any) -> Any:

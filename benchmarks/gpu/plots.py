@@ -74,14 +74,22 @@ def _lines_and_bars(
 
 
 def _grids(results: Results, peers: Any, key: str, file: Path) -> Path | None:
-    import numpy as np
-    from matplotlib import pyplot
-
     grids = {rows: random_grid(results, peers, key, rows) for rows in RANDOM}
     if not any(grids.values()):
         return None
-    figure, axes = pyplot.subplots(1, len(grids), figsize=(11, 4), squeeze=False)
-    for axis, (rows, grid) in zip(axes[0], grids.items(), strict=True):
+    return draw_grids({f"{rows:,} rows": one for rows, one in grids.items()}, file)
+
+
+def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Path:
+    """Draw speedups by (trees, features), a heat map for each title."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    columns = min(2, len(grids))
+    lines = -(-len(grids) // columns)
+    size = (11, 4 * lines)
+    figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False)
+    for axis, (title, grid) in zip(axes.flat, grids.items(), strict=True):
         trees = sorted({t for t, _ in grid})
         features = sorted({f for _, f in grid})
         table = [[grid.get((t, f), np.nan) for f in features] for t in trees]
@@ -90,11 +98,11 @@ def _grids(results: Results, peers: Any, key: str, file: Path) -> Path | None:
         axis.imshow(table, cmap="viridis", aspect="auto")
         for y, line in enumerate(table):
             for x, value in enumerate(line):
-                axis.text(x, y, f"{value:.1f}", ha="center", color="white")
+                axis.text(x, y, f"{value:.1f}", ha="center", va="center", color="white")
         axis.set_xticks(range(len(features)), list(map(str, features)))
         axis.set_yticks(range(len(trees)), list(map(str, trees)))
-        axis.set(xlabel="features", ylabel="trees", title=f"{rows:,} rows")
+        axis.set(xlabel="features", ylabel="trees", title=title)
     figure.tight_layout()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=80)
     pyplot.close(figure)
     return file

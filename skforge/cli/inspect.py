@@ -30,7 +30,7 @@ def inspect(
         str,
         typer.Option(
             help="What to print: schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx, "
-            "tuning, pipeline, or a pass of MIR."
+            "tuning, pipeline, or a pass, such as lower-to-lir."
         ),
     ] = "loops",
     rows: Annotated[
@@ -81,7 +81,7 @@ def _level_text(
     """Return one level of a forest's compilation; the target need not run here."""
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
-    from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
+    from skforge.compiler.pipeline import MIR_PASSES, build_hir, lir_passes, lower
     from skforge.compiler.runtime.code import code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.targets import default_table
@@ -89,6 +89,7 @@ def _level_text(
     from skforge.tuning.search.ranges import table_at
 
     passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
+    passes += ["lower-to-lir", *(step.name for step in lir_passes(target))]
     if level not in LEVELS and level not in passes:
         known = ", ".join([*LEVELS, *passes])
         raise InvalidInputError(f"{level!r} is no level; use one of {known}.")

@@ -38,7 +38,12 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.passes.lir import narrow_indices, scale_shared, simplify
+from skforge.compiler.passes.lir import (
+    insert_transfers,
+    narrow_indices,
+    scale_shared,
+    simplify,
+)
 from skforge.compiler.passes.mir import (
     chunk_leaves,
     evaluate_predicates,
@@ -105,15 +110,21 @@ class LirPass(NamedTuple):
     """A named rewrite of LIR."""
 
     name: str
-    run: Callable[[lir.Function], lir.Function]
+    run: Callable[[lir.Function, LoweredKernel], lir.Function]
 
 
-LIR_PASSES = (LirPass("simplify", simplify.run),)
+LIR_PASSES = (LirPass("simplify", lambda f, k: simplify.run(f)),)
 GPU_LIR_PASSES = (
     *LIR_PASSES,
-    LirPass("narrow-indices", narrow_indices.run),
-    LirPass("scale-shared", scale_shared.run),
+    LirPass("narrow-indices", lambda f, k: narrow_indices.run(f)),
+    LirPass("scale-shared", lambda f, k: scale_shared.run(f)),
+    LirPass("insert-transfers", lambda f, k: insert_transfers.run(f, k.width)),
 )
+
+
+def lir_passes(target: Target) -> tuple[LirPass, ...]:
+    """Return the passes on LIR for a target, in order."""
+    return GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,17 +133,25 @@ class Lowered:
 
     hir: PredictEnsemble
     stages: dict[str, mir.Function]  # MIR after each pass, "lower-to-mir" first
+    lir_stages: dict[str, lir.Function]  # LIR likewise, "lower-to-lir" first
     kernel: LoweredKernel
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """What ``text`` prints."""
+        return ("hir", "mir", "lir", *self.stages, *self.lir_stages)
+
     def text(self, level: str) -> str:
-        """Return a level, or the MIR after a named pass, as text."""
+        """Return a level, or the MIR or LIR after a named pass, as text."""
         if level == "hir":
             return print_hir(self.hir)
         if level == "lir":
             return print_lir(self.kernel.function)
+        if level in self.lir_stages:
+            return print_lir(self.lir_stages[level])
         stage = "expand-walks" if level == "mir" else level
         if stage not in self.stages:
-            known = ", ".join(["hir", "mir", "lir", *self.stages])
+            known = ", ".join(self.levels)
             raise ValueError(f"level must be one of {known}. Got {level!r} instead.")
         return print_mir(self.stages[stage])
 
@@ -255,8 +274,8 @@ def lower(
     layout = _lay_out(hir, function.body, target)
     run = lower_grids.run if target.is_gpu else lower_to_lir.run
     kernel = run(function, hir, layout, target=target, name=name)
-    passes = GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
-    return Lowered(hir, stages, _finished(kernel, passes))
+    after = _finished(kernel, lir_passes(target))
+    return Lowered(hir, stages, after, replace(kernel, function=[*after.values()][-1]))
 
 
 def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
@@ -273,15 +292,19 @@ def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
     return WalkRepresentation.of(hir).lay_out(hir)
 
 
-def _finished(kernel: LoweredKernel, passes: tuple[LirPass, ...]) -> LoweredKernel:
-    """Run the LIR passes."""
+def _finished(
+    kernel: LoweredKernel, passes: tuple[LirPass, ...]
+) -> dict[str, lir.Function]:
+    """Run the LIR passes; return the function before them and after each of them."""
     function = kernel.function
+    stages = {"lower-to-lir": function}
     _verify("lower-to-lir", verify_lir, function)
+    _dump("lower-to-lir", print_lir, function)
     for step in passes:
-        function = step.run(function)
+        stages[step.name] = function = step.run(function, kernel)
         _verify(step.name, verify_lir, function)
     _dump("lir", print_lir, function)
-    return replace(kernel, function=function)
+    return stages
 
 
 def _check_blocks(hir: PredictEnsemble) -> None:
@@ -347,7 +370,8 @@ def _verify(name: str, check: Callable[[T], None], ir: T) -> None:
 
 
 def _check_dump_levels() -> None:
-    known = ("all", "hir", "mir", "lir", "lower-to-mir", *(p.name for p in MIR_PASSES))
+    passes = ["lower-to-mir", *(p.name for p in MIR_PASSES), "lower-to-lir"]
+    known = ("all", "hir", "mir", "lir", *passes)
     if unknown := dump_levels().difference(known):
         warn(
             f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not a level printed "

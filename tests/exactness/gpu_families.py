@@ -50,6 +50,7 @@ FAMILIES: dict[str, Schedule] = {
     ),
     "splitting": Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3),
     "rapids": Schedule.preset("rapids", threads=8),
+    "hummingbird": Schedule.preset("hummingbird", rows=4, trees=8),
     "two dimensions": TWO_DIMENSIONS,
     "two dimensions, interleaved": TWO_DIMENSIONS.interleave("t0", 2),
     "two dimensions, shared sums": TWO_DIMENSIONS.shared_reduce("t1"),

@@ -133,7 +133,7 @@ def test_the_loop_over_chunks() -> None:
         "block.y.for t1 in 0 to 2:",
         "for r1 in 0 to min(2, rows - b0 - r0):",
         "for t0 in 0 to min(8, 61 - t1 - t0.chunk) step 2:   interleave 4",
-        "%t = get_tree(t1 + t0.chunk + t0)",
+        "%t = get_tree(%model, t1 + t0.chunk + t0)",
         "%p = walk_decision_tree([%t], [rows[b0 + r0 + r1]]) <depth = 1..3>",
         "leaves_1[t1 + t0, r0 + r1] = %p",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import sys
 import weakref
@@ -24,6 +25,7 @@ from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu import device as gpu_device
 from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.tuning.measure.measure import ModuleMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.fake_cupy import Array, DlpackArray, FakeCupy
@@ -116,6 +118,74 @@ def test_large_batches_alternate_two_streams(cupy, monkeypatch) -> None:
     streams = [entry[-1] for entry in copies if entry[2] == 5 * rows.strides[0]]
     assert len(set(streams)) == 2
     assert streams[:4] == [streams[0], streams[1]] * 2
+
+
+COPY = re.compile(r"^  (?:upload|copy_(in|out)) @(\w+)(?:\[%(\w+), %(\w+)\])?|^  grid")
+
+
+def printed_work(module, n_rows: int) -> list[tuple]:
+    """Return the copies and launches that ``inspect`` prints, as the device logs them.
+
+    The first ones bring the model, whose arrays it prints without a size.
+    """
+    text = module.inspect("lir")
+    kernel = module.compiler.lowered(module.schedule_for(1), "accumulator").kernel
+    n_bytes = {item.buffer.name: item.data.nbytes for item in kernel.data}
+    sizes = {"n_rows": n_rows, "row_stride": module.forest.n_features}
+    sizes["width"] = int(re.search(r"%width: i32 = const (\d+)", text)[1])
+    work = []
+    for found in filter(None, map(COPY.match, text.splitlines())):
+        way, name, *shape = found.groups()
+        if name is None:
+            work.append(("launch",))
+        elif way is None:
+            work.append(("copy", "in", n_bytes[name]))
+        else:
+            element = re.search(rf"@{name}: [uif](\d+)", text)[1]
+            count = np.prod([sizes[extent] for extent in shape])
+            work.append(("copy", way, count * int(element) // 8))
+    return work
+
+
+def work_of(cupy: FakeCupy) -> list[tuple]:
+    """Return the copies and launches so far, without pointers, and forget them."""
+    kinds = {"copy": 3, "launch": 1}
+    work = [entry[: kinds[entry[0]]] for entry in cupy.log if entry[0] in kinds]
+    cupy.log.clear()
+    return work
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [("scalar", SCRATCHY), ("vector 3", DIRECT), ("double", DIRECT)],
+)
+def test_copies_are_those_that_inspect_prints(
+    cupy, monkeypatch, name: str, schedule
+) -> None:
+    monkeypatch.setenv("SKFORGE_GRAPHS", "0")
+    rows, _, _ = expected(name)
+    rows = rows[:16]
+    module = compile_forest(forest(name), schedule, "cuda")
+    printed = printed_work(module, 16)
+    module.predict_raw(rows)
+    assert work_of(cupy) == printed
+    n_uploads = printed.index(("launch",)) - 1
+    module.predict_raw(rows)
+    assert work_of(cupy) == printed[n_uploads:]  # the model is there
+    module.predict_raw(Array(rows))
+    assert work_of(cupy) == [work for work in printed if work[0] == "launch"]
+
+
+def test_each_part_has_the_copies_that_inspect_prints(cupy, monkeypatch) -> None:
+    rows, _, _ = expected("scalar")
+    monkeypatch.setattr(gpu_runtime, "FEW_ROWS", 0)
+    monkeypatch.setattr(gpu_runtime, "PART_BYTES", 5 * rows.strides[0])
+    module = compile_forest(forest("scalar"), DIRECT, "cuda")
+    module.predict_raw(rows[:5])
+    work_of(cupy)
+    module.predict_raw(rows[:12])
+    parts = [printed_work(module, n)[-3:] for n in (5, 5, 2)]
+    assert work_of(cupy) == [work for part in parts for work in part]
 
 
 def test_many_threads_at_once(cupy) -> None:
@@ -376,6 +446,26 @@ def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
     assert given.gpu_min_rows_ == 7
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_search_times_kernels_and_no_copies(cupy, graphs: bool) -> None:
+    cupy.graphs = graphs
+    made, (rows, raw, _) = forest("multiclass"), expected("multiclass")
+    target = compile_forest(made, DIRECT, "cuda").target
+    measurer = ModuleMeasurer(made, target, "exact", None)
+    batches = [rows[:100], rows[100:200]]
+    for schedule in (DIRECT, SCRATCHY):
+        runner = measurer.build(measurer.lower(schedule))
+        assert_same_bits(runner.predict(rows), raw, schedule)
+        runner.time(batches, 1)
+        cupy.log.clear()
+        assert runner.time(batches, 3) > 0
+        assert what(cupy, "copy", "load") == []
+        assert len(what(cupy, "graph")) == (3 if graphs else 0)
+        launches = len(what(cupy, "launch"))
+        assert (launches == 0) if graphs else (launches % 6 == 0 < launches)
+        assert what(cupy, "synchronize") == ["synchronize"]
+
+
 def test_a_table_of_both_kinds(cupy) -> None:
     model = next(_models())
     table = {(1, 63): "xgboost", (64, None): "tahoe-direct"}
@@ -572,26 +662,7 @@ def test_the_cache_of_code(monkeypatch) -> None:
     assert len(calls) == 4
 
 
-# ---------------------------------------------------------------- a real device
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
-def test_a_real_device_gives_the_source_s_bits(name: str) -> None:
-    pytest.importorskip("cupy")
-    device_cupy.forget()
-    found = device_cupy.found()
-    if found is None:
-        pytest.skip("no GPU")
-    rows, raw, leaves = expected(name)
-    for schedule in (None, DIRECT, SCRATCHY):
-        module = compile_forest(forest(name), schedule, found.kind)
-        for n in (1, 7, len(rows)):
-            got = module.predict_raw(rows[:n]).reshape(n, -1)
-            assert_same_bits(got, raw[:n].reshape(n, -1), n)
-        there = module.predict_raw(found.xp.asarray(rows)).get()
-        assert_same_bits(there.reshape(raw.shape), raw, "device rows")
-        assert_same_bits(module.apply(rows), leaves, "apply")
+# ---------------------------------------------------------------- the real CuPy
 
 
 def test_cupy_has_what_is_called() -> None:

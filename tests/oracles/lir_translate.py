@@ -204,6 +204,8 @@ class Translator:
                 self._in_grid, self._shared = False, set()
             case lir.BlockRegion():
                 self._region(stmt, depth)
+            case lir.Transfer():
+                pass  # host and device are one
             case _:
                 assert_never(stmt)
 

@@ -96,6 +96,36 @@ def test_random_trees_have_leaves_from_depth_two_to_the_greatest(benchmarks):
     assert (low.min(), high.max()) == (2, 6)
 
 
+def test_random_models_are_those_of_the_paper(benchmarks):
+    synthetic = benchmarks["synthetic"]
+    names = synthetic.random_models()
+    assert len(set(names)) == 700
+    shapes = [synthetic.shape_of(name)[0] for name in names]
+    assert {s.trees for s in shapes} == set(range(100, 1001, 100))
+    assert {s.features for s in shapes} == {8, 16, 32, 64, 128, 256, 512, 1024}
+    assert {s.depth for s in shapes} == {6, 7, 8}
+    first, copy = (synthetic.shape_of(names[i])[1] for i in (0, 240))
+    assert copy == [*first, 1]
+
+
+@pytest.mark.parametrize("name", ["synthetic-20x8-6-1", "stand-in-small"])
+def test_random_models_predict_what_xgboost_predicts(benchmarks, monkeypatch, name):
+    xgboost = pytest.importorskip("xgboost")
+    from skforge import load_forest
+    from skforge.compiler.forest.reference import reference_raw
+
+    synthetic = benchmarks["synthetic"]
+    small = synthetic.Shape(12, 5, 4, 3, "multi:softprob")
+    monkeypatch.setitem(synthetic.STAND_INS, "stand-in-small", small)
+    made = synthetic.random_model(name)
+    rows = made.rows[:300]
+    found = reference_raw(load_forest(made.model), rows)
+    wanted = made.model.predict(xgboost.DMatrix(rows), output_margin=True)
+    np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
+    for shape in synthetic.STAND_INS.values():
+        assert shape.trees % shape.classes == 0
+
+
 def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     measure, report = benchmarks["measure"], benchmarks["report"]
     facts = {"trees": 1, "features": 2, "dtype": "float32"}

@@ -142,9 +142,9 @@ def test_ranges_follow_the_work() -> None:
         return [first for first, _ in default_gpu_schedules(made, target, mode)]
 
     # A row's trees by threads, by warps, a thread a row or shared predicates.
-    assert firsts(few) == [1, 32, 1024, 32768]
-    assert firsts(many) == [1, 32, 512, 32768]
-    assert firsts(few, replace(target, n_cores=20)) == [1, 32, 1024, 4096]
+    assert firsts(few) == [1, 32, 1025, 32768]
+    assert firsts(many) == [1, 32, 513, 32768]
+    assert firsts(few, replace(target, n_cores=20)) == [1, 32, 1025, 4096]
     *_, exact = default_gpu_schedules(few, target).values()
     *_, integers = default_gpu_schedules(few, target, "reproducible").values()
     # Predicates are shared where floats are added in order.
@@ -178,11 +178,11 @@ def test_trees_are_dealt_out_so_that_none_is_left_over() -> None:
 def test_wide_rows_may_take_all_shared_memory() -> None:
     target = Target.cuda("sm_90")
     table = default_gpu_schedules(drawn(100, 6, n_features=2000), target)
-    some = table[1024, 32767]
+    some = table[1025, 32767]
     assert '"b0", "b1", 16' in repr(some) and 'cache("b0")' in repr(some)
     # 1,000 sums of 32 rows: 128 KB, which leaves room for one block, are shared.
     table = default_gpu_schedules(drawn(1000, 4), target)
-    assert 'shared_reduce("t1")' in repr(table[512, 32767])
+    assert 'shared_reduce("t1")' in repr(table[513, 32767])
 
 
 def test_what_suits_a_forest() -> None:

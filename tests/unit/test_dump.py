@@ -9,7 +9,8 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest
 
-NAMES = ["lower-to-mir", *(step.name for step in MIR_PASSES), "mir", "lir"]
+PASSES = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
+NAMES = [*PASSES, "mir", "lower-to-lir", "lir"]
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -51,11 +52,10 @@ def test_an_unknown_level_warns_with_the_known_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SKFORGE_DUMP", "llvm")
-    passes = ", ".join(step.name for step in MIR_PASSES)
     with pytest.warns(UserWarning) as caught:
         assert printed(capsys) == []
     assert [str(warning.message) for warning in caught] == [
         "SKFORGE_DUMP asks for 'llvm', which is not a level printed while compiling; "
-        f"use all, hir, mir, lir, lower-to-mir, {passes}."
+        f"use all, hir, mir, lir, {', '.join(PASSES)}, lower-to-lir."
     ]
     assert [warning.filename for warning in caught] == [__file__]

@@ -404,3 +404,64 @@ def test_kernels_are_timed_by_events_behind_one_that_spins(gpu, monkeypatch) -> 
     after = done[done.index("spin") :]
     assert after == ["spin", "event", "call", "call", "call", "event", "wait"]
     assert clock.get(clock.put(np.ones(2))).sum() == 2
+
+
+# ---------------------------------------------------------------- other systems
+
+
+def test_strategies_are_timed_on_a_device_and_kept(gpu, tmp_path) -> None:
+    from benchmarks.gpu import random_models, strategies
+
+    made = []
+
+    def make(forest, rows):
+        made.append(strategies.Measured(forest, rows, "emulated"))
+        return made[-1]
+
+    kept = tmp_path / "kept.jsonl"
+    first = random_models.sweep([MODEL], (3, 40), make, kept)
+    second = random_models.sweep([MODEL], (3, 40), make, kept)
+    assert first == second and len(made) == 1  # the second run reads the file
+    times = first[0]["times"]
+    assert set(times) == {"skforge", *strategies.PRESETS}
+    assert all(len(values) == 2 for values in times.values())
+    assert all(x > 0 for values in times.values() for x in values)
+
+
+def test_strategies_are_modelled(gpu) -> None:
+    needs("cuda")
+    if gpu_sass.nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    from benchmarks.gpu import random_models, strategies
+    from skforge import Schedule
+
+    codes: dict[Any, Any] = {}
+    found = []
+    for name in ("synthetic-40x2048-6", "synthetic-40x2048-6-1"):
+        timer = strategies.Modelled(*random_models.load(name), gpu.chips.H200, codes)
+        for preset in ("rapids", "xgboost-gpu"):
+            schedule = Schedule.preset(preset)
+            found.append(strategies.seconds_of(timer, schedule, "fast", (512, 4096)))
+    rapids, xgboost, *_ = found
+    assert rapids[0] < rapids[1]
+    # 128 rows of 2,048 features are more than shared memory.
+    assert xgboost == [None, None]
+    assert len(codes) == 1  # the kernels of both forests are of one kind
+
+
+def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
+    from benchmarks.gpu import random_models, strategies
+
+    times = {name: [8e-6, None] for name in strategies.PRESETS}
+    times |= {"tahoe-shared-data": [4e-6, None], "skforge": [2e-6, 1e-6]}
+    record = {"model": MODEL, "batches": [512, 4096], "times": times}
+    (found,) = random_models.speedups([record], "Tahoe")
+    assert found == {"model": MODEL, "rows": 512, "ratio": pytest.approx(2.0)}
+    assert random_models.grid([found], 512) == {(12, 6): pytest.approx(2.0)}
+    assert random_models.winners([record], 512) == {"tahoe-shared-data": 1}
+    assert not random_models.winners([record], 4096)
+    real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
+    real["times"] = {name: [1e-6] * 6 for name in times}
+    text = random_models.report([record], [real], "")
+    assert "| RAPIDS | **4.00** (4.00–4.0) | – |" in text
+    assert "modelled, not measured" in text

@@ -55,6 +55,7 @@ def const(type_: Any, value: Any = 0, name: str = "v") -> Let:
 
 
 V, W = Value("v", I64), Value("w", I64)
+A2 = Value("a2", F32)
 
 
 @given(lir_programs())
@@ -238,6 +239,27 @@ def test_both_sides_of_a_branch_yield() -> None:
     )
     assert refused(lir.Switch(N, ((), ()), ((A,),), (r,))) == (
         "1 yields for 2 cases, in '%r: f32 = switch %n {' of f."
+    )
+
+
+def test_named_operations_name_what_their_code_gives() -> None:
+    r, load = Value("r", F32), Let(A2, lir.Load(X, N))
+    named = lir.Named("load_threshold", (N,), (load,), (A2,), (r,))
+    accepted(named, lir.Store(X, N, r), lir.Store(X, N, A2))
+    assert refused(lir.Named("is_leaf", (V,), (), (), ())) == (
+        "%v is not defined, in 'is_leaf(%v)' of f."
+    )
+    assert refused(lir.Named("is_leaf", (N,), (), (A2,), (r,))) == (
+        "%a2 is not defined, in '%r: f32 = is_leaf(%n)' of f."
+    )
+    assert refused(lir.Named("is_leaf", (N,), (), (T,), (r,))) == (
+        "%t and %r differ in type: bool, f32, in '%r: f32 = is_leaf(%n)' of f."
+    )
+    assert refused(lir.Named("is_leaf", (), (load,), (), (r,))) == (
+        "0 values for 1 results, in '%r: f32 = is_leaf(@x)' of f."
+    )
+    assert refused(lir.Named("is_leaf", (), (Let(V, lir.Load(X, N)),) * 2, (), ())) == (
+        "v is bound twice, in '%v: i64 = load @x[%n]' of f."
     )
 
 

@@ -255,7 +255,7 @@ def test_rows_and_trees_out_of_range_are_refused() -> None:
     function = final(schedule)
     trees = replace(function, body=map_loops(function.body, only("tree")))
     assert refusal(trees, schedule) == (
-        "there is no tree 4 in:\n  %t = get_tree(tree)\nat batch = 0, tree = 4"
+        "there is no tree 4 in:\n  %t = get_tree(%model, tree)\nat batch = 0, tree = 4"
     )
     rows = replace(function, body=map_loops(function.body, only("batch")))
     assert refusal(rows, schedule) == (

@@ -97,7 +97,7 @@ TEXTS = {
     "cache_rows(b : min(b + 8, rows)) <share t / 2 of 5>": mir.CacheRows(
         ROWS, ("t", 2, 5)
     ),
-    "cache_trees(3 : 10)": mir.CacheTrees(
+    "cache_trees(%model, 3 : 10)": mir.CacheTrees(
         mir.Range(mir.Affine(constant=3), (mir.Bound(7),))
     ),
     "%m = evaluate_predicates(3 : 4, b : min(b + 8, rows))": mir.EvaluatePredicates(

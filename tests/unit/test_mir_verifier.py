@@ -26,6 +26,7 @@ EXPANDED = (
         ("%e",),
         ("%a",),
         ("%m",),
+        mir.IsLeaf(("%t",), ("%a",)),
         mir.TraverseTreeTile(("%t",), ("%a",), (ROW,), True),
     ),
     mir.Let(("%p",), mir.GetLeafValue(("%t",), ("%e",))),
@@ -88,7 +89,7 @@ REFUSED = {
     "rebound": (
         nest(GET, GET),
         {},
-        "%t is bound twice in:\n  %t = get_tree(t)",
+        "%t is bound twice in:\n  %t = get_tree(%model, t)",
     ),
     "unbound": (
         nest(WALK),
@@ -113,12 +114,12 @@ REFUSED = {
     "variable of the other root": (
         nest(mir.Let(("%t",), mir.GetTree(ROW))),
         {},
-        '"b" counts along batch, not tree in:\n  %t = get_tree(b)',
+        '"b" counts along batch, not tree in:\n  %t = get_tree(%model, b)',
     ),
     "variable twice": (
         nest(mir.Let(("%t",), mir.GetTree(mir.Affine(("t", "t"))))),
         {},
-        "an index adds a loop variable twice in:\n  %t = get_tree(t + t)",
+        "an index adds a loop variable twice in:\n  %t = get_tree(%model, t + t)",
     ),
     "loop variable taken": (
         function(rows(rows(*STATEMENT))),
@@ -138,7 +139,7 @@ REFUSED = {
     "no bound": (
         function(trees(mir.CacheTrees(mir.Range(TREE, ())))),
         {},
-        "a range has no end in:\n  cache_trees(t : min())",
+        "a range has no end in:\n  cache_trees(%model, t : min())",
     ),
     "no loop bound": (
         function(trees(bounds=())),
@@ -218,6 +219,16 @@ REFUSED = {
         "  %e = while any not is_leaf([%t], [%a]) from [%m]:\n"
         "    %a = traverse_tree_tile([%t], [%a], [rows[b]])",
     ),
+    "leaf checks of other nodes": (
+        nest(
+            *EXPANDED[:3],
+            replace(EXPANDED[3], until=mir.IsLeaf(("%t",), ("%m",))),
+        ),
+        {},
+        "a walk loop asks is_leaf of other nodes than it moves in:\n"
+        "  %e = while any not is_leaf([%t], [%m]) from [%m]:\n"
+        "    %a = traverse_tree_tile([%t], [%a], [rows[b]]) <checked>",
+    ),
     "leaf numbers of sums": (
         nest(GET, replace(WALK, op=replace(WALK.op, element="leaf_number"))),
         {},
@@ -256,6 +267,27 @@ REFUSED = {
         {},
         "s has no dimension 2 of that extent in:\n"
         '  reduce_dimension_inplace(s[0, 0, 0 : 2, 0 : rows], 2) <"+">',
+    ),
+    "another operator": (
+        nest(GET, WALK, replace(ADD, operator="max")),
+        {},
+        'reductions have the operator "+", not "max" in:\n'
+        '  reduce(result[b], %p) <"max", any>',
+    ),
+    "another operator of a dimension": (
+        function(
+            ALLOC,
+            mir.ReduceDimension("result", "s", 4, WHOLE, ZERO, operator="min"),
+        ),
+        {},
+        'reductions have the operator "+", not "min" in:\n'
+        '  result[0 : rows] += reduce_dimension(s[0 : 4, 0 : rows], 0) <"min">',
+    ),
+    "another operator in place": (
+        function(ALLOC, mir.ReduceDimensionInplace("s", (), 4, WHOLE, operator="*")),
+        {},
+        'reductions have the operator "+", not "*" in:\n'
+        '  reduce_dimension_inplace(s[0 : 4, 0 : rows], 0) <"*">',
     ),
     "class without a case": (
         function(trees(mir.DepthSwitch(TREE, ((1, 1),), (0, 0, 0, 1), ((),)))),
@@ -326,5 +358,5 @@ def test_remainders_are_checked() -> None:
     with pytest.raises(CompilerError) as caught:
         verify_mir(function(loop))
     assert str(caught.value) == (
-        'the loop variable "t" is not in scope in:\n  %t = get_tree(t)'
+        'the loop variable "t" is not in scope in:\n  %t = get_tree(%model, t)'
     )

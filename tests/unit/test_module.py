@@ -509,8 +509,9 @@ def test_every_level_can_be_read() -> None:
         "schedule": 'Schedule().tile("batch", "b0", "b1", 8)',
         "loops": "# 7 trees, sparse\nfor b0 in 0 to n_rows step 8:",
         "hir": "predict_ensemble",
-        "lower-to-mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",
-        "mir": "predict(rows) -> result[rows, outputs], 7 trees:\n",
+        "lower-to-mir": "predict(rows) -> result[rows, outputs]:\n",
+        "mir": "predict(rows) -> result[rows, outputs]:\n",
+        "lower-to-lir": "func predict(@rows: f32, %n_rows: i64, %row_stride: i64",
         "lir": "func predict(@rows: f32, %n_rows: i64, %row_stride: i64, @result: f32",
         "llvm": "; ModuleID",
         "asm": "\t.",
@@ -525,7 +526,7 @@ def test_an_unknown_level_is_refused_with_all_known_ones() -> None:
     passes = ", ".join(step.name for step in MIR_PASSES)
     assert str(error.value) == (
         f"level must be one of schedule, loops, hir, mir, lir, lower-to-mir, {passes}, "
-        "llvm, asm. Got 'cuda' instead."
+        "lower-to-lir, simplify, llvm, asm. Got 'cuda' instead."
     )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from skforge import compile_forest
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
+from tests.exactness.forests import forest, rows_for
+from tests.gpu_gates import build, launches_of
 from tests.unit.test_schedule import check_value
 
 GPU = {
@@ -16,6 +21,8 @@ GPU = {
     "tahoe-splitting-shared-forest",
     "rapids",
     "xgboost-gpu",
+    "hummingbird",
+    "hummingbird-gemm",
     "subtrees",
     "packed-tiles",
     "forest-stationary",
@@ -41,6 +48,8 @@ def test_names():
         "tahoe-splitting-shared-forest",
         "rapids",
         "xgboost-gpu",
+        "hummingbird",
+        "hummingbird-gemm",
         "subtrees",
         "packed-tiles",
         "forest-stationary",
@@ -81,6 +90,23 @@ def test_tahoe_direct_as_in_the_paper():
     )
 
 
+@pytest.mark.parametrize("name", ["scalar", "multiclass"])
+@pytest.mark.parametrize(
+    ("schedule", "launches"),
+    [
+        (Schedule.preset("hummingbird", rows=4, trees=8), 3),  # base, walks, sums
+        (Schedule.preset("hummingbird-gemm", rows=32, trees=5), 1),
+    ],
+)
+def test_hummingbird_has_the_bits_of_the_source(name, schedule, launches):
+    made, rows = forest(name), rows_for(name, 70)
+    found = compile_forest(made, schedule, "emulated").predict_raw(rows)
+    np.testing.assert_array_equal(found, reference_raw(made, rows).reshape(found.shape))
+    assert len(list(launches_of([build(made, schedule, "exact", "sm_90", "s")]))) == (
+        launches
+    )
+
+
 def test_every_size_is_used():
     for name, make in PRESETS.items():
         for size in make.__annotations__:
@@ -97,9 +123,10 @@ def test_unknown_preset():
     assert str(error.value) == (
         '\'xgb\' is not a preset; the presets are "xgboost", "treebeard-tree", '
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
-        '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "subtrees", '
-        '"packed-tiles", "forest-stationary", "shared-predicates", "parallel-rows", '
-        '"parallel-trees", "parallel-both", "small-batch".'
+        '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "hummingbird", '
+        '"hummingbird-gemm", "subtrees", "packed-tiles", "forest-stationary", '
+        '"shared-predicates", "parallel-rows", "parallel-trees", "parallel-both", '
+        '"small-batch".'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.numpy_types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
-from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
+from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times, size_value
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
@@ -46,11 +47,13 @@ class RowView:
 class LoweredKernel:
     """A LIR function and the model buffers it reads, in parameter order.
 
-    The function takes rows, n_rows, row_stride and result before these buffers.
+    The function takes rows, n_rows, row_stride and result before these buffers. A row
+    has ``width`` results.
     """
 
     function: lir.Function
     data: tuple[BufferData, ...]
+    width: int
 
 
 class Kernel:
@@ -115,7 +118,10 @@ class Kernel:
             self.result,
             *(item.buffer for item in data),
         )
-        return LoweredKernel(lir.Function(name, params, self.b.finish()), data)
+        function = lir.Function(name, params, self.b.finish())
+        dims = self.function.result.dims[1:]
+        width = prod(self.n_outputs if d is None else size_value(d, 0) for d in dims)
+        return LoweredKernel(function, data, width)
 
     # ------------------------------------------------------------ model buffers
 

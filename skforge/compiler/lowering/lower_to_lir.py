@@ -238,7 +238,7 @@ class Lowering:
             found.append(cursors)
             going: Value | None = None
             for at in cursors:
-                inner = b.invert(k.hopper.is_leaf(b, at))
+                inner = b.invert(walks.op(k.hopper.is_leaf, at))
                 going = inner if going is None else b.binary("or", going, inner)
             assert going is not None
             return going

@@ -5,7 +5,7 @@ Before: ``predict_ensemble(forest, schedule)``. After::
     for b0 in 0 to rows step 64:
       for tree in 0 to 100:
         for b1 in 0 to min(64, rows - b0):
-          t = get_tree(tree)
+          t = get_tree(model, tree)
           p = walk_decision_tree([t], [b0 + b1])
           reduce(result[b0 + b1], p)
 

@@ -14,7 +14,7 @@ Code for missing values and categories is emitted only for forests that need it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from skforge.compiler.binning.rules import Rules
@@ -33,25 +33,42 @@ class WalkLowering:
         self._k = kernel
         self._facts: TestFacts = Tests.of(kernel.hir).facts
 
+    def op(self, method: Callable[..., Value], at: Cursor, *more: Value | str) -> Value:
+        """Emit a method of the layout as the operation of its name."""
+        b = self._k.b
+        name = "_".join([method.__name__, *(m for m in more if isinstance(m, str))])
+        args = at.tree, at.node, *(m for m in more if isinstance(m, Value))
+        return b.named(name, args, lambda: (method(b, at, *more),))[0]
+
     def roots(self, op: mir.GetRoot) -> list[Value]:
         """Return the root of each tree."""
-        k = self._k
-        return [k.walker.root(k.b, k.values[tree]) for tree in op.trees]
+        return [self._root(self._k.values[tree]) for tree in op.trees]
+
+    def _root(self, tree: Value) -> Value:
+        b, walker = self._k.b, self._k.walker
+        return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
         """Return each walk's scalar leaf, offset of its vector leaf, or leaf number."""
+        values = self._k.values
+        return [
+            self._leaf_value(values[tree], values[node], op.element)
+            for tree, node in zip(op.trees, op.nodes, strict=True)
+        ]
+
+    def _leaf_value(self, tree: Value, node: Value, element: mir.Element) -> Value:
         k, b = self._k, self._k.b
-        made = []
-        for tree, node in zip(op.trees, op.nodes, strict=True):
-            item = k.walker.leaf_item(b, k.values[tree], k.values[node])
-            if op.element == "leaf_number":
-                made.append(b.load(k.leaf_numbers(), item))
-            elif k.vector_leaves:
+
+        def load() -> tuple[Value]:
+            item = k.walker.leaf_item(b, tree, node)
+            if element == "leaf_number":
+                return (b.load(k.leaf_numbers(), item),)
+            if k.vector_leaves:
                 row = b.convert(b.load(k.leaf_rows(), item), I64)
-                made.append(b.mul(row, k.n_outputs))
-            else:
-                made.append(b.load(k.leaf_values(), item))
-        return made
+                return (b.mul(row, k.n_outputs),)
+            return (b.load(k.leaf_values(), item),)
+
+        return b.named("get_leaf_value", (tree, node), load)[0]
 
     def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
         """Return the leaf each walk ends on; the layout emits the whole walk."""
@@ -97,12 +114,21 @@ class WalkLowering:
         at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
         trees = [k.values[tree] for tree in op.trees]
         lanes = max((node.type.lanes for node in at), default=0)
+        return [
+            self._open(k.b.splat(tree, lanes), node, op.checked)
+            for tree, node in zip(trees, at, strict=True)
+        ]
 
-        def opened(tree: Value, node: Value) -> Cursor:
-            read = k.hopper.readable(k.b, node) if op.checked else node
-            return replace(k.hopper.open(k.b, k.b.splat(tree, lanes), read), node=node)
+    def _open(self, tree: Value, node: Value, checked: bool) -> Cursor:
+        k, found = self._k, list[Cursor]()
 
-        return [opened(tree, node) for tree, node in zip(trees, at, strict=True)]
+        def load() -> tuple[Value, ...]:
+            read = k.hopper.readable(k.b, node) if checked else node
+            found.append(k.hopper.open(k.b, tree, read))
+            return found[0].words
+
+        words = k.b.named("load_tile", (tree, node), load)
+        return replace(found[0], node=node, words=words)
 
     def hop(
         self,
@@ -122,11 +148,11 @@ class WalkLowering:
 
     def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
         b, layout = self._k.b, self._k.hopper
-        x = self._feature_value(op, start, layout.load_feature_index(b, at))
-        exit_ = self._exit(at, layout.load_threshold(b, at), x)
-        moved = layout.move_to_child(b, at, exit_)
+        x = self._feature_value(op, start, self.op(layout.load_feature_index, at))
+        exit_ = self._exit(at, self.op(layout.load_threshold, at), x)
+        moved = self.op(layout.move_to_child, at, exit_)
         if op.checked and not layout.leaves_stay:
-            moved = b.select(layout.is_leaf(b, at), at.node, moved)
+            moved = b.select(self.op(layout.is_leaf, at), at.node, moved)
         return moved
 
     # ------------------------------------------------------------ tests
@@ -146,7 +172,7 @@ class WalkLowering:
             return b.convert(right, node_scalar(at.node))
         left = b.invert(self._right(at, threshold, x))
         bits = b.mask_bits(left, I64)
-        shape = b.mul(k.hopper.load_tile_shape(b, at), 1 << k.hir.tiles.tile_size)
+        shape = b.mul(self.op(k.hopper.load_tile_shape, at), 1 << k.hir.tiles.tile_size)
         exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
         return b.convert(exit_, node_scalar(at.node))
 
@@ -160,29 +186,29 @@ class WalkLowering:
         if facts.all_nan_is_zero:
             x = rules.zero_for_nan(x)
         elif "nan_is_zero" in facts.flags:
-            as_zero = b.binary(
-                "and", b.is_nan(x), layout.load_flag(b, at, "nan_is_zero")
-            )
+            flag = self.op(layout.load_flag, at, "nan_is_zero")
+            as_zero = b.binary("and", b.is_nan(x), flag)
             x = b.select(as_zero, b.const(0.0, x.type), x)
         right = b.compare(rules.passes, x, threshold, unordered=True)
         if "equal" in facts.flags:
             other = b.compare("ne", x, threshold, unordered=True)
-            right = b.select(layout.load_flag(b, at, "equal"), other, right)
+            right = b.select(self.op(layout.load_flag, at, "equal"), other, right)
         if "category" in facts.flags:
             inside = self._in_category_set(rules, at, threshold, x)
-            right = b.select(
-                layout.load_flag(b, at, "category"), b.invert(inside), right
-            )
+            category = self.op(layout.load_flag, at, "category")
+            right = b.select(category, b.invert(inside), right)
         missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
         if "zero_is_missing" in facts.flags:
             either = rules.is_missing(raw, Missing.ZERO)
-            gone = b.binary("and", either, layout.load_flag(b, at, "zero_is_missing"))
+            flag = self.op(layout.load_flag, at, "zero_is_missing")
+            gone = b.binary("and", either, flag)
             # A missing value goes right unless the node sends it left.
             right = b.binary("or", right, gone)
             missing = gone if missing is None else b.binary("or", missing, gone)
         if "default_left" in facts.flags:
             assert missing is not None
-            left = b.binary("and", missing, layout.load_flag(b, at, "default_left"))
+            flag = self.op(layout.load_flag, at, "default_left")
+            left = b.binary("and", missing, flag)
             right = b.binary("and", right, b.invert(left))
         return right
 
@@ -202,5 +228,5 @@ class WalkLowering:
         facts = self._facts
         exact: Value | bool = facts.exact_members
         if exact and "member" in facts.flags:
-            exact = k.hopper.load_flag(b, at, "member")
+            exact = self.op(k.hopper.load_flag, at, "member")
         return rules.in_set(number, x, exact)

@@ -101,10 +101,10 @@ class Contributions:
         if level in code:
             return code_text(kernels.kernel(schedule, element), level)
         lowered = kernels.lowered(schedule, element)
-        known = ("schedule", "loops", "hir", "mir", "lir", *lowered.stages, *code)
-        if level not in known:
+        if level not in lowered.levels:
+            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
             raise InvalidInputError(
-                f"level must be one of {', '.join(known)}. Got {level!r} instead."
+                f"level must be one of {names}. Got {level!r} instead."
             )
         return lowered.text(level)
 

@@ -240,7 +240,7 @@ class KernelCache:
                 # If a valid digest covers a damaged object, it is compiled again.
                 with suppress(CompilerError):
                     return Kernel(stored, self._target)
-        made = self._made(self.lowered(schedule, element), element)
+        made = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(made, Kernel):
             self.store.add(schedule, element, made.stored())
         return made
@@ -249,7 +249,7 @@ class KernelCache:
         """Return a schedule's kernel, lowered again if it came from the store."""
         found = self.kernel(schedule, element)
         if isinstance(found, Kernel) and found.function is None:
-            return self._made(self.lowered(schedule, element), element)
+            return self.made(self.lowered(schedule, element))
         return found
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
@@ -258,25 +258,16 @@ class KernelCache:
         return self._walk() if walks else schedule
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
-        """Compile a sum kernel from its LIR; it is not kept."""
-        return self._made(lowered, "accumulator")
+        """Compile a kernel from its LIR; it is not kept."""
+        if self._target.kind in ("cpu", "emulated"):
+            return Kernel(lowered, self._target)
+        return GpuKernel(lowered, self._target)
 
     def keep(self, schedule: Schedule, kernel: Kernel | GpuKernel) -> None:
         """Keep a schedule's sum kernel."""
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             self.store.add(schedule, "accumulator", kernel.stored())
-
-    def _made(self, lowered: Lowered, element: Element) -> Kernel | GpuKernel:
-        if self._target.kind in ("cpu", "emulated"):
-            return Kernel(lowered, self._target)
-        forest = self.forest
-        widths = {
-            "accumulator": forest.n_outputs,
-            "leaf_number": forest.n_trees,
-            "contribution": forest.n_outputs * (forest.n_features + 1),
-        }
-        return GpuKernel(lowered, self._target, widths[element])
 
     def _walk(self) -> Schedule:
         if self._target.is_gpu:

@@ -462,7 +462,7 @@ class CompiledModule(Explained):
         ----------
         level : str
             schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx of a GPU's
-            kernels; or a pass of MIR, such as legalize-reductions.
+            kernels; or a pass, such as legalize-reductions or lower-to-lir.
         n_rows : int or None
             The batch size whose kernel to show; None means the largest range.
         method : {"predict", "contributions", "interactions"}, default="predict"
@@ -490,9 +490,8 @@ class CompiledModule(Explained):
             kernel = self.compiler.with_text(schedule, self.kernels.element)
             return code_text(kernel, level)
         lowered = self.compiler.lowered(schedule, self.kernels.element)
-        known = ("hir", "mir", "lir", *lowered.stages)
-        if level not in known:
-            names = ", ".join(("schedule", "loops", *known, *code))
+        if level not in lowered.levels:
+            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
             raise InvalidInputError(
                 f"level must be one of {names}. Got {level!r} instead."
             )

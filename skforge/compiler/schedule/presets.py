@@ -95,6 +95,38 @@ def xgboost_gpu(rows: int = 128) -> Schedule:
     return tahoe_direct(rows).cache("b0", "row")
 
 
+def hummingbird(rows: int = 8, trees: int = 32) -> Schedule:
+    """Hummingbird's perfect tree traversal: all trees of all rows in parallel.
+
+    Trees are complete, a GPU thread takes one row through one tree, and a second launch
+    adds the leaves. Hummingbird chooses it for trees of depth 4 to 10 (Nakandala et
+    al., "A Tensor Compiler for Unified Machine Learning Prediction Serving", OSDI
+    2020). There, each level is a few kernels of a tensor library; here, all are one.
+    """
+    return (
+        Schedule()
+        .tile("batch", "b0", "b1", rows)
+        .tile("tree", "t0", "t1", trees)
+        .reorder("b0", "t0", "b1", "t1")
+        .gpu_dimension("b0", "grid.x")
+        .gpu_dimension("t0", "grid.y")
+        .gpu_dimension("b1", "block.y")
+        .gpu_dimension("t1", "block.x")
+        .pad_trees()
+        .represent("array")
+    )
+
+
+def hummingbird_gemm(rows: int = 256, trees: int = 16) -> Schedule:
+    """Hummingbird's GEMM: all predicates of some trees first, then their leaves.
+
+    It differs in three ways: equal predicates are evaluated once, a bit each in shared
+    memory; logic operations find the leaf in place of matrix products; and the thread
+    that has a row adds its leaves, where Hummingbird has a reduction of its own.
+    """
+    return rows_as_bits(rows, tile=trees)
+
+
 def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
     """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
     return (
@@ -172,6 +204,8 @@ PRESETS.update(
         "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
         "rapids": rapids,
         "xgboost-gpu": xgboost_gpu,
+        "hummingbird": hummingbird,
+        "hummingbird-gemm": hummingbird_gemm,
         "subtrees": subtrees,
         "packed-tiles": packed_tiles,
         "forest-stationary": forest_stationary,

@@ -26,7 +26,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.gpu.kernel import GpuKernel
+from skforge.compiler.runtime.gpu.kernel import GpuKernel, current_device
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
@@ -37,6 +37,9 @@ from skforge.tuning.cost.gpu_limits import problem
 from skforge.tuning.measure.native_timer import time_calls
 
 Array = NDArray[Any]
+
+#: Batches that take turns on a GPU, each with scratch of its own.
+DEVICE_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +243,7 @@ class _KernelRunner:
 
 
 class ModuleMeasurer(_Lowering):
-    """Measures GPUs and emulated GPUs through ``predict_raw``."""
+    """Measures GPUs by their kernels alone, emulated GPUs through ``predict_raw``."""
 
     def check(self, plan: Plan) -> str:
         """Return what the GPU compiler reports against a plan; its code is cached."""
@@ -249,9 +252,13 @@ class ModuleMeasurer(_Lowering):
     def build(self, plan: Plan) -> Runner:
         """Compile a module and its kernel."""
         own = KernelCache(self._forest, self._target, self._reduction)
-        own.keep(plan.schedule, self._compiled(plan))
+        kernel = self._compiled(plan)
+        own.keep(plan.schedule, kernel)
         module = self._module(plan, own)
         module.compile_all()
+        if self._target.kind in ("cuda", "hip"):
+            assert isinstance(kernel, GpuKernel)
+            return _DeviceRunner(module, kernel)
         alone = self._target.kind == "emulated" and self._threads == 1
         return _ModuleRunner(module, alone)
 
@@ -273,3 +280,53 @@ class _ModuleRunner:
             for batch in batches:
                 predict(batch)
         return (clock() - start) / (rounds * len(batches))
+
+
+class _DeviceRunner(_ModuleRunner):
+    """Times the kernels of rows that are on the GPU already, without Python.
+
+    Copies of rows, and Python's calls, take longer than most kernels, and would hide
+    what a schedule changes.
+    """
+
+    def __init__(self, module: CompiledModule, kernel: GpuKernel) -> None:
+        super().__init__(module, alone=False)
+        self._kernel = kernel
+        #: The last timed batches, a stream, and their recorded launches.
+        self._prepared: tuple[Sequence[Array], Any, Callable[[], None]] | None = None
+
+    def time(self, batches: Sequence[Array], rounds: int) -> float:
+        device = current_device(self._module.target)
+        some = batches[:DEVICE_BATCHES]
+        with device.current():
+            if self._prepared is None or self._prepared[0] is not batches:
+                self._prepared = None  # frees the memory of the last
+                self._prepared = (batches, *self._recorded(device, some))
+            _, stream, launch = self._prepared
+            with device.current(stream):
+                start = time.perf_counter()
+                for _ in range(rounds):
+                    launch()
+                device.wait(stream)
+                taken = time.perf_counter() - start
+        return taken / (rounds * len(some))
+
+    def _recorded(
+        self, device: Any, batches: Sequence[Array]
+    ) -> tuple[Any, Callable[[], None]]:
+        """Return a stream, and a function that launches all batches on it."""
+        forest, xp = self._module.forest, device.xp
+        stream = xp.cuda.Stream(non_blocking=True)
+        shape = len(batches[0]), forest.n_outputs
+        with device.current(stream):
+            result = xp.empty(shape, forest.accumulator_dtype)
+            starts = [
+                self._kernel.bound(device, xp.asarray(batch), result)
+                for batch in batches
+            ]
+
+            def whole() -> None:
+                for start in starts:
+                    start()
+
+            return stream, device.record(whole, stream)

@@ -230,7 +230,14 @@ class _Emitter(Writer):
                 self._if(stmt)
             case lir.Switch():
                 self._switch(stmt)
-            case lir.StorePlane() | lir.ParallelFor() | lir.Grid() | lir.BlockRegion():
+            case (
+                lir.StorePlane()
+                | lir.ParallelFor()
+                | lir.Grid()
+                | lir.BlockRegion()
+                | lir.Transfer()
+                | lir.Named()
+            ):
                 raise self.fail(f"{type(stmt).__name__} inside a launch.")
             case _:
                 assert_never(stmt)

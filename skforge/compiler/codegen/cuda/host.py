@@ -1,4 +1,4 @@
-"""The host part of a GPU function as data: integers, scratch, loops and launches."""
+"""The host part of a GPU function as data: integers, scratch, copies and launches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from skforge.compiler.codegen.cuda.host_plan import (
     Launch,
     Operand,
     Scratch,
+    Transfer,
     evaluate,
 )
 from skforge.compiler.codegen.cuda.writer import Host
@@ -53,6 +54,9 @@ def _body(host: Host, body: lir.Body, make_kernel: MakeKernel) -> tuple[HostStmt
                 made.append(_for(host, stmt, make_kernel))
             case lir.Grid():
                 made.append(make_kernel(host, stmt))
+            case lir.Transfer(kind=kind, buffer=buffer):
+                shape = tuple(_operand(host, value) for value in stmt.shape)
+                made.append(Transfer(kind, buffer.name, buffer.element.name, shape))
             case _:
                 raise host.fail(f"{type(stmt).__name__} outside a launch.")
     return tuple(made)

@@ -1,15 +1,17 @@
 """The host's part of a GPU kernel function, as data.
 
 The emitter turns the host level of an LIR function into a :class:`HostPlan`: integer
-arithmetic, device scratch and launches, with the text of the kernels. ``run`` evaluates
-the numbers of one call and names its memory: a buffer by its LIR name, scratch as
-``@name``. Numbers that the plan computes are called ``%name``, which no parameter is.
+arithmetic, transfers, device scratch and launches, with the text of the kernels.
+``run`` evaluates the numbers of one call and names its memory: a buffer by its LIR
+name, scratch as ``@name``. Numbers that the plan computes are called ``%name``, which
+no parameter is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from skforge._compat import assert_never
@@ -46,11 +48,13 @@ class KernelCall(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """The launches of one call in order, and the scratch they need."""
+    """The launches of one call in order, the scratch they need, and what is copied."""
 
     #: Bytes by name; all iterations of a loop share scratch.
     scratch: dict[str, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
+    #: Bytes of the rows and the results, by name.
+    copied: dict[str, int] = field(default_factory=dict)
     #: Number of launches; exceeds ``len(calls)`` if loops were cut short.
     launches: int = 0
 
@@ -77,6 +81,16 @@ class Scratch:
     name: str
     element: lir.ScalarName
     size: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """``lir.Transfer`` of the elements that ``shape`` counts."""
+
+    kind: lir.TransferKind
+    name: str
+    element: lir.ScalarName
+    shape: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,7 @@ class HostFor:
     results: tuple[str, ...] = ()
 
 
-HostStmt: TypeAlias = HostLet | Scratch | Launch | HostFor
+HostStmt: TypeAlias = HostLet | Scratch | Transfer | Launch | HostFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +173,12 @@ class HostPlan:
         _run(self.statements, dict(env), made, 1, ends_only)
         return made
 
+    @property
+    def uploads(self) -> tuple[str, ...]:
+        """Names of the model's arrays."""
+        found = (s for s in self.statements if isinstance(s, Transfer))
+        return tuple(s.name for s in found if s.kind == "upload")
+
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in the text, in order; each kernel has one."""
         yield from _launches(self.statements)
@@ -184,6 +204,10 @@ def _run(
                 env[name] = name
                 n_bytes = int(_value(env, stmt.size)) * lir.Scalar(stmt.element).bytes
                 made.scratch[name] = max(1, n_bytes, made.scratch.get(name, 0))
+            case Transfer(name=name, shape=shape):
+                if stmt.kind != "upload":
+                    count = prod(int(_value(env, extent)) for extent in shape)
+                    made.copied[name] = count * lir.Scalar(stmt.element).bytes
             case Launch():
                 grid = _grid(stmt, env)
                 if grid is not None:

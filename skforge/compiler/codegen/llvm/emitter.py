@@ -141,7 +141,7 @@ class _Emitter(Writer):
                 self._switch(stmt)
             case lir.ParallelFor():
                 self._parallel(stmt)
-            case lir.Grid() | lir.BlockRegion():
+            case lir.Grid() | lir.BlockRegion() | lir.Transfer() | lir.Named():
                 raise self.module.fail(
                     f"{type(stmt).__name__} must be legalised before the LLVM emitter."
                 )

@@ -37,7 +37,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
-        self._count = 0
+        self._count = self._named = 0
         self._constants: list[dict[tuple[Type, str], Value]] = [{}]
 
     # ------------------------------------------------------------ plumbing
@@ -58,21 +58,48 @@ class Builder:
         return value
 
     @contextmanager
-    def body(self) -> Iterator[list[Stmt]]:
-        """Open a nested body, which the caller puts into a statement."""
+    def _open(self) -> Iterator[list[Stmt]]:
         stmts: list[Stmt] = []
         self._bodies.append(stmts)
-        self._constants.append({})
         try:
             yield stmts
         finally:
             self._bodies.pop()
+
+    @contextmanager
+    def body(self) -> Iterator[list[Stmt]]:
+        """Open a nested body, which the caller puts into a statement."""
+        self._constants.append({})
+        try:
+            with self._open() as stmts:
+                yield stmts
+        finally:
             self._constants.pop()
 
     def finish(self) -> lir.Body:
         """Return the outermost body."""
         assert len(self._bodies) == 1
         return tuple(self._bodies[0])
+
+    def named(
+        self, name: str, args: Sequence[Value], emit: Callable[[], Sequence[Value]]
+    ) -> tuple[Value, ...]:
+        """Append what ``emit`` emits, after its constants, as one named operation."""
+        with self._open() as stmts:
+            values = tuple(emit())
+        body: list[Stmt] = []
+        for stmt in stmts:
+            constant = isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const)
+            (self._bodies[-1] if constant else body).append(stmt)
+        hint = name.removeprefix("load_").removeprefix("get_").removeprefix("move_to_")
+        numbers = range(self._named + 1, self._named + len(values) + 1)
+        self._named += len(values)
+        results = tuple(  # all other names have a dot
+            Value(f"{hint}{number}", value.type)
+            for number, value in zip(numbers, values, strict=True)
+        )
+        self.emit(lir.Named(name, tuple(args), tuple(body), values, results))
+        return results
 
     # ------------------------------------------------------------ operations
 

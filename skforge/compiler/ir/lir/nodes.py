@@ -1,6 +1,6 @@
 """LIR, the low-level IR: typed values, buffers, structured control, target-neutral.
 
-This file defines the whole level. Names are bound once; control is structured;
+This file and ``types`` define the level. Names are bound once; control is structured;
 loop-carried values are explicit::
 
     function  = name(params) body
@@ -11,7 +11,8 @@ loop-carried values are explicit::
               | Alloc buffer[size]
               | For | While | If | Switch
               | ParallelFor
-              | Grid | BlockRegion
+              | Grid | BlockRegion | Transfer buffer[shape]
+              | Named results = name(args): body
     op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
               | Bitcast
               | Splat | Iota | Threads | Extract | Pack | Permute | Shuffle | Compress
@@ -29,126 +30,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# ---------------------------------------------------------------- types
-
-ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A number; ``u*`` is unsigned, ``i*`` two's complement, ``bool`` one bit."""
-
-    name: ScalarName
-
-    @property
-    def is_float(self) -> bool:
-        """Whether this is f32 or f64."""
-        return self.name in ("f32", "f64")
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether this is two's complement."""
-        return self.name in ("i32", "i64")
-
-    @property
-    def bytes(self) -> int:
-        """Size in a buffer, in bytes."""
-        return _BYTES[self.name]
-
-    @property
-    def element(self) -> Scalar:
-        """The type itself, for symmetry with vectors."""
-        return self
-
-    @property
-    def lanes(self) -> int:
-        """Zero: a scalar has no lanes."""
-        return 0
-
-
-_BYTES: dict[str, int] = {
-    "bool": 1,
-    "u8": 1,
-    "u16": 2,
-    "u32": 4,
-    "i32": 4,
-    "i64": 8,
-    "f32": 4,
-    "f64": 8,
-}
-
-BOOL = Scalar("bool")
-U8 = Scalar("u8")
-U16 = Scalar("u16")
-U32 = Scalar("u32")
-I32 = Scalar("i32")
-I64 = Scalar("i64")
-F32 = Scalar("f32")
-F64 = Scalar("f64")
-
-
-@dataclass(frozen=True, slots=True)
-class Vec:
-    """``lanes`` numbers handled as one value."""
-
-    element: Scalar
-    lanes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """One truth value for each lane of a ``Vec``."""
-
-    lanes: int
-
-    @property
-    def element(self) -> Scalar:
-        """The type of a lane: bool."""
-        return BOOL
-
-
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """One bit for each of ``rows`` rows."""
-
-    rows: int
-
-    @property
-    def element(self) -> Scalar:
-        """The type of a row's bit: bool."""
-        return BOOL
-
-    @property
-    def lanes(self) -> int:
-        """Zero: a plane is one value without lanes."""
-        return 0
-
-
-Type: TypeAlias = Scalar | Vec | Mask | Plane
-
-# ---------------------------------------------------------------- values, buffers
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An SSA name and its type."""
-
-    name: str
-    type: Type
-
-
-Space: TypeAlias = Literal["global", "constant", "shared", "private"]
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """A typed array in memory; indices count elements."""
-
-    name: str
-    element: Scalar
-    space: Space = "global"
-    alignment: int = 0  # bytes; 0 = the element's size
-
+from skforge.compiler.ir.lir.types import BOOL as BOOL
+from skforge.compiler.ir.lir.types import F32 as F32
+from skforge.compiler.ir.lir.types import F64 as F64
+from skforge.compiler.ir.lir.types import I32 as I32
+from skforge.compiler.ir.lir.types import I64 as I64
+from skforge.compiler.ir.lir.types import U8 as U8
+from skforge.compiler.ir.lir.types import U16 as U16
+from skforge.compiler.ir.lir.types import U32 as U32
+from skforge.compiler.ir.lir.types import Buffer as Buffer
+from skforge.compiler.ir.lir.types import Mask as Mask
+from skforge.compiler.ir.lir.types import Plane as Plane
+from skforge.compiler.ir.lir.types import Scalar as Scalar
+from skforge.compiler.ir.lir.types import ScalarName as ScalarName
+from skforge.compiler.ir.lir.types import Space as Space
+from skforge.compiler.ir.lir.types import Type as Type
+from skforge.compiler.ir.lir.types import Value as Value
+from skforge.compiler.ir.lir.types import Vec as Vec
 
 # ---------------------------------------------------------------- operations
 
@@ -586,10 +484,55 @@ class BlockRegion:
     body: tuple[Stmt, ...]
 
 
+TransferKind: TypeAlias = Literal["upload", "copy_in", "copy_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copy a parameter between host and device, outside launches (SilvanForge §4).
+
+    ``upload`` brings an array of the model to a device, whole and only once.
+    ``copy_in`` brings the rows and ``copy_out`` returns the results; these two are left
+    out if the caller's arrays are on the device.
+    """
+
+    kind: TransferKind
+    buffer: Buffer
+    shape: tuple[Value, ...] = ()  # of what is copied; () for all
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """``results = name(args)``: an operation on trees, with the code that does it.
+
+    Lowering makes them, such as ``load_threshold`` and ``is_leaf``, so that LIR reads
+    like SilvanForge's (Table 4). A representation has emitted ``body``. Later
+    statements may use what it binds; ``results`` are other names of ``values``.
+    ``simplify`` replaces the operation by its body.
+    """
+
+    name: str
+    args: tuple[Value, ...]
+    body: tuple[Stmt, ...]
+    values: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
 #: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Stmt: TypeAlias = (
-    Let | Access | Alloc | For | While | If | Switch | ParallelFor | Grid | BlockRegion
+    Let
+    | Access
+    | Alloc
+    | For
+    | While
+    | If
+    | Switch
+    | ParallelFor
+    | Grid
+    | BlockRegion
+    | Transfer
+    | Named
 )
 
 Body: TypeAlias = tuple[Stmt, ...]

@@ -21,6 +21,7 @@ from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import buffers_of
 
 
 def print_lir(function: lir.Function) -> str:
@@ -197,5 +198,17 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
             yield f"{kind} {_dims(dims)} {{"
             yield from _block(body)
             yield "}"
+        case lir.Transfer(kind="upload", buffer=buffer):
+            yield f"upload @{buffer.name} <once>"
+        case lir.Transfer(kind=copy, buffer=buffer, shape=shape):
+            yield f"{copy} @{buffer.name}[{_names(shape)}] <unless on the device>"
+        case lir.Named(name=name):
+            read = {f"@{b.name}": b for s in stmt.body for b in _read(s)}
+            args = ", ".join([*read, *(f"%{arg.name}" for arg in stmt.args)])
+            yield f"{_results(stmt.results)}{name}({args})"
         case _:
             yield _line(stmt)
+
+
+def _read(stmt: lir.Stmt) -> Sequence[lir.Buffer]:
+    return buffers_of(stmt.op) if isinstance(stmt, lir.Let) else ()

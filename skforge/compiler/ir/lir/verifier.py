@@ -55,6 +55,9 @@ class _Verifier:
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
         self._place: _Place = "host"
+        self._depth = 0  # of the open body
+        self._params: set[str] = set()  # buffers that the caller gives
+        self._launched = self._returned = False  # by a grid, a copy_out
         self._private: set[str] = set()  # private buffers of the open block
         self._regions: tuple[tuple[str, ...], ...] = ()
         self._stmt: lir.Stmt | None = None
@@ -76,6 +79,7 @@ class _Verifier:
         if param.space not in ("global", "constant"):
             refuse(f"@{param.name} is a parameter in {param.space} memory")
         self._bind_buffer(param)
+        self._params.add(param.name)
 
     def _once(self, name: str) -> None:
         if name in self._bound:
@@ -145,6 +149,7 @@ class _Verifier:
         owner = self._stmt
         values, buffers = len(self._values), len(self._buffers)
         private = self._private
+        self._depth += 1
         for value in binds:
             self._bind(value)
         if before is not None:
@@ -166,6 +171,7 @@ class _Verifier:
         while len(self._buffers) > buffers:
             self._buffers.popitem()
         self._private = private
+        self._depth -= 1
 
     def _check_stmt(self, stmt: lir.Stmt) -> None:
         self._stmt = stmt
@@ -197,6 +203,10 @@ class _Verifier:
                 self._grid(stmt)
             case lir.BlockRegion():
                 self._region(stmt)
+            case lir.Transfer():
+                self._transfer(stmt)
+            case lir.Named():
+                self._named(stmt)
             case _:
                 self._access(stmt)
 
@@ -317,7 +327,35 @@ class _Verifier:
             self.check(case, (), values, stmt.results)
         self._results(stmt.results)
 
+    def _named(self, stmt: lir.Named) -> None:
+        self._use(*stmt.args)
+        for inner in stmt.body:
+            self._check_stmt(inner)
+        self._stmt = stmt
+        self._use(*stmt.values)
+        if len(stmt.values) != len(stmt.results):
+            refuse(f"{len(stmt.values)} values for {len(stmt.results)} results")
+        for value, result in zip(stmt.values, stmt.results, strict=True):
+            check_same(f"%{value.name} and %{result.name}", value.type, result.type)
+        self._results(stmt.results)
+
     # ------------------------------------------------------------ launches
+
+    def _transfer(self, stmt: lir.Transfer) -> None:
+        if not self._launches or self._depth > 1:
+            refuse(f"{stmt.kind} is beside launches, in no body")
+        self._read(stmt.buffer)
+        if stmt.buffer.name not in self._params:
+            refuse(f"@{stmt.buffer.name} is scratch, which the host does not have")
+        if (stmt.kind == "upload") != (not stmt.shape):
+            refuse("an upload is of all elements, a copy has a shape")
+        self._use(*stmt.shape)
+        for extent in stmt.shape:
+            check_index(extent)
+        self._returned = self._returned or stmt.kind == "copy_out"
+        if self._returned != self._launched:
+            when = "after" if self._launched else "before"
+            refuse(f"{stmt.kind} {when} the launches")
 
     def _dims(
         self, dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]], kind: str
@@ -336,6 +374,9 @@ class _Verifier:
     def _grid(self, stmt: lir.Grid) -> None:
         if self._place != "host":
             refuse("a launch in a launch")
+        if self._returned:
+            refuse("a launch after copy_out")
+        self._launched = True
         self._dims(stmt.dims, "grid")
         self._place, self._regions = "block", ()
         self.check(stmt.body, [var for _, var, _ in stmt.dims])

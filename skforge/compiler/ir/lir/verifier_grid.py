@@ -63,7 +63,7 @@ def check_host(stmt: Stmt) -> None:
     """Refuse a statement that the host cannot run between launches.
 
     The memory of a function with grids is the device's. The host computes integers (and
-    knows constants), allocates global memory, and loops around launches.
+    knows constants), allocates global memory, copies, and loops around launches.
     """
     match stmt:
         case lir.Let(value=value, op=op):
@@ -78,7 +78,7 @@ def check_host(stmt: Stmt) -> None:
         case lir.Alloc(buffer=buffer):
             if buffer.space == "private":
                 refuse("private memory is allocated in a launch")
-        case lir.For() | lir.Grid() | lir.BlockRegion():
+        case lir.For() | lir.Grid() | lir.BlockRegion() | lir.Transfer():
             pass
         case _:
             refuse("the host of a launch computes, allocates, loops and launches only")

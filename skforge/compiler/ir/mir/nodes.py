@@ -5,7 +5,7 @@ This file defines the whole level (SilvanForge Table 4, Treebeard draft §4)::
     function = arrays, body
     stmt     = Loop var = start to min(bounds) step: body
              | Let names = op
-             | WalkLoop names while any not leaf: TraverseTreeTile
+             | WalkLoop names while any not IsLeaf: TraverseTreeTile
              | Reduce target[indices] += value
              | StoreLeaf target[indices] = value
              | ReduceDimension target = sum(source over dim)
@@ -202,6 +202,14 @@ class TraverseTreeTile:
 
 
 @dataclass(frozen=True, slots=True)
+class IsLeaf:
+    """Whether each walk stands on a leaf: the condition of a :class:`WalkLoop`."""
+
+    trees: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GetLeafValue:
     """The value (scalar or vector) of each walk's leaf, or its number."""
 
@@ -237,6 +245,7 @@ class WalkLoop:
     results: tuple[str, ...]
     params: tuple[str, ...]
     inits: tuple[str, ...]
+    until: IsLeaf
     step: TraverseTreeTile
 
 
@@ -318,6 +327,9 @@ class DepthSwitch:
 
 Order: TypeAlias = Literal["ordered", "any"]
 
+#: The operators that reductions are lowered for.
+OPERATORS = ("+",)
+
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
@@ -325,7 +337,8 @@ class Reduce:
 
     ``ordered`` keeps the model's tree order bit for bit; ``any`` may add in any order.
     Legalisation sets ``atomic`` where iterations of a parallel loop share an element on
-    purpose.
+    purpose. Like the other two reductions it has its ``operator``, one of
+    :data:`OPERATORS`, as an attribute (SilvanForge §5).
     """
 
     target: str
@@ -333,6 +346,7 @@ class Reduce:
     value: str
     order: Order
     atomic: bool = False
+    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +383,7 @@ class ReduceDimension:
     atomic: bool = False
     by_warp: bool = False
     trees: Range | None = None
+    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +399,7 @@ class ReduceDimensionInplace:
     extent: Size
     rows: Range
     vector_width: int | None = None
+    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 Names of values carry a leading ``%``, loop variables do not::
 
-    predict(rows) -> result[rows, outputs], 100 trees:
+    predict(rows) -> result[rows, outputs]:
+      %model = ensemble(100 trees)
       par.for b0 in 0 to rows step 64:
         result[b0 : min(b0 + 64, rows)] = base
         for tree in 0 to 100:
           for b1 in 0 to min(64, rows - b0):
-            %t = get_tree(tree)
+            %t = get_tree(%model, tree)
             %p = walk_decision_tree([%t], [rows[b0 + b1]]) <depth = 1..8>
             reduce(result[b0 + b1], %p) <"+", ordered>
 
@@ -25,6 +26,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
 
 _DRAWN_RUNS = 12  # of depth classes in a switch
+_MODEL = "%model"  # the ensemble, of which a function has one
 
 _FUNCTIONS: dict[mir.Element, str] = {
     "accumulator": "predict",
@@ -36,10 +38,10 @@ _FUNCTIONS: dict[mir.Element, str] = {
 
 def print_mir(function: mir.Function) -> str:
     """Return the text of a function after any pass; equal functions give equal text."""
-    head = f"predict(rows) -> {_array(function.result)}, {function.n_trees} trees:"
     name = _FUNCTIONS[function.result.element]
-    head = head.replace("predict", name, 1)
-    return "\n".join([head, *_body(function.body, 1), ""])
+    head = f"{name}(rows) -> {_array(function.result)}:"
+    model = f"  {_MODEL} = ensemble({function.n_trees} trees)"
+    return "\n".join([head, model, *_body(function.body, 1), ""])
 
 
 def print_statement(stmt: mir.Stmt) -> str:
@@ -179,7 +181,7 @@ def _attributes(words: Sequence[str]) -> str:
 def _op(op: mir.Op) -> str:
     match op:
         case mir.GetTree(index=index):
-            return f"get_tree({affine_text(index)})"
+            return f"get_tree({_MODEL}, {affine_text(index)})"
         case mir.GetTreeClassId(tree=tree):
             return f"get_tree_class_id({tree})"
         case mir.WalkDecisionTree():
@@ -243,11 +245,9 @@ def _statement(stmt: mir.Stmt, depth: int) -> Iterator[str]:
                 yield from _body(case, depth + 2)
         case mir.WalkLoop():
             names = ", ".join(stmt.results)
-            standing = f"{_list(stmt.step.trees)}, {_list(stmt.params)}"
-            yield (
-                f"{indent}{names} = while any not is_leaf({standing}) "
-                f"from {_list(stmt.inits)}:"
-            )
+            leaf = f"is_leaf({_list(stmt.until.trees)}, {_list(stmt.until.nodes)})"
+            start = _list(stmt.inits)
+            yield f"{indent}{names} = while any not {leaf} from {start}:"
             yield f"{indent}  {', '.join(stmt.params)} = {_hop(stmt.step)}"
         case _:
             yield indent + _simple(stmt)
@@ -261,7 +261,7 @@ def _simple(stmt: mir.Simple) -> str:
             indices = stmt.indices
             if len(indices) > 1 and indices[-1] == mir.Affine():
                 indices = indices[:-1]  # the only output
-            words = ['"+"', stmt.order] + ["atomic"] * stmt.atomic
+            words = [f'"{stmt.operator}"', stmt.order] + ["atomic"] * stmt.atomic
             element = _element(stmt.target, indices)
             return f"reduce({element}, {stmt.value}){_attributes(words)}"
         case mir.StoreLeaf(target=target, indices=indices, value=value):
@@ -290,7 +290,7 @@ def _simple(stmt: mir.Simple) -> str:
         case mir.StoreRows(source=source, rows=rows):
             return f"{mir.RESULT}[{_range(rows)}] = {source}"
         case mir.CacheTrees(trees=trees):
-            return f"cache_trees({_range(trees)})"
+            return f"cache_trees({_MODEL}, {_range(trees)})"
         case mir.CacheRows(rows=rows, share=share):
             part = [] if stmt.layout is None else [f"layout {stmt.layout}"]
             if share is not None:
@@ -320,7 +320,7 @@ def _reduce_dimension(stmt: mir.ReduceDimension) -> str:
 
 
 def _reduction(stmt: mir.ReduceDimension | mir.ReduceDimensionInplace) -> str:
-    words = ['"+"']
+    words = [f'"{stmt.operator}"']
     if isinstance(stmt, mir.ReduceDimension):
         words += [w for w in ("by_output", "by_warp", "atomic") if getattr(stmt, w)]
     if stmt.vector_width is not None:

@@ -267,6 +267,9 @@ class _Verifier:
             self._fail("a walk loop does not move the nodes it carries")
         if not stmt.step.checked:
             self._fail("hops of a walk loop must be checked")
+        until = stmt.until
+        if (until.trees, until.nodes) != (stmt.step.trees, stmt.params):
+            self._fail("a walk loop asks is_leaf of other nodes than it moves")
         outside = self._scope
         self._bind(stmt.params, "node")
         self._hop(stmt.step)
@@ -279,7 +282,13 @@ class _Verifier:
 
     # ------------------------------------------------------------ reductions
 
+    def _operator(self, operator: str) -> None:
+        if operator not in mir.OPERATORS:
+            known = ", ".join(f'"{one}"' for one in mir.OPERATORS)
+            self._fail(f'reductions have the operator {known}, not "{operator}"')
+
     def _reduce(self, stmt: mir.Reduce) -> None:
+        self._operator(stmt.operator)
         self._names("leaf", (stmt.value,))
         known = self._array(stmt.target)
         if not known.array.holds_sums:
@@ -287,6 +296,7 @@ class _Verifier:
         self._write(stmt.target, stmt.indices, stmt.atomic)
 
     def _reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
+        self._operator(stmt.operator)
         self._range(stmt.rows, "batch")
         self._affine(stmt.source_rows, "batch")
         source = self._array(stmt.source)
@@ -307,6 +317,7 @@ class _Verifier:
             self._owned(known, (*stmt.prefix, stmt.rows.start))
 
     def _reduce_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
+        self._operator(stmt.operator)
         self._range(stmt.rows, "batch")
         known = self._array(stmt.array)
         dims, place = known.array.dims, len(stmt.prefix)

@@ -10,8 +10,8 @@
 Blocks become iterations of a parallel loop over their number, x fastest. Regions become
 loops over threads, x innermost, that end at the barrier. A private buffer allocated
 outside regions becomes scratch for all threads of the block. ``emulate_warps`` handles
-regions with warp operations. Afterwards no grid, region, shared buffer or warp
-operation is left.
+regions with warp operations. Host and device are one, so transfers are dropped.
+Afterwards no grid, region, shared buffer or warp operation is left.
 
 The number of threads along each dimension and the sizes of private buffers must be
 constants.
@@ -63,7 +63,7 @@ class _Emulator:
             for stmt in body:
                 if isinstance(stmt, lir.Grid):
                     self._grid(stmt)
-                else:
+                elif not isinstance(stmt, lir.Transfer):
                     self._b.emit(map_bodies(stmt, self.host))
         return tuple(stmts)
 

@@ -29,6 +29,7 @@ from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
+from skforge.exceptions import CompilerError
 
 
 def run(function: lir.Function) -> lir.Function:
@@ -124,6 +125,8 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
+            case lir.Named() | lir.Transfer():
+                raise CompilerError(f"{type(stmt).__name__} before narrow-indices")
         self._b.emit(made)
 
     def _control(self, stmt: lir.For | lir.While | lir.If | lir.Switch) -> lir.Stmt:

@@ -1,5 +1,7 @@
 """Simplify LIR: fold constants, share and hoist pure operations, drop dead ones.
 
+Named operations give way to their code.
+
     %c: i64 = const 2                        %c: i64 = const 2
     for %i: i64 = %lo to %n step %s {        %k: i64 = mul %n, %c
       %k: i64 = mul %n, %c            =>     for %i: i64 = %lo to %n step %s {
@@ -128,6 +130,9 @@ class _Simplifier:
                     self._if(stmt)
                 case lir.Switch():
                     self._switch(stmt)
+                case lir.Named():
+                    self._here(stmt.body)
+                    self._rename(stmt.results, stmt.values)
                 case _:
                     inner = walk.map_bodies(stmt, self._body)
                     self._emit(walk.map_operands(inner, self._resolve))

@@ -44,7 +44,8 @@ def _expand(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
     if walk.max_depth > hops:
         params, results = named("at"), named("end")
         step = mir.TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
-        made.append(mir.WalkLoop(results, params, nodes, step))
+        until = mir.IsLeaf(walk.trees, params)
+        made.append(mir.WalkLoop(results, params, nodes, until, step))
         nodes = results
     made.append(mir.Let(base, mir.GetLeafValue(walk.trees, nodes, walk.element)))
     return tuple(made)

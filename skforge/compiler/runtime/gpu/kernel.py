@@ -62,14 +62,15 @@ FEW_ROWS = 1024
 
 
 class GpuKernel:
-    """A schedule's kernels and model arrays; results have ``width`` columns."""
+    """A schedule's kernels and model arrays."""
 
-    def __init__(self, lowered: Lowered, target: Target, width: int) -> None:
+    def __init__(self, lowered: Lowered, target: Target) -> None:
         self.target = target
         self.function = lowered.kernel.function
         self.plan: HostPlan = emit_gpu(self.function, target)
-        self._data = [(item.buffer.name, item.data) for item in lowered.kernel.data]
-        self._width = width
+        data = {item.buffer.name: item.data for item in lowered.kernel.data}
+        self._data = [(name, data[name]) for name in self.plan.uploads]
+        self._width = lowered.kernel.width
         self._lock = threading.Lock()
         self._loaded: dict[Hashable, _Loaded] = {}
         self._most: dict[int, int] = {}
@@ -112,6 +113,26 @@ class GpuKernel:
             return first + count
 
         self._in_parts(device, n, self.most_rows(stride), upto)
+
+    def bound(self, device: GpuDevice, rows: Any, result: Any) -> Callable[[], None]:
+        """Return a function that does what ``on_device`` does, any number of times.
+
+        It keeps the rows, the result and scratch of its own.
+        """
+        n, stride = len(rows), rows.shape[1]
+        part = self.most_rows(stride)
+        starts = [
+            self._launches_for(device, min(part, n - first), stride).bound(
+                rows[first:].data, result[first:].data
+            )
+            for first in range(0, n, part)
+        ]
+
+        def start() -> None:
+            for one in starts:
+                one()
+
+        return start
 
     def most_rows(self, stride: int) -> int:
         """Return how many rows with this stride one run of the plan can take."""
@@ -208,11 +229,10 @@ class GpuKernel:
             return
         part = min(part, n)
         stride = rows.shape[1]
-        row_bytes, result_bytes = _row_bytes(rows), _row_bytes(result)
-        sizes = part * row_bytes, part * result_bytes
+        most = self._launches_for(device, part, stride)
         with ExitStack() as stack:
             lent = [
-                stack.enter_context(device.staging.lend(*sizes))
+                stack.enter_context(device.staging.lend(*most.copied))
                 for _ in range(1 if n <= part else 2)
             ]
             running: list[tuple[Staging, Array]] = []
@@ -223,10 +243,7 @@ class GpuKernel:
                 some = rows[first : first + part]
                 _put(staging, some)
                 with device.current(staging.stream):
-                    device.send(staging, len(some) * row_bytes)
-                    launches = self._launches_for(device, len(some), stride)
-                    launches.bound(staging.rows, staging.result)()
-                    device.fetch(staging, len(some) * result_bytes)
+                    self._launches_for(device, len(some), stride).on(staging)()
                 running.append((staging, result[first : first + part]))
             for pair in running:
                 _collect(device, *pair)
@@ -237,21 +254,14 @@ class GpuKernel:
         They cover the next power of two of rows. The rows beyond the batch are left
         from an earlier call, and their results are not read.
         """
-        n_in, n_out = bucket * _row_bytes(rows), bucket * _row_bytes(result)
-        with device.staging.lend(n_in, n_out) as staging:
+        launches = self._launches_for(device, bucket, rows.shape[1])
+        with device.staging.lend(*launches.copied) as staging:
             _put(staging, rows)
             with device.current(staging.stream):
                 known = staging.recorded.setdefault(self, {})
                 call = known.get(bucket)
                 if call is None:
-                    launches = self._launches_for(device, bucket, rows.shape[1])
-                    launch = launches.bound(staging.rows, staging.result)
-
-                    def whole() -> None:
-                        device.send(staging, n_in)
-                        launch()
-                        device.fetch(staging, n_out)
-
+                    whole = launches.on(staging)
                     call = known[bucket] = device.record(whole, staging.stream)
                 call()
             _collect(device, staging, result)
@@ -288,6 +298,8 @@ class _Launches:
     def __init__(self, device: GpuDevice, loaded: _Loaded, run: Run) -> None:
         self._device, self._loaded = device, loaded
         self._scratch = run.scratch
+        #: Bytes of the rows that are copied in, and of the results copied out.
+        self.copied = run.copied["rows"], run.copied["result"]
         self._starts = [loaded.bind(call) for call in run.calls]
 
     def __len__(self) -> int:
@@ -309,9 +321,16 @@ class _Launches:
 
         return start
 
+    def on(self, staging: Staging) -> Callable[[], None]:
+        """Return a function that also copies the staging's rows and result."""
+        launch, (n_in, n_out) = self.bound(staging.rows, staging.result), self.copied
 
-def _row_bytes(array: Array) -> int:
-    return int(array.shape[1]) * array.itemsize
+        def whole() -> None:
+            self._device.send(staging, n_in)
+            launch()
+            self._device.fetch(staging, n_out)
+
+        return whole
 
 
 def _put(staging: Staging, rows: Array) -> None:

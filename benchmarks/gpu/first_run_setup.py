@@ -1,0 +1,185 @@
+"""What the stages of a GPU's first run share: device, models, compiler processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+from measure import compare
+from models import Model, cache_folder, get
+
+from benchmarks.gpu.bench import Group
+from benchmarks.gpu.devices import Clock, clock_of
+from benchmarks.gpu.first_run import Item
+from benchmarks.gpu.gpu_systems import source_of
+from skforge import load_forest
+from skforge.compiler import pipeline
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.gpu.cache import code_of
+from skforge.compiler.runtime.targets import resolve_target
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import SkforgeError
+
+Array = np.ndarray[Any, Any]
+
+#: Rows that are packed of a model.
+ROWS = 1024
+
+
+@dataclass(slots=True)
+class Setup:
+    """The device, the models, and processes beside this one.
+
+    Parameters
+    ----------
+    target : {"cuda", "hip", "emulated"}
+        What is compiled for.
+    names : tuple of str
+        Of models.
+    packed : Path or None
+        File that ``pack`` wrote models to; None for the benchmarks' own models.
+    quick : bool
+        Whether few schedules and sizes are enough.
+    end : float
+        Of ``monotonic``: nothing is begun later.
+    """
+
+    target: str
+    names: tuple[str, ...]
+    packed: Path | None = None
+    quick: bool = False
+    end: float = float("inf")
+    group: Group = field(default_factory=Group)
+    _clock: Clock | None = None
+    _pool: ProcessPoolExecutor | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """Whether there is a real device."""
+        return self.target in ("cuda", "hip")
+
+    def clock(self) -> Clock:
+        """Return what moves rows and takes time."""
+        self._clock = self._clock or clock_of(self.target)
+        return self._clock
+
+    def machine(self) -> Target:
+        """Return the device's facts."""
+        return resolve_target(self.target)
+
+    def model(self, name: str) -> Model:
+        """Return a model, of those that were packed if there are any."""
+        return get(name) if self.packed is None else unpacked(self.packed, name)
+
+    def forest(self, name: str) -> tuple[Forest, Array]:
+        """Return a model's forest and its rows."""
+        model = self.model(name)
+        return load_forest(source_of(asdict(model))), np.load(model.rows)
+
+    def broken(self) -> bool:
+        """Tell whether an earlier kernel broke the device's context."""
+        try:
+            if self._clock is not None:
+                self._clock.wait()
+        except Exception:  # noqa: BLE001 - CuPy's, of any kind
+            return True
+        return False
+
+    def compile_ahead(self, name: str, schedules: Sequence[Schedule]) -> None:
+        """Fill the cache of machine code, by a process for each core."""
+        if not self.on_device:
+            return
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
+        source = source_of(asdict(self.model(name)))
+        work = partial(_compile, source, self.machine())
+        list(self._pool.map(work, schedules, chunksize=4))
+
+    def close(self) -> None:
+        """End the processes."""
+        self.group.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A number, a title, and what makes its items."""
+
+    number: int
+    title: str
+    items: Callable[[Setup], Iterator[Item]]
+
+
+def differs(got: Any, wanted: Array, what: str) -> list[str]:
+    """Return a line for the report if bits differ."""
+    difference, same = compare(np.asarray(got).reshape(wanted.shape), wanted)
+    return [] if same else [f"{what}: by {difference:.2g}"]
+
+
+@contextmanager
+def of_schedule(label: str, refused: dict[str, str]) -> Iterator[None]:
+    """Note why a schedule is refused; name the one at which anything else failed."""
+    try:
+        yield
+    except SkforgeError as error:
+        refused[label] = str(error).partition("\n")[0][:100]
+    except Exception as error:
+        raise RuntimeError(f"{label}: {type(error).__name__}: {error}") from error
+
+
+def _compile(source: Any, target: Target, schedule: Schedule) -> None:
+    """Put a schedule's machine code into the cache."""
+    try:
+        hir = pipeline.build_hir(_forest(source), schedule, "exact", kind="gpu")
+        lowered = pipeline.lower(hir, target)
+        text = emit_gpu(lowered.kernel.function, target).source
+        code_of(text, target.cpu, "hip" if target.kind == "hip" else "cuda")
+    except SkforgeError:
+        return  # the item that times the schedule says why
+
+
+@cache
+def _forest(source: Any) -> Forest:
+    return load_forest(source)
+
+
+# ------------------------------------------------------------ models as files
+
+
+def pack(names: Sequence[str], file: Path) -> None:
+    """Write models and some of their rows to a zip file, for a bare machine."""
+    with ZipFile(file, "w", ZIP_DEFLATED) as out:
+        for name in dict.fromkeys(names):
+            model, at = get(name), name.replace("/", "-")
+            path = Path(model.path).name
+            known = {"path": path, "rows": "rows.npy", "wrapper": None}
+            out.write(model.path, f"{at}/{path}")
+            out.writestr(f"{at}/model.json", json.dumps(asdict(model) | known))
+            with out.open(f"{at}/rows.npy", "w") as rows:
+                np.save(rows, np.load(model.rows)[:ROWS])
+
+
+def unpacked(file: Path, name: str) -> Model:
+    """Return a packed model, whose files go to the benchmarks' cache."""
+    folder = cache_folder() / f"packed-{file.stat().st_mtime_ns}"
+    at = folder / name.replace("/", "-")
+    if not (at / "rows.npy").exists():
+        with ZipFile(file) as given:
+            members = [m for m in given.namelist() if m.startswith(f"{at.name}/")]
+            given.extractall(folder, members)
+    known = json.loads((at / "model.json").read_text("utf-8"))
+    return Model(**known | {key: str(at / known[key]) for key in ("path", "rows")})

@@ -1,0 +1,176 @@
+"""Strategies of other systems, as schedules, timed on one GPU or by a model of it.
+
+RAPIDS, Tahoe, Hummingbird and XGBoost are compared as what they do, not as what they
+are: their schedules are presets, compiled by skforge. Their sums are in any order, but
+for Hummingbird's, which stores the leaves as exact sums do; skforge's own are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu.chips import Chip
+from benchmarks.gpu.cost import Known, Modeller
+from benchmarks.gpu.devices import clock_of
+from benchmarks.gpu.table5 import Table5
+from benchmarks.gpu.tuning import default_schedule
+from skforge import compile_forest
+from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import SkforgeError
+from skforge.tuning import ScheduleSpace
+from skforge.tuning.search.heuristic import gpu_points
+
+Seconds = dict[int, float]
+
+TAHOE = (
+    "tahoe-direct",
+    "tahoe-shared-data",
+    "tahoe-shared-forest",
+    "tahoe-splitting-shared-forest",
+)
+#: The presets of each system. It has the fastest of them that is legal: Tahoe chooses
+#: by a model, and XGBoost leaves rows in memory that are too wide for shared memory.
+STRATEGIES = {
+    "RAPIDS": ("rapids",),
+    "Tahoe": TAHOE,
+    "Hummingbird": ("hummingbird",),
+    "XGBoost": ("xgboost-gpu", "tahoe-direct"),
+}
+PRESETS = tuple(dict.fromkeys(name for one in STRATEGIES.values() for name in one))
+OURS, SEARCHED = "skforge", "Algorithm 1"
+#: Points of Algorithm 1 whose sums move to shared memory in its second round.
+SECOND = 3
+
+
+class Timer(Protocol):
+    """What takes the time of schedules of one forest."""
+
+    name: str
+
+    def seconds(
+        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
+    ) -> Seconds:
+        """Return the time of kernels by batch size; the default schedules for None."""
+        ...
+
+
+@dataclass(slots=True)
+class Modelled:
+    """A GPU that is not here."""
+
+    forest: Forest
+    rows: NDArray[Any]
+    chip: Chip
+    codes: dict[Any, Any]
+    known: Known = field(default_factory=Known)
+
+    @property
+    def name(self) -> str:
+        """The GPU's name."""
+        return self.chip.name
+
+    def seconds(
+        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
+    ) -> Seconds:
+        """Lower a schedule, and model it."""
+        if schedule is None:
+            found: Seconds = {}
+            for n in batches:
+                default = default_schedule(self.forest, self.chip, n)
+                found |= self.seconds(default, reduction, (n,))
+            return found
+        modeller = self.modeller(reduction)
+        return modeller.cost(modeller.made(schedule), batches).seconds
+
+    def modeller(self, reduction: Reduction) -> Modeller:
+        """Return the model; what it knows of the forest is shared."""
+        return Modeller(
+            self.forest, self.rows, reduction, self.chip, self.known, self.codes
+        )
+
+
+class Measured:
+    """A GPU, or for tests the emulated one."""
+
+    def __init__(self, forest: Forest, rows: NDArray[Any], target: str) -> None:
+        self.forest, self.rows, self.target = forest, rows, target
+        self.clock = clock_of(target)
+        self.name = self.clock.name
+
+    def seconds(
+        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
+    ) -> Seconds:
+        """Compile a schedule, and time its kernels by events."""
+        module = compile_forest(self.forest, schedule, self.target, reduction)
+        found = {}
+        for n in batches:
+            rows = np.resize(self.rows, (n, self.forest.n_features))
+            on_device = self.clock.put(np.ascontiguousarray(rows))
+
+            def call(rows: Any = on_device) -> Any:
+                return module.predict_raw(rows)
+
+            call()
+            found[n] = min(self.clock.kernel_seconds(call, 20) for _ in range(3))
+        return found
+
+
+def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]:
+    """Return the times of skforge's default and of all presets, None if not legal."""
+    found = {OURS: seconds_of(timer, None, "exact", batches)}
+    for name in PRESETS:
+        reduction: Reduction = "exact" if name == "hummingbird" else "fast"
+        found[name] = seconds_of(timer, Schedule.preset(name), reduction, batches)
+    return found
+
+
+def seconds_of(
+    timer: Timer,
+    schedule: Schedule | None,
+    reduction: Reduction,
+    batches: Sequence[int],
+) -> list[float | None]:
+    """Return the times of a schedule by batch size, None where it is not legal."""
+    try:
+        found = timer.seconds(schedule, reduction, batches)
+    except SkforgeError:
+        return [None] * len(batches)
+    return [found[n] for n in batches]
+
+
+def algorithm_1(table: Table5, batches: Sequence[int]) -> list[float]:
+    """Return the modelled times of the best of Algorithm 1, by batch size."""
+    forest, space = table.modeller.forest, ScheduleSpace.gpu()
+    shape = ForestShape.of(forest)
+    known: dict[Schedule, Seconds] = {}
+
+    def taken(point: dict[str, Any], n_rows: int) -> float:
+        schedule = space.schedule(point, shape)
+        if schedule not in known:
+            try:
+                known[schedule] = table.seconds(schedule, batches)
+            except SkforgeError:
+                known[schedule] = dict.fromkeys(batches, float("inf"))
+        return known[schedule][n_rows]
+
+    best = []
+    for n in batches:
+        tried = [(taken(point, n), point) for point in gpu_points(n, forest.n_features)]
+        tried.sort(key=lambda one: one[0])
+        second = [{**point, "shared_reduce": True} for _, point in tried[:SECOND]]
+        best.append(min(tried[0][0], *(taken(point, n) for point in second)))
+    return best
+
+
+def system(found: dict[str, list[float | None]], name: str) -> list[float | None]:
+    """Return the times of a system: of its fastest preset at each batch size."""
+    columns = zip(*(found[preset] for preset in STRATEGIES[name]), strict=True)
+    return [min((x for x in one if x is not None), default=None) for one in columns]

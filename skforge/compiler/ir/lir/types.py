@@ -1,0 +1,124 @@
+"""Types, values and buffers of LIR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number; ``u*`` is unsigned, ``i*`` two's complement, ``bool`` one bit."""
+
+    name: ScalarName
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is f32 or f64."""
+        return self.name in ("f32", "f64")
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether this is two's complement."""
+        return self.name in ("i32", "i64")
+
+    @property
+    def bytes(self) -> int:
+        """Size in a buffer, in bytes."""
+        return _BYTES[self.name]
+
+    @property
+    def element(self) -> Scalar:
+        """The type itself, for symmetry with vectors."""
+        return self
+
+    @property
+    def lanes(self) -> int:
+        """Zero: a scalar has no lanes."""
+        return 0
+
+
+_BYTES: dict[str, int] = {
+    "bool": 1,
+    "u8": 1,
+    "u16": 2,
+    "u32": 4,
+    "i32": 4,
+    "i64": 8,
+    "f32": 4,
+    "f64": 8,
+}
+
+BOOL = Scalar("bool")
+U8 = Scalar("u8")
+U16 = Scalar("u16")
+U32 = Scalar("u32")
+I32 = Scalar("i32")
+I64 = Scalar("i64")
+F32 = Scalar("f32")
+F64 = Scalar("f64")
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """``lanes`` numbers handled as one value."""
+
+    element: Scalar
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One truth value for each lane of a ``Vec``."""
+
+    lanes: int
+
+    @property
+    def element(self) -> Scalar:
+        """The type of a lane: bool."""
+        return BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One bit for each of ``rows`` rows."""
+
+    rows: int
+
+    @property
+    def element(self) -> Scalar:
+        """The type of a row's bit: bool."""
+        return BOOL
+
+    @property
+    def lanes(self) -> int:
+        """Zero: a plane is one value without lanes."""
+        return 0
+
+
+Type: TypeAlias = Scalar | Vec | Mask | Plane
+
+# ---------------------------------------------------------------- values, buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA name and its type."""
+
+    name: str
+    type: Type
+
+
+Space: TypeAlias = Literal["global", "constant", "shared", "private"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A typed array in memory; indices count elements."""
+
+    name: str
+    element: Scalar
+    space: Space = "global"
+    alignment: int = 0  # bytes; 0 = the element's size

@@ -1,0 +1,34 @@
+"""Copy the model and the rows to a GPU before the launches, and the results back.
+
+    grid grid.x %x: i32 < %n {           upload @nodes <once>
+      ...                                copy_in @rows[%n_rows, %row_stride]
+    }                              =>    grid grid.x %x: i32 < %n {
+                                           ...
+                                         }
+                                         copy_out @result[%n_rows, %width]
+
+SilvanForge inserts the same transfers into its LIR (§4). The runtime follows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import Buffer, Function, Let, Transfer, Value
+
+
+def run(function: Function, width: int) -> Function:
+    """Insert the transfers; a row has ``width`` results.
+
+    The function takes rows, n_rows, row_stride, result and the model's buffers.
+    """
+    rows, n_rows, stride, result, *model = function.params
+    assert isinstance(rows, Buffer) and isinstance(result, Buffer)
+    assert isinstance(n_rows, Value) and isinstance(stride, Value)
+    columns = Value("width", n_rows.type)  # all other names in the body have a dot
+    before: list[lir.Stmt] = [Let(columns, lir.Const(width))]
+    before += [Transfer("upload", one) for one in model if isinstance(one, Buffer)]
+    before.append(Transfer("copy_in", rows, (n_rows, stride)))
+    after = Transfer("copy_out", result, (n_rows, columns))
+    return replace(function, body=(*before, *function.body, after))

@@ -1,0 +1,236 @@
+"""A GPU's first run, rehearsed: stages stop in time, go on, and lose nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import gpu_sass
+from skforge import load_forest
+from tests.exactness.forests import forest
+from tests.gpu_kernels import needs
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "benchmarks"
+MODEL = "synthetic-12x6-4"
+
+
+@pytest.fixture
+def first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """The modules of the first run, and a folder for models of their own."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("SKFORGE_BENCH_CACHE", str(tmp_path / "cache"))
+    before = set(sys.modules)
+    from benchmarks.gpu import (
+        chips,
+        first_run,
+        first_run_report,
+        first_run_setup,
+        first_run_stages,
+    )
+
+    yield SimpleNamespace(
+        run=first_run,
+        stages=first_run_stages,
+        setup=first_run_setup,
+        report=first_run_report,
+        chips=chips,
+        log=lambda: first_run.Log(tmp_path / "out" / first_run.FILE),
+    )
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and FOLDER in Path(file).parents:
+            del sys.modules[name]
+
+
+class Works:
+    """Items that note that they ran; some fail, some end the process."""
+
+    def __init__(self, first: SimpleNamespace, **bad: BaseException) -> None:
+        self.ran: list[str] = []
+        self.bad = bad
+        self.items = [
+            first.run.Item(name, lambda name=name: self.work(name), kernels=10)
+            for name in "abcd"
+        ]
+
+    def work(self, name: str) -> dict[str, object]:
+        self.ran.append(name)
+        if name in self.bad:
+            raise self.bad[name]
+        return {"name": name, "wrong": ["a bit"] if name == "d" else []}
+
+
+def stage(first: SimpleNamespace, works: Works, seconds: float = 100, **how) -> int:
+    end = monotonic() + seconds
+    say = how.pop("say", lambda _: None)
+    return first.run.run_stage(2, works.items, first.log(), end, say=say, **how)
+
+
+def test_a_killed_stage_goes_on_where_it_stopped(first) -> None:
+    works = Works(first, c=SystemExit("killed"))
+    with pytest.raises(SystemExit):
+        stage(first, works)
+    assert works.ran == ["a", "b", "c"]
+    path = first.log().path
+    path.write_text(path.read_text() + '{"stage":2,"item":"c","sec')  # cut off
+    works = Works(first)
+    assert stage(first, works) == first.run.FAILED  # d has a wrong bit
+    assert works.ran == ["c", "d"]
+    results = first.log().results(2)
+    assert list(results) == ["a", "b", "c", "d"]
+    assert results["c"]["result"] == {"name": "c", "wrong": []}
+    assert stage(first, again := Works(first), again=True) == first.run.FAILED
+    assert again.ran == ["d"]
+
+
+def test_an_item_that_never_ends_is_given_up(first) -> None:
+    for _ in range(first.run.STARTS):
+        with pytest.raises(SystemExit):
+            stage(first, Works(first, b=SystemExit("killed")))
+    assert stage(first, works := Works(first)) == first.run.FAILED
+    assert works.ran == ["c", "d"]
+    assert "never ended" in first.log().results(2)["b"]["error"]
+    stage(first, works := Works(first), again=True)
+    assert works.ran == ["b", "d"]
+
+
+def test_nothing_begins_that_does_not_fit_the_budget(first) -> None:
+    said: list[str] = []
+    works = Works(first)
+    assert works.items[0].expected == pytest.approx(1 + 10 * first.run.KERNEL)
+    assert stage(first, works, seconds=1.5, say=said.append) == first.run.LEFT
+    assert works.ran == [] and first.log().lines == []
+    assert "4 items are left, about 8 s" in said[0]
+    works.items[0] = replace(works.items[0], seconds=0.0)
+    assert stage(first, works, seconds=1.5) == first.run.LEFT
+    assert works.ran == ["a"]
+
+
+def test_errors_are_kept_and_a_broken_device_ends_the_process(first) -> None:
+    bad = {"b": ValueError("no")}
+    assert stage(first, works := Works(first, **bad)) == first.run.FAILED
+    assert works.ran == ["a", "b", "c", "d"]
+    assert first.log().results(2)["b"]["error"] == "ValueError: no"
+    works = Works(first, **bad)
+    status = stage(first, works, again=True, broken=lambda: True)
+    assert (status, works.ran) == (first.run.LEFT, ["b"])
+
+
+def test_partial_results_are_replaced(first) -> None:
+    item = first.run.Item("a", lambda: {"partial": True, "cells": 1})
+    works = SimpleNamespace(items=[item])
+    assert stage(first, works) == 0
+    works.items = [replace(item, work=lambda: {"partial": False, "cells": 2})]
+    stage(first, works)
+    assert first.log().results(2)["a"]["result"]["cells"] == 2
+    works.items = [replace(item, work=lambda: 1 / 0)]
+    assert stage(first, works) == 0
+
+
+def test_a_rehearsal_without_a_gpu(first, tmp_path, capsys) -> None:
+    pytest.importorskip("xgboost")
+    first.setup.pack([MODEL], tmp_path / "models.zip")
+    packed = {"names": MODEL, "packed": tmp_path / "models.zip", "quick": True}
+    given = {"target": "emulated", "output": tmp_path / "out", **packed}
+    for number in (1, 6, 8):
+        with pytest.raises(SystemExit) as ended:
+            call(first, stage=number, **given)
+        assert ended.value.code == 0, first.log().lines[-1]
+    ((_, line),) = first.log().results(6).items()
+    assert set(line["result"]["seconds"]["4 trees in flight"]) == {"16", "256"}
+    assert line["result"]["wrong"] == []
+    skipped = [one["result"]["skipped"] for one in first.log().results(8).values()]
+    assert skipped and set(skipped) <= {"no device", "no ncu on the PATH"}
+    capsys.readouterr()
+    call(first, plan_only=True, **given)
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == len(first.stages.STAGES) + 1
+    assert "5 searches" in said and "together about" in said
+    path = first.log().path
+    path.write_text(
+        "".join(x for x in path.read_text().splitlines(True) if '"stage":6' not in x)
+    )
+    call(first, report=True, **given)
+    text = (tmp_path / "out" / "first_run.md").read_text()
+    for words in ("| 1 install | 5 | 0 | 1 | 0 |", "| 8 counters |", "this CPU"):
+        assert words in text
+
+
+def call(first: SimpleNamespace, **given) -> None:
+    """Call the command with its defaults."""
+    usual = {"stage": 0, "minutes": 1.0, "again": False, "pack": None, "kernel": ""}
+    first.run.main(**{**usual, "plan_only": False, "report": False, **given})
+
+
+def test_searches_are_held_to_all_of_table_5(first) -> None:
+    times = {"0": {"512": 4e-6}, "7": {"512": 2e-6}}
+    lines = {
+        "Table 5, m, 0": {"result": {"seconds": times}},
+        "Algorithm 1, m, 512 rows": {
+            "result": {"seconds": {"512": 3e-6}, "taken": 9.5}
+        },
+    }
+    text = "\n".join(first.report._searches(lines))
+    assert "| m | 512 rows | Algorithm 1 | 3.0 | 2.0 | 1.50 | 9.5 |" in text
+
+
+def test_the_model_is_fitted_to_measured_times(first) -> None:
+    needs("cuda")
+    if gpu_sass.nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    made, chip = forest("full"), first.chips.H200
+    rows = np.random.default_rng(0).normal(size=(64, made.n_features))
+    rows = rows.astype(made.input_dtype)
+    setup = SimpleNamespace(forest=lambda name: (made, rows))
+    names = ("4 trees in flight", "8 rows, trees by 32 threads")
+    ones = {name: dict.fromkeys(("16", "4096"), 1.0) for name in names}
+    lines = {"m": {"result": {"seconds": ones}}}
+    found = list(first.report.samples(lines, setup, chip))
+    assert len(found) == len(names)
+    other, launch = replace(chip, far=chip.far * 1.6, shared=chip.shared * 0.6), 5e-6
+    asked = [
+        replace(
+            one,
+            seconds={
+                n: 1 / ratio
+                for n, ratio in zip(one.seconds, one.ratios(other, launch), strict=True)
+            },
+        )
+        for one in found
+    ]
+    before = first.report.spread(asked, chip, 2.5e-6)
+    fitted = first.report.refitted(asked, chip)
+    assert first.report.spread(asked, *fitted) < 0.1 * before
+
+
+def test_counters_are_read_from_csv(first) -> None:
+    name, metric = "Kernel Name", first.stages.METRICS[0]
+    text = (
+        f'==PROF== Connected\n"ID","{name}","{metric}","other"\n'
+        '"","","ns",""\n"0","predict_0","1,234","5"\n'
+    )
+    assert first.stages.counted(text) == [{name: "predict_0", metric: "1,234"}]
+    assert first.stages.counted("==ERROR== no permission") == []
+
+
+def test_packed_models_are_read_without_their_library(
+    first, monkeypatch, tmp_path
+) -> None:
+    pytest.importorskip("xgboost")
+    first.setup.pack([MODEL], tmp_path / "models.zip")
+    monkeypatch.setenv("SKFORGE_BENCH_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    for _ in range(2):
+        model = first.setup.unpacked(tmp_path / "models.zip", MODEL)
+        assert tmp_path / "elsewhere" in Path(model.path).parents
+        assert load_forest(model.path).n_trees == 12
+        assert len(np.load(model.rows)) == first.setup.ROWS
