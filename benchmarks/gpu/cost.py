@@ -23,7 +23,6 @@ from benchmarks.gpu.cost_bits import cost_of_bits
 from benchmarks.gpu.cost_records import Cost, Made, batch_seconds
 from benchmarks.gpu.counts import code_of, walking_loop
 from benchmarks.gpu.deal import Deal
-from benchmarks.gpu.gpu_occupancy import occupancy
 from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, sample
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
@@ -37,6 +36,7 @@ from skforge.compiler.pipeline import HirCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.tuning.cost.gpu_occupancy import occupancy
 
 Array = NDArray[Any]
 

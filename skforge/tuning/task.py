@@ -273,9 +273,9 @@ class SearchTask:
                 if candidate.schedule is None:
                     continue
                 with suppress(ScheduleError):
-                    measurer.lower(candidate.schedule)
-                    table[plan.batch] = candidate.schedule
-                    break
+                    if not measurer.check(measurer.lower(candidate.schedule)):
+                        table[plan.batch] = candidate.schedule
+                        break
         return self._result(
             table,
             seconds=time.perf_counter() - self.begin,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu import gpu_sass
-from benchmarks.gpu.gpu_occupancy import MULTIPROCESSORS, occupancy
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
@@ -14,6 +13,7 @@ from skforge.compiler.runtime.gpu.resources import (
     unpack_message,
 )
 from skforge.exceptions import CompilerError, TargetError
+from skforge.tuning.cost.gpu_occupancy import MULTIPROCESSORS, occupancy
 from tests.gpu_binary import compile_text, nvrtc_resources
 from tests.gpu_kernels import needs, plan_of, walk_function
 

@@ -12,10 +12,15 @@ from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, InvalidModelError, ScheduleError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    ScheduleError,
+    TuningError,
+)
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import SHIPPED
-from skforge.tuning.cost.features import NAMES, Setting
+from skforge.tuning.cost.cost_model import SHIPPED, SHIPPED_GPU
+from skforge.tuning.cost.features import NAMES, Setting, names_of
 from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
@@ -25,6 +30,7 @@ FOREST = drawn(20, 4)
 SHAPE = ForestShape.of(FOREST)
 TARGET = Target.x86_64("v4")
 SPACE = ScheduleSpace.cpu(threads=False)
+GPU = ScheduleSpace.gpu().with_values(cache_trees=[False])
 BATCH = (64, 64)
 DEFAULT = next(
     s
@@ -94,6 +100,60 @@ def test_one_shot_takes_the_first_that_is_legal():
     space = SPACE.with_values(walk=["rows"], block=[0], hops=["checked"])
     found = search(Learned("one-shot", model=Model()), machine, space=space)
     assert ", 24)" not in repr(found.table[BATCH])
+
+
+def test_one_shot_does_not_take_what_spills():
+    class Spills(FakeMachine):
+        def check(self, plan):
+            return "it spills" if plan.schedule == BEST else ""
+
+    machine = Spills(FOREST, lambda s, n: 1e-5)
+    space = SPACE.with_values(walk=["rows"], block=[0, 64], hops=["checked"])
+    found = search(Learned("one-shot", model=Model()), space=space)
+    assert found.table == {BATCH: BEST}
+    found = search(Learned("one-shot", model=Model()), machine, space=space)
+    (chosen,) = found.table.values()
+    assert chosen not in (DEFAULT, BEST)
+
+
+def test_one_shot_on_a_gpu_needs_a_model_of_it():
+    machine = FakeMachine(FOREST, lambda s, n: 1e-5)
+    for target in (Target.cuda("sm_90"), Target.cuda("sm_80"), Target.hip("gfx90a")):
+        assert CostModel.shipped(target) is not None
+    found = search(Learned("one-shot"), machine, target=Target.cuda("sm_90"), space=GPU)
+    assert all(schedule.kind == "gpu" for schedule in found.table.values())
+    assert found.notes and not machine.built
+    other = Target.cuda("sm_89")
+    assert CostModel.shipped(other) is None
+    with pytest.raises(TuningError) as error:
+        search(Learned("one-shot"), machine, target=other, space=GPU)
+    assert str(error.value) == (
+        "the cost model was not trained for sm_89, so Learned('one-shot') would "
+        "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "
+        "model with benchmarks/gpu/train.py and pass it as Learned('one-shot', "
+        "model=...)."
+    )
+    given = Learned("one-shot", model=CostModel.shipped(Target.cuda("sm_90")))
+    assert search(given, machine, target=other, space=GPU).table
+    assert proposed(search(Learned("top-5"), machine, target=other, space=GPU))
+
+
+def test_sizes_that_were_not_drawn_are_found_beside_those_that_were():
+    def cost(matrix):  # 8 rows by 10 parts, 2 rows a thread
+        names = names_of(Target.cuda())
+        rows, each, parts = (
+            matrix[:, names.index(name)]
+            for name in ("rows_per_block", "rows_per_thread", "tree_threads")
+        )
+        off = abs(np.log2(rows / 8)) + abs(np.log2(each / 2)) + abs(np.log2(parts / 10))
+        return off + 1.0
+
+    space = ScheduleSpace.gpu_full().with_values(deal=["parts"])
+    machine = FakeMachine(FOREST, lambda s, n: 1e-5)
+    strategy = Learned("top-5", outright=0, model=Model(cost))
+    best = proposed(search(strategy, machine, target=Target.cuda(), space=space))[0]
+    sizes = ("rows_per_block", "rows_per_thread", "tree_threads")
+    assert [best.candidate.params[name] for name in sizes] == [8, 2, 10]
 
 
 def test_large_spaces_are_sampled_and_small_ones_scored_whole(monkeypatch):
@@ -306,8 +366,8 @@ def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
     )
 
 
-def test_the_shipped_model_is_small_and_predicts():
-    assert SHIPPED.stat().st_size < 300_000
+def test_the_shipped_models_are_small_and_predict():
+    assert SHIPPED.stat().st_size + SHIPPED_GPU.stat().st_size < 300_000
     model = CostModel.shipped()
     assert model is not None
     assert model.facts["margin"] >= 1

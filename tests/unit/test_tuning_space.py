@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
+from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.reference import reference_raw
@@ -21,7 +22,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.gpu_estimate import GpuEstimate
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.gpu_work import GpuWork
+from skforge.tuning.cost.setting import Setting
 from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
@@ -289,16 +292,22 @@ def tried(given, seconds):
     return found
 
 
+def estimates(points, n_rows, target=None):
+    """Return the estimated times of points of Table 5; inf for what does not fit."""
+    target, made = target or Target.cuda(), problem(1, Target.cuda()).forest
+    setting = Setting(ForestFacts.of(made, target), target, n_rows)
+    space = ScheduleSpace.gpu()
+    work = GpuWork(setting, facts_of(space.schedule(p, made) for p in points))
+    return np.where(work.fits, work.estimate * n_rows, inf).tolist()
+
+
 def test_a_gpu_search_begins_with_algorithm_1_and_what_the_estimate_likes():
     first, *later = tried(problem(4096, Target.cuda()), lambda point: 1.0)
     paper = list(gpu_points(4096, problem(1, Target.cuda()).forest.n_features))
-    estimate = GpuEstimate.of(problem(1, Target.cuda()).forest, Target.cuda())
-    times = [estimate.seconds(point, 4096) for point in first]
+    times = estimates(first, 4096)
     assert times == sorted(times)  # what the budget cuts is the tail
     assert sum(point in paper for point in first) >= 24
-    assert first[0] == min(
-        ScheduleSpace.gpu(), key=lambda point: estimate.seconds(point, 4096)
-    )
+    assert times[0] == min(estimates(ScheduleSpace.gpu(), 4096))
     every = [tuple(point.values()) for part in (first, *later) for point in part]
     assert len(every) == len({*every}) == 111
 
@@ -319,9 +328,10 @@ def test_a_gpu_search_goes_where_it_measures_less():
 def test_the_estimate_of_gpus_leaves_out_what_does_not_fit():
     made = problem(1, Target.cuda()).forest
     target = replace(Target.cuda("sm_90"), shared_bytes=4096)
-    estimate, space, refused = GpuEstimate.of(made, target), ScheduleSpace.gpu(), 0
+    space, refused = ScheduleSpace.gpu(), 0
     uncached = space.with_values(cache_trees=[False], representation=["sparse"])
-    for point in uncached.sample(40, 0):
+    points = uncached.sample(40, 0)
+    for point, time in zip(points, estimates(points, 512, target), strict=True):
         try:
             schedule = space.schedule(point, made)
             hir = pipeline.build_hir(made, schedule, "exact", kind="gpu")
@@ -330,18 +340,16 @@ def test_the_estimate_of_gpus_leaves_out_what_does_not_fit():
         except ScheduleError:
             fits = False
             refused += 1
-        assert (estimate.seconds(point, 512) < inf) == fits, point
+        assert (time < inf) == fits, point
     assert 5 < refused < 35
 
 
 def test_more_processors_and_fewer_rows_take_no_longer():
-    made = problem(1, Target.cuda()).forest
-    few, many = (
-        GpuEstimate.of(made, replace(Target.cuda(), n_cores=n)) for n in (40, 400)
-    )
-    for point in ScheduleSpace.gpu().sample(40, 1):
-        assert many.seconds(point, 9000) <= few.seconds(point, 9000)
-        assert few.seconds(point, 64) <= few.seconds(point, 9000)
+    points = ScheduleSpace.gpu().sample(40, 1)
+    few, many = (replace(Target.cuda(), n_cores=n) for n in (40, 400))
+    whole = np.array(estimates(points, 9000, few))
+    assert (estimates(points, 9000, many) <= whole).all()
+    assert (estimates(points, 64, few) <= whole).all()
 
 
 # -------------------------------------------------------------- structure

@@ -51,6 +51,9 @@ FACTS = (
     "layout",  # index in LAYOUTS
     "block_rows",  # rows mapped to threads of a GPU block
     "block_trees",  # tree tiles mapped to threads of a GPU block
+    "lane_trees",  # adjacent threads of a GPU block take trees, not rows
+    "grid_trees",  # several GPU blocks share a row's trees
+    "row_layout",  # of rows cached on a GPU: 0 any, 1 padded, 2 row by row
 )
 PLACE = {name: i for i, name in enumerate(FACTS)}
 
@@ -121,12 +124,16 @@ class _Reader:
                 out["vector_rows" if self.is_rows[index] else "vector_trees"] = 1
             case d.Parallel(index):
                 out["parallel_rows" if self.is_rows[index] else "parallel_trees"] = 1
-            case d.Cache(index):
+            case d.Cache(index, layout):
                 out["cache_rows" if self.is_rows[index] else "cache_trees"] = 1
+                out["row_layout"] += {"padded": 1, "row": 2}.get(layout or "", 0)
             case d.GpuDimension(index, dimension):
                 if dimension.startswith("block"):
                     name = "block_rows" if self.is_rows[index] else "block_trees"
                     out[name] = abs(self.size[index])
+                if not self.is_rows[index]:
+                    out["lane_trees"] += dimension == "block.x"
+                    out["grid_trees"] += dimension.startswith("grid")
             case d.UnrollWalk(_, depth):
                 out["unroll_walk"] = max(depth, out["unroll_walk"])
             case d.PeelWalk(_, depth):

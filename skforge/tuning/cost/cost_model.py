@@ -32,11 +32,14 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
 from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
+from skforge.tuning.cost.gpu_features import NAMES as GPU_NAMES
 
 Array = NDArray[np.float64]
 
-#: The shipped model, trained by benchmarks/train_cost_model.py.
+#: The shipped models, of CPUs and of GPUs, trained by benchmarks/train_cost_model.py
+#: and benchmarks/gpu/train.py.
 SHIPPED = Path(__file__).with_name("cost_model.npz")
+SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.npz")
 
 #: The stored arrays of a forest; all other fields are the same for every cost model.
 STORED = (
@@ -62,10 +65,11 @@ class CostModel:
     forest : Forest
         Maps the features to the error of the estimate, in natural logarithms.
     facts : mapping of str to float
-        Facts about its training, such as ``margin``: the predicted speedup at which a
-        schedule is preferred to the default.
+        Facts about its training: ``margin`` is the predicted speedup at which a
+        schedule is preferred to the default; of a model of GPUs, each architecture with
+        a fact of its name ("sm_90") is one that it was trained for.
     names : iterable of str
-        The names of the features it was trained on.
+        The names of the features it was trained on: those of CPUs or of GPUs.
 
     Raises
     ------
@@ -79,10 +83,13 @@ class CostModel:
         facts: Mapping[str, float] | None = None,
         names: Iterable[str] = NAMES,
     ) -> None:
-        if tuple(names) != tuple(NAMES) or forest.n_features != len(NAMES):
+        self.names = tuple(names)
+        known = self.names in (tuple(NAMES), GPU_NAMES)
+        if not known or forest.n_features != len(self.names):
             raise InvalidModelError(
                 "the cost model was trained on other features than this version of "
-                "skforge uses; train it again with benchmarks/train_cost_model.py."
+                "skforge uses; train it again with benchmarks/train_cost_model.py, or "
+                "benchmarks/gpu/train.py for GPUs."
             )
         self.forest = forest
         self.facts = dict(facts or {})
@@ -91,9 +98,24 @@ class CostModel:
     # ------------------------------------------------------------------ files
 
     @classmethod
-    def shipped(cls) -> CostModel | None:
-        """Return the shipped model; None if the package has none."""
-        return _shipped()
+    def shipped(cls, target: Target | None = None) -> CostModel | None:
+        """Return the shipped model for a target; None if the package has none.
+
+        Parameters
+        ----------
+        target : Target, default=None
+            A CPU or GPU; None is this CPU.
+        """
+        if target is None or not target.is_gpu:
+            return _shipped(SHIPPED)
+        model = _shipped(SHIPPED_GPU)
+        return model if model is not None and model.knows(target) else None
+
+    def knows(self, target: Target) -> bool:
+        """Return whether the model was trained for such targets."""
+        if not target.is_gpu:
+            return self.names != GPU_NAMES
+        return self.names == GPU_NAMES and target.cpu in self.facts
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CostModel:
@@ -102,7 +124,8 @@ class CostModel:
             arrays = _arrays_of(Path(path))
             named = zip(arrays["fact_names"], arrays["facts"], strict=True)
             facts = {str(name): float(value) for name, value in named}
-            return cls(_forest_of(arrays), facts, map(str, arrays["names"]))
+            names = tuple(map(str, arrays["names"]))
+            return cls(_forest_of(arrays, len(names)), facts, names)
         except _DAMAGE as error:
             raise InvalidModelError(
                 f"{os.fspath(path)} is not a valid cost model: {shortened(str(error))}"
@@ -114,7 +137,7 @@ class CostModel:
         for name in ("left", "right", "predicate", "leaf", "feature"):
             if arrays[name].max(initial=0) < 1 << 15:
                 arrays[name] = arrays[name].astype(np.int16)
-        arrays["names"] = np.array(NAMES)
+        arrays["names"] = np.array(self.names)
         arrays["fact_names"] = np.array(list(self.facts))
         arrays["facts"] = np.array(list(self.facts.values()), np.float64)
         np.savez_compressed(path, **arrays)
@@ -171,9 +194,9 @@ def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-@lru_cache(maxsize=1)
-def _shipped() -> CostModel | None:
-    return CostModel.load(SHIPPED) if SHIPPED.exists() else None
+@lru_cache(maxsize=2)
+def _shipped(path: Path) -> CostModel | None:
+    return CostModel.load(path) if path.exists() else None
 
 
 def _compiled(forest: Forest) -> CompiledModule:
@@ -184,7 +207,7 @@ def _compiled(forest: Forest) -> CompiledModule:
     return compile_forest(forest, {(1, 15): few, (16, None): many}, target)
 
 
-def _forest_of(arrays: Mapping[str, Any]) -> Forest:
+def _forest_of(arrays: Mapping[str, Any], n_features: int = len(NAMES)) -> Forest:
     """Return a validated forest with scalar leaves."""
     n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
     n_tests = len(arrays["feature"])
@@ -196,7 +219,7 @@ def _forest_of(arrays: Mapping[str, Any]) -> Forest:
         cover=np.zeros(0),
         category_offset=np.zeros(n_tests + 1, np.int64),
         category_words=np.zeros(0, np.uint32),
-        n_features=len(NAMES),
+        n_features=n_features,
         base=np.zeros(1),
         source="cost model",
     ).validate()
@@ -223,7 +246,7 @@ class Retrained:
 
     The times of a few dozen schedules say little about forests in general, but much
     about this one: a small boosted forest learns the model's error for them. Without a
-    model (as on GPUs), it learns the error of the estimate.
+    model (as on other GPUs than it knows), it learns the error of the estimate.
     """
 
     def __init__(self, model: CostModel | None, setting: Setting) -> None:

@@ -11,7 +11,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
@@ -20,8 +19,11 @@ from numpy.typing import NDArray
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.tuning.cost import gpu_features
 from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.gpu_work import GpuWork
 from skforge.tuning.cost.rules import SEARCH_NS, SMALL_BLOCK, TILED_NS
+from skforge.tuning.cost.setting import Featured, Setting
 
 Array = NDArray[np.float64]
 
@@ -35,26 +37,6 @@ HOP_NS, CHECK_NS, TREE_NS, INSTRUCTION_NS = 1.6, 0.5, 1.0, 0.09
 CALL_NS, BLOCK_NS = 30.0, 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The conditions shared by all compared schedules."""
-
-    forest: ForestFacts
-    target: Target
-    n_rows: int
-    n_threads: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Featured:
-    """Features of schedules, and estimates of their times by rules of thumb."""
-
-    #: A row for each schedule, with the features in the order of ``NAMES``.
-    matrix: Array
-    #: Natural logarithm of the estimated ns per row; the model learns the error.
-    log_estimate: Array
-
-
 def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
     """Return the features of schedules, legal or not; this takes microseconds each."""
     return from_facts(setting, facts_of(schedules))
@@ -62,12 +44,23 @@ def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
 
 def from_facts(setting: Setting, facts: Array) -> Featured:
     """Return the features of schedules from their facts."""
+    if setting.target.is_gpu:
+        work = GpuWork(setting, facts)
+        return _featured([make(work) for make in gpu_features.MAKERS.values()], work)
     view = View(setting, facts)
-    columns = [np.broadcast_to(make(view), len(facts)) for make in _MAKERS.values()]
-    matrix = np.empty((len(facts), len(columns)))
+    return _featured([make(view) for make in _MAKERS.values()], view)
+
+
+def _featured(columns: Sequence[Array | float], view: View | GpuWork) -> Featured:
+    matrix = np.empty((len(view.facts), len(columns)))
     for i, column in enumerate(columns):
         matrix[:, i] = column
     return Featured(matrix, np.log(view.estimate))
+
+
+def names_of(target: Target) -> Sequence[str]:
+    """Return the names of a target's features, in the order of the columns."""
+    return gpu_features.NAMES if target.is_gpu else NAMES
 
 
 class View:
@@ -292,4 +285,12 @@ _MAKERS: dict[str, _Maker] = {
 #: Names of the features, in the order of the columns.
 NAMES: Sequence[str] = tuple(_MAKERS)
 
-__all__ = ["FACTS", "NAMES", "Featured", "Setting", "featurize", "from_facts"]
+__all__ = [
+    "FACTS",
+    "NAMES",
+    "Featured",
+    "Setting",
+    "featurize",
+    "from_facts",
+    "names_of",
+]

@@ -38,6 +38,7 @@ class ForestFacts:
     leaves_per_tree: float
     most_leaves: int
     walk_depth: float  # mean depth of a row's traversal of a tree
+    leaf_depth: float  # mean depth of the leaves
     tree_depth: float  # mean of the deepest leaf of each tree
     min_depth: int
     max_depth: int
@@ -90,6 +91,7 @@ class ForestFacts:
             leaves_per_tree=len(at) / n_trees,
             most_leaves=most,
             walk_depth=float((at * weight).sum()) / total,
+            leaf_depth=float(at.mean()) if len(at) else 0.0,
             tree_depth=float(high.mean()) if len(high) else 0.0,
             min_depth=int(low.min(initial=1 << 30)) if len(low) else 0,
             max_depth=int(high.max(initial=0)),

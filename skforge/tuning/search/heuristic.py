@@ -19,20 +19,25 @@ A range of batch sizes ends when none is left that pays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.cost.gpu_estimate import GpuEstimate
-from skforge.tuning.search.learned import Learned, proposals
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.gpu_work import GpuWork
+from skforge.tuning.cost.setting import Setting
+from skforge.tuning.search.learned import Learned, beside, proposals
 from skforge.tuning.search.odds import (
     BETWEEN,
     WALK,
@@ -163,8 +168,7 @@ def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     if not points:
         yield Round(_proposed(problem, strategy))
         return
-    estimate = GpuEstimate.of(problem.forest, problem.target)
-    own = {_key(point): estimate.seconds(point, n_rows) for point in points}
+    own = _gpu_estimates(problem, points)
 
     def ordered(some: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         distinct = {_key(point): point for point in some}
@@ -181,9 +185,9 @@ def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
         asked = [problem.candidate(point, strategy.name) for point in chosen]
         found += yield Round(asked)
         best = sorted((t for t in found if t.usable), key=lambda t: t.relative)[:TOP]
-        near = [near for t in best for near in _near(t.candidate.params, space)]
+        close = [p for t in best for p in beside(t.candidate.params, space)]
         left = MOST_TRIED - len(tried)
-        fresh = [p for p in (*ordered(near), *ranked) if _key(p) not in tried]
+        fresh = [p for p in (*ordered(close), *ranked) if _key(p) not in tried]
         chosen = fresh[: min(left, ROUND)]
 
 
@@ -191,14 +195,20 @@ def _key(point: Point) -> tuple[Any, ...]:
     return tuple(point.values())
 
 
-def _near(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
-    """Yield the points of a space that differ in one parameter."""
-    if point in space:
-        for name, values in space.parameters.items():
-            for value in values:
-                near = {**point, name: value}
-                if value != point[name] and near in space:
-                    yield near
+def _gpu_estimates(
+    problem: Problem, points: Sequence[dict[str, Any]]
+) -> dict[tuple[Any, ...], float]:
+    """Return the estimated times of the points that fit the GPU, by their keys."""
+    memory = problem.memory
+    if "gpu" not in memory:  # the same for all ranges of batch sizes
+        facts = ForestFacts.of(problem.forest, problem.target)
+        memory["gpu"] = facts, [problem.candidate(p, "").schedule for p in points]
+    facts, schedules = memory["gpu"]
+    written = [i for i, one in enumerate(schedules) if one is not None]
+    setting = Setting(facts, problem.target, problem.n_rows)
+    work = GpuWork(setting, facts_of(schedules[i] for i in written))
+    times = np.where(work.fits, work.estimate, inf).tolist()
+    return {_key(points[i]): time for i, time in zip(written, times, strict=True)}
 
 
 # -------------------------------------------------------------------- CPUs

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.exceptions import InvalidInputError, ScheduleError, TuningError
 from skforge.tuning.cost.cost_model import CostModel, Retrained
 from skforge.tuning.cost.features import Setting
 from skforge.tuning.cost.forest_facts import ForestFacts
@@ -42,6 +42,16 @@ WIDE = 32
 
 #: Number of schedules from which "one-shot" takes the first legal one.
 SHOTS = 3
+
+#: Why nothing is chosen unmeasured on a GPU without a model.
+UNKNOWN = (
+    "the cost model was not trained for {arch}, so Learned('one-shot') would guess. "
+    "Use Learned('top-5') or tuning='heuristic', which measure, or train a model with "
+    "benchmarks/gpu/train.py and pass it as Learned('one-shot', model=...)."
+)
+
+#: How often the best of a drawn space are varied, and how many of them.
+PASSES, VARIED = 3, 12
 
 #: Predicted speedup at which "one-shot" leaves the default, if the model stores none.
 MARGIN = 1.1
@@ -69,7 +79,8 @@ class Learned:
         Ignored; kept for compatibility. It gave trees of similar depth separate loops,
         which no measurement favoured.
     model : CostModel, optional
-        The cost model; None uses the shipped model, or on GPUs only the estimate.
+        The cost model; None uses the shipped model. For a GPU that it was not trained
+        for, "one-shot" raises an error, and the other modes begin with an estimate.
     """
 
     mode: Mode = "autotune"
@@ -122,9 +133,9 @@ class _Proposer:
     """Ranks the candidates of one batch size and learns from their trials."""
 
     def __init__(self, strategy: Learned, problem: Problem) -> None:
-        model = strategy.model
-        if model is None and not problem.target.is_gpu:
-            model = CostModel.shipped()
+        model = strategy.model or CostModel.shipped(problem.target)
+        if model is None and not strategy.measures:
+            raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
         facts = self._kept(
@@ -182,6 +193,8 @@ class _Proposer:
         known = [s for s in self._problem.known if s not in self._tried]
         choices = [*zip(repeat({}), known), *written]
         costs = self._costs([schedule for _, schedule in choices])
+        if self._is_drawn:
+            self._vary(choices, costs)
         seen = set(self._tried)
         for i in np.argsort(costs, kind="stable").tolist():
             (point, schedule), cost = choices[i], costs[i]
@@ -191,12 +204,38 @@ class _Proposer:
                 seen.add(schedule)
                 yield Candidate(schedule, point, self._strategy.name), cost
 
-    def _written(self) -> list[tuple[Point, Schedule]]:
-        """Return the points of the space that have a schedule, with the schedules."""
+    def _vary(self, choices: list[tuple[Point, Schedule]], costs: list[float]) -> None:
+        """Add points that differ from the best ones in one parameter, and their costs.
+
+        What is drawn has every structure, but few sizes of each.
+        """
+        seen = {tuple(point.values()) for point, _ in choices}
+        for _ in range(PASSES):
+            best = np.argsort(costs, kind="stable")[:VARIED].tolist()
+            points = [
+                p for i in best for p in beside(choices[i][0], self._problem.space)
+            ]
+            fresh = {tuple(p.values()): p for p in points}
+            more = self._written([p for key, p in fresh.items() if key not in seen])
+            seen |= fresh.keys()
+            choices += more
+            costs += self._costs([schedule for _, schedule in more])
+
+    @property
+    def _is_drawn(self) -> bool:
+        size = self._problem.space.size
+        return size is None or size > self._strategy.outright
+
+    def _written(
+        self, points: Iterable[Point] | None = None
+    ) -> list[tuple[Point, Schedule]]:
+        """Return the points that have a schedule, with the schedules.
+
+        None is the whole space, or what is drawn of it.
+        """
         space = self._problem.space
-        points: Iterable[Point] = space
-        if space.size is None or space.size > self._strategy.outright:
-            points = _drawn(space, self._random)
+        if points is None:
+            points = _drawn(space, self._random) if self._is_drawn else space
         written = []
         for point in points:
             try:
@@ -232,6 +271,16 @@ def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]
             turns[hashed] += 1
         for i in np.argsort(turn, kind="stable")[:wanted].tolist():
             yield points[i]
+
+
+def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
+    """Yield the points of a space that differ in one parameter."""
+    if point in space:
+        for name, values in space.parameters.items():
+            for value in values:
+                one = {**point, name: value}
+                if value != point[name] and one in space:
+                    yield one
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:

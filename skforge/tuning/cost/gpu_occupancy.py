@@ -7,7 +7,9 @@ guides. What limits the blocks is named, because that is what a schedule can cha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from skforge.exceptions import TargetError
 
@@ -145,21 +147,29 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
             f"Occupancy of {arch!r} is not known; use one of "
             f"{', '.join(MULTIPROCESSORS)}."
         )
-    warps = _up(threads, sm.warp_size) // sm.warp_size
-    resident = sm.registers // max(sm.register_unit, _up(registers, sm.register_unit))
-    shared = _up(shared_bytes + sm.reserved_bytes, sm.shared_unit)
-    limits: dict[Limit, int] = {
-        "warps": sm.parts * sm.warps // warps,
-        "registers": sm.parts * resident // warps,
-        "shared memory": sm.shared_bytes // shared if shared else sm.blocks,
-        "blocks": sm.blocks,
-    }
+    limits = blocks_by_limit(sm, threads, registers, shared_bytes)
     limit: Limit = min(limits, key=lambda name: limits[name])
-    blocks = limits[limit]
+    blocks, warps = int(limits[limit]), -(-threads // sm.warp_size)
     return Occupancy(
         blocks, blocks * warps, blocks * warps / (sm.parts * sm.warps), limit
     )
 
 
-def _up(number: int, unit: int) -> int:
+def blocks_by_limit(
+    sm: Multiprocessor, threads: Any, registers: Any, shared_bytes: Any
+) -> dict[Limit, Any]:
+    """Return the blocks that each limit allows; for numbers or arrays of them."""
+    warps = -(-threads // sm.warp_size)
+    unit = sm.register_unit
+    resident = sm.registers // np.maximum(unit, _up(registers, unit))
+    shared = _up(shared_bytes + sm.reserved_bytes, sm.shared_unit)
+    return {
+        "warps": sm.parts * sm.warps // warps,
+        "registers": sm.parts * resident // warps,
+        "shared memory": sm.shared_bytes // np.maximum(shared, 1),
+        "blocks": sm.blocks,
+    }
+
+
+def _up(number: Any, unit: int) -> Any:
     return -(-number // unit) * unit

@@ -1,0 +1,217 @@
+"""Times of GPU schedules of several forests: what the cost model of GPUs learns from.
+
+A file has a line for each forest, GPU and schedule::
+
+    {"model": ..., "arch": ..., "processors": ..., "schedule": ..., "seconds": {...}}
+
+with the seconds of a call by its rows. Modelled times are those of ``cost.py``.
+Registers and instructions are taken from one kernel of each kind, as in ``table5.py``;
+shared memory, reads, blocks and launches are each schedule's own.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cost_model_family import get
+from numpy.typing import NDArray
+
+from benchmarks.gpu.chips import CHIPS
+from benchmarks.gpu.cost import Known, Modeller, Walked
+from benchmarks.gpu.cost_records import Made
+from skforge.compiler.cost.schedule_facts import PLACE, facts_of
+from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.walk import statements
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError, SkforgeError
+from skforge.tuning import ScheduleSpace, Tuner
+from skforge.tuning.measure.rows import SampleRows
+
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+#: The forests: random ones of SilvanForge's generator, trained ones, public ones.
+FORESTS = (
+    *("synthetic-100x64-8", "synthetic-1000x8-4", "synthetic-50x1024-6"),
+    *("xgboost-500x6x20", "xgboost-300x4x60", "xgboost-60x5x2400", "xgboost-20x3x10"),
+    *("lightgbm-100x31x28", "lightgbm-500x15x20", "RandomForestClassifier-100x10x30"),
+    *("ExtraTreesRegressor-100x8x30", "airline.json", "year_prediction_msd.json"),
+    "lightgbm/NYC_taxi.txt",
+)
+
+#: Points drawn of each way to deal rows and trees out. Tiles of two and four nodes are
+#: left out; the code of bit logic takes seconds to compile.
+DRAWN = {"rows": 32, "parts": 60, "trees": 20, "blocks": 12, "stationary": 5, "bits": 4}
+TILES, BITS_NODES = (1, 7), 60_000
+
+#: Instructions that each hop takes at least.
+FEWEST = 5.0
+
+#: Facts that a kernel's code depends on; of the second ones, whether they are 0.
+SAME = ("layout", "node_tile", "codes", "cache_rows", "cache_trees", "row_layout")
+SOME = (
+    *("unroll_walk", "peel_walk", "pad_trees", "block_trees", "grid_trees"),
+    "lane_trees",
+)
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Kinds(Modeller):
+    """Models schedules; machine code is read once for each kind of kernel."""
+
+    codes: dict[Key, Walked | ScheduleError] = field(default_factory=dict)
+
+    def walked(self, made: Made, in_flight: int) -> Walked:
+        """Return the code of a schedule's kind."""
+        facts, forest = facts_of([made.schedule])[0], self.forest
+        if facts[PLACE["node_tile"]] not in TILES:
+            raise ScheduleError("tiles of two and four nodes are left out")
+        body = made.lowered.stages["expand-walks"].body
+        sums = (s for s in statements(body) if isinstance(s, mir.ReduceDimension))
+        key = (
+            tuple(np.unique(forest.comparison).tolist()),
+            tuple(np.unique(forest.missing).tolist()),
+            forest.input_dtype.name,
+            forest.accumulator_dtype.name,
+            forest.n_outputs > 1,
+            in_flight,
+            *(float(facts[PLACE[name]]) for name in SAME),
+            *(bool(facts[PLACE[name]]) for name in SOME),
+            any(one.trees is not None for one in sums),
+        )
+        if key not in self.codes:
+            try:
+                self.codes[key] = found = Modeller.walked(self, made, in_flight)
+                if found.loop < FEWEST * in_flight:
+                    raise ScheduleError("the loop that was found does not walk")
+            except ScheduleError as error:
+                self.codes[key] = error
+        found = self.codes[key]
+        if isinstance(found, ScheduleError):
+            raise found
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """A forest on all modelled GPUs."""
+
+    name: str
+    forest: Forest
+    shape: ForestShape
+    modellers: dict[tuple[str, int], Kinds]
+
+    @classmethod
+    def of(cls, name: str, codes: dict[Key, Any]) -> Machines:
+        """Return the machines of a forest; ``codes`` are known of others."""
+        sample, known = get(name), Known()
+        rows: NDArray[Any] = SampleRows(sample.forest, sample.rows, 0).take(128)
+        made = {
+            (chip.arch, chip.processors): Kinds(
+                sample.forest, rows, "exact", chip, known, codes
+            )
+            for chip in CHIPS
+        }
+        return cls(name, sample.forest, ForestShape.of(sample.forest), made)
+
+    def records(self, schedule: Schedule) -> Iterator[dict[str, Any]]:
+        """Yield the modelled times of a schedule on each GPU where it is legal."""
+        for (arch, processors), modeller in self.modellers.items():
+            try:
+                cost = modeller.cost(modeller.made(schedule), BATCHES)
+            except SkforgeError:
+                continue
+            if not cost.spill_bytes and not cost.stack_bytes:
+                seconds = {str(n): one for n, one in cost.seconds.items()}
+                yield record(self.name, arch, processors, schedule, seconds)
+
+
+def record(
+    model: str, arch: str, n: int, schedule: Schedule, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """Return a line of a file."""
+    return {
+        "model": model,
+        "arch": arch,
+        "processors": n,
+        "schedule": json.loads(schedule.to_json()),
+        "seconds": {rows: float(f"{one:.5g}") for rows, one in seconds.items()},
+    }
+
+
+def write(file: Path, records: Iterable[dict[str, Any]]) -> int:
+    """Append lines to a file; return how many."""
+    n = 0
+    with file.open("a", encoding="utf-8") as out:
+        for one in records:
+            out.write(json.dumps(one, separators=(",", ":")) + "\n")
+            out.flush()
+            n += 1
+    return n
+
+
+def draw(forest: Forest, shape: ForestShape, seed: int) -> Iterator[Schedule]:
+    """Yield schedules of ``ScheduleSpace.gpu_full()`` that the model knows."""
+    random, space = np.random.default_rng(seed), ScheduleSpace.gpu_full()
+    for deal, n in DRAWN.items():
+        if deal == "bits" and forest.n_nodes > BITS_NODES:
+            continue
+        part = space.with_values(deal=[deal], node_tile=TILES)
+        for point in part.sample(n, random):
+            try:
+                yield space.schedule(point, shape)
+            except ScheduleError:
+                continue
+
+
+def modelled(file: Path, names: Iterable[str]) -> None:
+    """Append the modelled times of some forests on all chips."""
+    codes: dict[Key, Any] = {}
+    for name in names:
+        machines = Machines.of(name, codes)
+        drawn = draw(machines.forest, machines.shape, zlib.crc32(name.encode()))
+        found = (one for schedule in drawn for one in machines.records(schedule))
+        print(f"{name}: {write(file, found)} times", flush=True)
+
+
+def measured(
+    file: Path, names: Iterable[str], target: Target, tuner: Tuner, seconds: float
+) -> None:
+    """Append the times of the schedules that a tuner tries on this machine's GPU."""
+    for name in names:
+        sample = get(name)
+        for rows in BATCHES:
+            result = tuner.tune(
+                sample.forest,
+                sample.rows,
+                target=target,
+                ranges={(rows, rows): rows},
+                budget=seconds,
+                random_state=zlib.crc32(name.encode()) + rows,
+                verbose=0,
+            )
+            timed = [t for t in result.trials if t.samples and t.schedule is not None]
+            found = (
+                record(
+                    name, target.cpu, target.n_cores, t.schedule, {str(rows): t.seconds}
+                )
+                for t in timed
+                if t.schedule is not None
+            )
+            print(f"{name}, {rows:,} rows: {write(file, found)} times", flush=True)
+
+
+def gpu(arch: str, processors: int) -> Target:
+    """Return the target of a GPU."""
+    make = Target.hip if arch.startswith("gfx") else Target.cuda
+    return replace(make(arch), n_cores=processors)

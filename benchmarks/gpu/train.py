@@ -1,0 +1,164 @@
+"""Train the cost model of GPUs that is shipped, and say how good it is.
+
+    python -m benchmarks.gpu.train model times.jsonl      # modelled: no GPU needed
+    python -m benchmarks.gpu.train measure times.jsonl    # measured: on a GPU
+    python -m benchmarks.gpu.train fit times.jsonl
+
+``model`` writes times of the static model for an H200, an A100 and an MI210, in about
+half an hour. ``measure`` times random schedules on this machine's GPU and writes them
+to the same kind of file. ``fit`` trains on all times of a file, says how good the model
+is for forests that it was not trained on, and writes the model of the package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from cost_model_family import get
+from numpy.typing import NDArray
+
+from benchmarks.gpu.learned_times import FORESTS, gpu, measured, modelled
+from skforge import load_forest
+from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.runtime.gpu.cupy import current
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.tuning import ScheduleSpace, Tuner
+from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
+from skforge.tuning.cost.features import Featured, from_facts
+from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.gpu_features import NAMES
+from skforge.tuning.cost.setting import Setting
+from skforge.tuning.search.strategies import Random
+
+app = typer.Typer(add_completion=False)
+
+PARAMETERS: dict[str, Any] = {
+    "objective": "regression",
+    "num_leaves": 24,
+    "learning_rate": 0.06,
+    "min_data_in_leaf": 30,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "verbose": -1,
+    "num_threads": 1,
+    "seed": 0,
+    "deterministic": True,
+}
+ROUNDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The timed schedules of one forest, GPU and batch size."""
+
+    model: str
+    target: Target
+    n_rows: int
+    featured: Featured
+    log_row: NDArray[np.float64]  # of nanoseconds
+
+    @property
+    def weight(self) -> NDArray[np.float64]:
+        """Schedules near the best are to be told apart, the rest to be avoided."""
+        return np.asarray(np.exp(2 * (self.log_row.min() - self.log_row)))
+
+    def slowdown(self, predicted: NDArray[np.float64]) -> float:
+        """Return the time of the predicted best, by that of the best."""
+        return float(np.exp(self.log_row[predicted.argmin()] - self.log_row.min()))
+
+
+@app.command()
+def model(
+    file: Path, names: Annotated[list[str] | None, typer.Argument()] = None
+) -> None:
+    """Append modelled times of forests on three GPUs."""
+    modelled(file, names or FORESTS)
+
+
+@app.command()
+def measure(
+    file: Path,
+    names: Annotated[list[str] | None, typer.Argument()] = None,
+    n: Annotated[int, typer.Option(help="Schedules of a forest and batch size.")] = 60,
+    seconds: Annotated[float, typer.Option(help="For these together.")] = 20.0,
+    kind: Annotated[str, typer.Option(help="cuda or hip.")] = "cuda",
+) -> None:
+    """Append times measured on this machine's GPU."""
+    target = current("hip" if kind == "hip" else "cuda").target()
+    tuner = Tuner(Random(n), ScheduleSpace.gpu_full(), records=None)
+    measured(file, names or FORESTS, target, tuner, seconds)
+
+
+@app.command()
+def fit(file: Path, output: Path = SHIPPED_GPU, validate: bool = True) -> None:
+    """Train on all times; validate by leaving one forest out."""
+    found = list(groups(file))
+    if validate:
+        report(found)
+    train(found).save(output)
+    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB")
+
+
+def groups(file: Path) -> Iterator[Group]:
+    """Yield the times of a file with their features."""
+    found: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            one = json.loads(line)
+            times = found.setdefault((one["model"], one["arch"], one["processors"]), {})
+            times.setdefault(json.dumps(one["schedule"]), {}).update(one["seconds"])
+    for (name, arch, processors), times in found.items():
+        target = gpu(arch, processors)
+        forest = ForestFacts.of(get(name).forest, target)
+        facts = facts_of(map(Schedule.from_json, times))
+        for n in sorted({int(n) for seconds in times.values() for n in seconds}):
+            seconds = np.array([one.get(str(n), np.nan) for one in times.values()])
+            known = ~np.isnan(seconds)
+            featured = from_facts(Setting(forest, target, n), facts[known])
+            log_row = np.log(seconds[known] / n * 1e9)
+            yield Group(name, target, n, featured, log_row)
+
+
+def train(kept: Sequence[Group]) -> CostModel:
+    """Return a model of the error of the estimate."""
+    import lightgbm
+
+    X = np.concatenate([g.featured.matrix for g in kept])
+    y = np.concatenate([g.log_row - g.featured.log_estimate for g in kept])
+    weight = np.concatenate([g.weight for g in kept])
+    data = lightgbm.Dataset(X, y, weight=weight, feature_name=list(NAMES))
+    forest = load_forest(lightgbm.train(PARAMETERS, data, ROUNDS))
+    facts = {"margin": 1.0, **{g.target.cpu: 1.0 for g in kept}}
+    return CostModel(forest, facts, NAMES)
+
+
+def report(found: Sequence[Group]) -> None:
+    """Print how good models are for the forest that they were not trained on."""
+    slow: dict[str, list[tuple[float, float]]] = {}
+    for name in dict.fromkeys(g.model for g in found):
+        trained = train([g for g in found if g.model != name])
+        for g in found:
+            if g.model == name:
+                own = g.slowdown(trained.log_row(g.featured))
+                estimate = g.slowdown(g.featured.log_estimate)
+                slow.setdefault(g.target.cpu, []).append((own, estimate))
+    print("first choice by the best timed: geomean and worst; of the estimate alone")
+    for arch, ratios in slow.items():
+        cells = (
+            f"{geometric_mean(r):.3f} {max(r):.2f}" for r in zip(*ratios, strict=True)
+        )
+        print(f"  {arch}: {'; '.join(cells)} ({len(ratios)} groups)")
+
+
+if __name__ == "__main__":
+    app()
