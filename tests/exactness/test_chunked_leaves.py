@@ -137,7 +137,7 @@ def test_the_loop_over_chunks() -> None:
         "%p = walk_decision_tree([%t], [rows[b0 + r0 + r1]]) <depth = 1..3>",
         "leaves_1[t1 + t0, r0 + r1] = %p",
     ]
-    assert text.splitlines()[12].startswith("      result[b0 : min(b0 + 8, rows)] += ")
+    assert text.splitlines()[13].startswith("      result[b0 : min(b0 + 8, rows)] += ")
     assert "leaves_1[trees t0.chunk : min(t0.chunk + 8, 61), " in text
 
 
