@@ -125,7 +125,7 @@ class Modeller:
     reduction: Reduction
     chip: Chip
     known: Known = field(default_factory=Known)
-    codes: dict[Any, Walked] | None = None
+    codes: dict[Any, Walked | ScheduleError] | None = None
 
     def bound(self, schedule: Schedule) -> PredictEnsemble:
         """Bind a schedule; ``ScheduleError`` says why it is not legal."""
@@ -213,7 +213,20 @@ class Modeller:
         """Return what is known of a kind of kernel, or compile one."""
         if self.codes is None:
             return self.walked(made, in_flight)
-        kind = (
+        kind = self.kind(made, deal, in_flight)
+        if kind not in self.codes:
+            try:
+                self.codes[kind] = self.walked(made, in_flight)
+            except ScheduleError as error:
+                self.codes[kind] = error
+        found = self.codes[kind]
+        if isinstance(found, ScheduleError):
+            raise found
+        return found
+
+    def kind(self, made: Made, deal: Deal, in_flight: int) -> tuple[Any, ...]:
+        """Return what kernels have in common that share their counts."""
+        return (
             made.hir.nest.representation,
             made.hir.nest.tile_nodes,
             made.hir.codes is not None,
@@ -228,9 +241,6 @@ class Modeller:
             deal.tree_blocks > 1,
             len(list(made.plan.launches())),
         )
-        if kind not in self.codes:
-            self.codes[kind] = self.walked(made, in_flight)
-        return self.codes[kind]
 
     def walked(self, made: Made, in_flight: int) -> Walked:
         """Compile a schedule and count what a hop takes."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.chips import CHIPS
 from benchmarks.gpu.cost import Known, Modeller, Walked
 from benchmarks.gpu.cost_records import Made
+from benchmarks.gpu.deal import Deal
 from skforge.compiler.cost.schedule_facts import PLACE, facts_of
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.forest import Forest
@@ -69,16 +70,12 @@ Key = tuple[Any, ...]
 class Kinds(Modeller):
     """Models schedules; machine code is read once for each kind of kernel."""
 
-    codes: dict[Key, Walked | ScheduleError] = field(default_factory=dict)
-
-    def walked(self, made: Made, in_flight: int) -> Walked:
-        """Return the code of a schedule's kind."""
+    def kind(self, made: Made, deal: Deal, in_flight: int) -> Key:
+        """Return what the kernel of a schedule depends on, more of it than others."""
         facts, forest = facts_of([made.schedule])[0], self.forest
-        if facts[PLACE["node_tile"]] not in TILES:
-            raise ScheduleError("tiles of two and four nodes are left out")
         body = made.lowered.stages["expand-walks"].body
         sums = (s for s in statements(body) if isinstance(s, mir.ReduceDimension))
-        key = (
+        return (
             tuple(np.unique(forest.comparison).tolist()),
             tuple(np.unique(forest.missing).tolist()),
             forest.input_dtype.name,
@@ -89,16 +86,14 @@ class Kinds(Modeller):
             *(bool(facts[PLACE[name]]) for name in SOME),
             any(one.trees is not None for one in sums),
         )
-        if key not in self.codes:
-            try:
-                self.codes[key] = found = Modeller.walked(self, made, in_flight)
-                if found.loop < FEWEST * in_flight:
-                    raise ScheduleError("the loop that was found does not walk")
-            except ScheduleError as error:
-                self.codes[key] = error
-        found = self.codes[key]
-        if isinstance(found, ScheduleError):
-            raise found
+
+    def walked(self, made: Made, in_flight: int) -> Walked:
+        """Return the code of a schedule, if it is one whose walk is found."""
+        if facts_of([made.schedule])[0][PLACE["node_tile"]] not in TILES:
+            raise ScheduleError("tiles of two and four nodes are left out")
+        found = Modeller.walked(self, made, in_flight)
+        if found.loop < FEWEST * in_flight:
+            raise ScheduleError("the loop that was found does not walk")
         return found
 
 
