@@ -640,7 +640,8 @@ def test_large_shared_memory_is_asked_for(cupy) -> None:
     assert asked == (wanted if launch.shared_bytes > 48 << 10 else [])
 
 
-def test_the_cache_of_code(monkeypatch) -> None:
+def test_the_cache_of_code(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     calls = []
 
     def compile_text(source, arch, kind):
