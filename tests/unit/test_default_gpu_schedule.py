@@ -142,9 +142,9 @@ def test_ranges_follow_the_work() -> None:
         return [first for first, _ in default_gpu_schedules(made, target, mode)]
 
     # A row's trees by threads, by warps, a thread a row or shared predicates.
-    assert firsts(few) == [1, 32, 1025, 32768]
+    assert firsts(few) == [1, 32, 1024, 32768]
     assert firsts(many) == [1, 32, 513, 32768]
-    assert firsts(few, replace(target, n_cores=20)) == [1, 32, 1025, 4096]
+    assert firsts(few, replace(target, n_cores=20)) == [1, 32, 1024, 4096]
     *_, exact = default_gpu_schedules(few, target).values()
     *_, integers = default_gpu_schedules(few, target, "reproducible").values()
     # Predicates are shared where floats are added in order.
