@@ -178,7 +178,7 @@ def test_trees_are_dealt_out_so_that_none_is_left_over() -> None:
 def test_wide_rows_may_take_all_shared_memory() -> None:
     target = Target.cuda("sm_90")
     table = default_gpu_schedules(drawn(100, 6, n_features=2000), target)
-    some = table[1025, 32767]
+    some = table[1024, 32767]
     assert '"b0", "b1", 16' in repr(some) and 'cache("b0")' in repr(some)
     # 1,000 sums of 32 rows: 128 KB, which leaves room for one block, are shared.
     table = default_gpu_schedules(drawn(1000, 4), target)
