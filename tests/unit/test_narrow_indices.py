@@ -369,7 +369,7 @@ TARGET = Target.cuda("sm_90", kind="emulated")
 
 def kernel(family: str, name: str, reduction: Any) -> Function:
     hir = pipeline.build_hir(forest(name), FAMILIES[family], reduction, kind="gpu")
-    return pipeline.lower(hir, TARGET).kernel.function
+    return pipeline.lower(hir, TARGET).lir_stages["simplify"]
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
