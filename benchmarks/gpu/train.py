@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 from cost_model_family import get
 from numpy.typing import NDArray
+from train_cost_model import PARAMETERS as CPU_PARAMETERS
 
 from benchmarks.gpu.learned_times import FORESTS, gpu, measured, modelled
 from skforge import load_forest
@@ -40,20 +41,7 @@ from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)
 
-PARAMETERS: dict[str, Any] = {
-    "objective": "regression",
-    "num_leaves": 24,
-    "learning_rate": 0.06,
-    "min_data_in_leaf": 30,
-    "feature_fraction": 0.5,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-    "verbose": -1,
-    "num_threads": 1,
-    "seed": 0,
-    "deterministic": True,
-}
+PARAMETERS = {**CPU_PARAMETERS, "min_data_in_leaf": 30}
 ROUNDS = 200
 
 
