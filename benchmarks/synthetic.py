@@ -83,26 +83,36 @@ def random_model(name: str) -> Trained:
 
 def random_file(name: str) -> tuple[str, NDArray[np.float32]]:
     """Return a random model or a stand-in as XGBoost's JSON, and uniform rows."""
-    import xgboost
-
     shape, seed = shape_of(name)
     random = np.random.default_rng(seed)
     rows = random.random((4096, shape.features), dtype=np.float32)
-    # A Booster of the right shape lends its file's outer parts.
-    X = np.zeros((shape.classes + 1, shape.features), np.float32)
-    y = np.arange(len(X)) % max(2, shape.classes)
-    options = {"base_score": 0.5, "objective": shape.objective}
-    if shape.classes > 1:
-        options["num_class"] = shape.classes
-    booster = xgboost.train(options, xgboost.DMatrix(X, y), 1)
-    document = json.loads(booster.save_raw("json"))
-    model = document["learner"]["gradient_booster"]["model"]
-    n = shape.trees
-    model["trees"] = [_tree(i, shape.features, shape.depth, random) for i in range(n)]
-    model["tree_info"] = [i % shape.classes for i in range(n)]
-    model["iteration_indptr"] = list(range(0, n + 1, shape.classes))
-    model["gbtree_model_param"]["num_trees"] = str(n)
-    return json.dumps(document), rows
+    n, classes = shape.trees, shape.classes
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
+        "iteration_indptr": list(range(0, n + 1, classes)),
+        "tree_info": [i % classes for i in range(n)],
+        "trees": [_tree(i, shape.features, shape.depth, random) for i in range(n)],
+    }
+    learner = {
+        "attributes": {},
+        "feature_names": [],
+        "feature_types": [],
+        "gradient_booster": {"model": model, "name": "gbtree"},
+        "learner_model_param": {
+            "base_score": "5E-1",
+            "boost_from_average": "0",
+            "num_class": str(classes if classes > 1 else 0),
+            "num_feature": str(shape.features),
+            "num_target": "1",
+        },
+        "objective": {
+            "name": shape.objective,
+            "reg_loss_param": {"scale_pos_weight": "1"},
+            "softmax_multiclass_param": {"num_class": str(classes)},
+        },
+    }
+    # A version before 3.0 has one base score for all classes.
+    return json.dumps({"learner": learner, "version": [2, 1, 4]}), rows
 
 
 def shape_of(name: str) -> tuple[Shape, list[int]]:

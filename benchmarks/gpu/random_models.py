@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -158,12 +158,20 @@ def winners(records: Sequence[Record], rows: int) -> Counter[str]:
     """Return how often each of Tahoe's four is the fastest."""
     found: Counter[str] = Counter()
     for record in records:
-        place = record["batches"].index(rows)
-        legal = {name: record["times"][name][place] for name in TAHOE}
-        legal = {name: x for name, x in legal.items() if x is not None}
+        known = {name: taken(record, (name,), rows) for name in TAHOE}
+        legal = {name: x for name, x in known.items() if x is not None}
         if legal:
             found[min(legal, key=legal.__getitem__)] += 1
     return found
+
+
+def taken(record: Record, names: Iterable[str], rows: int) -> float | None:
+    """Return the least time of some schedules, None if none is known."""
+    if rows not in record["batches"]:
+        return None
+    place = record["batches"].index(rows)
+    times = [record["times"][name][place] for name in names if name in record["times"]]
+    return min((x for x in times if x is not None), default=None)
 
 
 # ------------------------------------------------------------ the report
@@ -236,14 +244,11 @@ def _range(ratios: Sequence[float]) -> str:
 
 
 def _columns(records: Sequence[Record], rows: int) -> Iterator[str]:
-    names = (OURS, SEARCHED, *STRATEGIES)
-    yield "| model | " + " | ".join(names) + " |"
-    yield "|---|" + "--:|" * len(names)
+    known = {OURS: (OURS,), SEARCHED: (SEARCHED,), **STRATEGIES}
+    yield "| model | " + " | ".join(known) + " |"
+    yield "|---|" + "--:|" * len(known)
     for record in records:
-        place = record["batches"].index(rows)
-        found = [record["times"].get(name, ()) for name in names[:2]]
-        found += [system(record["times"], name) for name in STRATEGIES]
-        cells = [_micro(one[place] if len(one) else None) for one in found]
+        cells = [_micro(taken(record, presets, rows)) for presets in known.values()]
         yield f"| {record['model']} | " + " | ".join(cells) + " |"
 
 
@@ -258,8 +263,7 @@ def _tahoe(random: Sequence[Record], real: Sequence[Record]) -> Iterator[str]:
         yield f"| random models | {n:,} | " + " | ".join(cells) + " |"
     for record in real:
         for n in (512, 16384):
-            place = record["batches"].index(n)
-            found = [record["times"][name][place] for name in TAHOE]
+            found = [taken(record, (name,), n) for name in TAHOE]
             best = min((x for x in found if x is not None), default=None)
             cells = [f"**{_micro(x)}**" if x == best else _micro(x) for x in found]
             yield f"| {record['model']} | {n:,} | " + " | ".join(cells) + " |"

@@ -100,8 +100,11 @@ class Modelled:
 class Measured:
     """A GPU, or for tests the emulated one."""
 
-    def __init__(self, forest: Forest, rows: NDArray[Any], target: str) -> None:
+    def __init__(
+        self, forest: Forest, rows: NDArray[Any], target: str, calls: int = 20
+    ) -> None:
         self.forest, self.rows, self.target = forest, rows, target
+        self.calls = calls
         self.clock = clock_of(target)
         self.name = self.clock.name
 
@@ -119,7 +122,9 @@ class Measured:
                 return module.predict_raw(rows)
 
             call()
-            found[n] = min(self.clock.kernel_seconds(call, 20) for _ in range(3))
+            found[n] = min(
+                self.clock.kernel_seconds(call, self.calls) for _ in range(3)
+            )
         return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import gpu_sass
-from skforge import load_forest
+from skforge import compile_forest, load_forest
 from tests.gpu_kernels import needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def load_from_treelite_model(trees, device, precision):
     return Loaded(trees.forest)
 """
 FAKE_TREELITE = """
-from skforge import load_forest
+from skforge import compile_forest, load_forest
 
 class Trees:
     def __init__(self, path):
@@ -465,3 +465,20 @@ def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
     text = random_models.report([record], [real], "")
     assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
     assert "modelled, not measured" in text
+
+
+def test_random_models_are_files_of_xgboost_made_without_it(
+    gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import xgboost
+    from synthetic import random_model
+
+    from benchmarks.gpu import random_models
+
+    with monkeypatch.context() as bare:
+        bare.setitem(sys.modules, "xgboost", None)
+        forest, rows = random_models.load(MODEL)
+    got = compile_forest(forest, None, "cpu").predict_raw(rows)
+    matrix = xgboost.DMatrix(rows)
+    wanted = random_model(MODEL).model.predict(matrix, output_margin=True)
+    assert np.array_equal(got.reshape(wanted.shape), wanted)
