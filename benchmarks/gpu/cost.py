@@ -245,16 +245,16 @@ class Modeller:
     def walked(self, made: Made, in_flight: int) -> Walked:
         """Compile a schedule and count what a hop takes."""
         packed = made.hir.nest.representation == "packed"
-        levels = packed_levels(made.hir) if packed else 1
+        levels = packed_levels(made.hir) if packed else 0
         function, chip = made.lowered.kernel.function, self.chip
         source = emit_gpu(function, Target.cuda(chip.counted)).source
         code = code_of(source, chip.counted)
         for launch in made.plan.launches():
-            found = walking_loop(code.lines[launch.kernel], 2 * in_flight, levels > 1)
+            found = walking_loop(code.lines[launch.kernel], in_flight, levels)
             if found is not None:
                 used = code.resources[launch.kernel]
                 local = used.spill_bytes, used.stack_bytes
-                loop, around = found[0] / levels, found[1]
+                loop, around = found[0] / max(1, levels), found[1]
                 return Walked(launch.kernel, used.registers, local, loop, around)
         raise ScheduleError("no loop of its code reads nodes and rows")
 

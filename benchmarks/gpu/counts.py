@@ -33,25 +33,28 @@ def code_of(source: str, arch: str) -> Code:
 
 
 def walking_loop(
-    lines: list[str], reads: int, with_sums: bool = False
+    lines: list[str], in_flight: int, levels: int = 0
 ) -> tuple[float, float] | None:
     """Return the instructions of a hop's loop, and of the loop over trees around it.
 
     It is the last innermost loop with as many reads as hops need: loops that fill
-    shared memory stand before it, and read less.
+    shared memory stand before it, and read less. Packed trees have no loop over hops:
+    all ``levels`` are in the loop over trees, with the leaf. Each reads a code from
+    shared memory, and every third a node, which loops that add do not.
     """
     names = operations(lines)
 
     def count(loop: Loop, *wanted: str) -> int:
         return sum(name in wanted for name in names[loop.first : loop.last + 1])
 
-    found = [
-        loop
-        for loop in innermost(lines)
-        if count(loop, "LDS", "LDG") >= reads
-        and (with_sums or not count(loop, "FADD", "DADD"))
-        and not count(loop, "STG", "STS")
-    ]
+    def walks(loop: Loop) -> bool:
+        if levels:
+            codes, nodes = in_flight * levels, in_flight * levels // 3
+            return count(loop, "LDS") >= codes and count(loop, "LDG") >= nodes
+        leaves = count(loop, "FADD", "DADD", "STG", "STS")
+        return not leaves and count(loop, "LDS", "LDG") >= 2 * in_flight
+
+    found = [loop for loop in innermost(lines) if walks(loop)]
     if not found:
         return None
     loop = max(reversed(found), key=lambda one: count(one, "LDS", "LDG"))

@@ -19,8 +19,10 @@ Array = NDArray[Any]
 LANES = 32
 
 #: Sizes of the simulation: rows and trees that are walked, warps of a block and turns
-#: of a warp that are looked at.
+#: of a warp that are looked at. Some groups of trees in flight together always are:
+#: the first trees alone may be shallower than the rest.
 MOST_ROWS, MOST_TREES, MOST_WARPS, MOST_TURNS = 128, 1024, 4, 12
+LEAST_GROUPS = 4
 #: Trees whose sectors are counted.
 SECTOR_TREES = 32
 
@@ -120,7 +122,7 @@ def _sampled(
     there = thread < deal.threads
     thread = np.minimum(thread, deal.threads - 1)
     n_groups = -(-deal.tree.shape[1] // in_flight)
-    most = max(1, MOST_TURNS // in_flight)
+    most = max(LEAST_GROUPS, MOST_TURNS // in_flight)
     groups = np.unique(np.linspace(0, n_groups - 1, min(n_groups, most)).astype(int))
     turn = (groups[:, None] * in_flight + np.arange(in_flight)).ravel()
     inside = turn < deal.tree.shape[1]

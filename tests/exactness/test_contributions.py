@@ -184,9 +184,9 @@ def test_nodes_without_cover() -> None:
         base=np.zeros(1, np.float32),
         cover=np.array([10.0, 0, 10, 0, 0]),
     )
-    # worths: -3 of {} and {1}; 0 of {0}, as nothing is known below; 1 of {0, 1}
+    # worths: -3 of {} and {1}; 3 of {0}, as half goes each way below; 1 of {0, 1}
     got = compile_forest(made).predict_contribs(np.full((1, 2), -1, np.float32))
-    assert_same_bits(got, np.array([[3.5, 0.5, -3]], np.float32), "by hand")
+    assert_same_bits(got, np.array([[5, -1, -3]], np.float32), "by hand")
 
 
 @pytest.mark.parametrize("rare", [1e-8, 0.0])

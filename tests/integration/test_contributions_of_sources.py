@@ -80,7 +80,7 @@ def truth(forest, rows):
                 (forest.left[node], passes[:, test]),
                 (forest.right[node], ~passes[:, test]),
             ):
-                share = forest.cover[child] / whole if whole else 0.0
+                share = forest.cover[child] / whole if whole else 0.5
                 pending.append((child, {**path, feature: (z * share, o * taken)}))
     made /= forest.divisor
     return made[:, 0] if forest.n_outputs == 1 else made
@@ -234,11 +234,13 @@ def test_xgboost_trees_refreshed_on_rows_that_miss_nodes(n_rows):
     refresh = {"process_type": "update", "updater": "refresh", "refresh_leaf": False}
     model = xgboost.train({**DEPTH, **refresh}, few, 5, xgb_model=model)
     data = xgboost.DMatrix(HOLES)
-    with pytest.raises(xgboost.core.XGBoostError):  # its shares are 0 / 0
-        model.predict(data, pred_contribs=True)
     fast = compiled(model)
     assert (fast.forest.cover == 0).sum() > 20
     ours = fast.predict_contribs(HOLES)
+    try:
+        near(ours, model.predict(data, pred_contribs=True), 1e-5)
+    except xgboost.core.XGBoostError:  # before 3.3 its shares are 0 / 0
+        assert tuple(map(int, xgboost.__version__.split(".")[:2])) < (3, 3)
     near(ours, truth(fast.forest, HOLES), 1e-6)
     margin = model.predict(data, output_margin=True)
     np.testing.assert_allclose(ours.sum(axis=1), margin, rtol=1e-5, atol=1e-5)

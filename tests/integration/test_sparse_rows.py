@@ -172,7 +172,7 @@ def outcome(call, X):
 REFUSED = {
     "bag": ("thrice", "of int64"),
     "ada": ("thrice", "^$"),
-    "xgb": ("twice|thrice|infinity|large|^g$", "lil|dia"),
+    "xgb": ("twice|thrice|infinity|large|[?]|^g$", "lil|dia"),
     "lgb": ("twice|thrice|i1|u8|[?]|^g$", "csc|coo|lil|dia|array"),
 }
 

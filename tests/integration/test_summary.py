@@ -323,7 +323,10 @@ def test_texts_are_escaped(tmp_path):
     assert "&lt;b&gt;&amp;.json" in card and "<b>" not in card
 
 
-def test_what_notebooks_get(fast):
+def test_what_notebooks_get():
+    fast = CompiledForest(FOREST, schedule=LONG).fit(X)
+    # Estimates change when another process has measured this machine.
+    fast.summary(X, batch_sizes=[1])
     bundle = fast._repr_mimebundle_()
     assert bundle["text/plain"] == repr(fast)
     assert bundle["text/html"] == fast._repr_html_()
@@ -443,7 +446,9 @@ def test_a_plot_of_latency(fast, axes):
     assert theirs.get_label() == "RandomForestClassifier"
     assert ours.get_xdata().tolist() == [1, 8]
     assert ours.get_ydata().tolist() == [t.seconds for t in summary.times]
-    assert theirs.get_ydata().tolist() == [t.source_seconds for t in summary.times]
+    # The model is timed as long as there is time: on a busy machine for one row only.
+    known = [t.source_seconds for t in summary.times if t.source_seconds is not None]
+    assert theirs.get_ydata().tolist() == known and known
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels[2:] == ["up to the 99th percentile"]

@@ -148,7 +148,7 @@ def ratios(forest: Forest, node: int) -> tuple[np.longdouble, np.longdouble]:
     """Return the shares of a node's cover that its children have."""
     whole = LONG(forest.cover[node])
     if whole <= 0:
-        return LONG(0), LONG(0)
+        return LONG(0.5), LONG(0.5)
     left, right = forest.cover[forest.left[node]], forest.cover[forest.right[node]]
     return left / whole, right / whole
 

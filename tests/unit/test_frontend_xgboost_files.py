@@ -653,7 +653,11 @@ def test_documents_are_read_as_xgboost_reads_them(case, tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps(document))
     booster = xgb.Booster({"nthread": 1})
-    booster.load_model(path)
+    try:
+        booster.load_model(path)
+    except xgb.core.XGBoostError:
+        assert case == "trees in other places"
+        pytest.skip("XGBoost refuses it since 3.4")
     expected = booster.predict(xgb.DMatrix(X, nthread=1), output_margin=True)
     for number in range(2):
         if number:  # the same as UBJSON, which XGBoost writes with types of its own

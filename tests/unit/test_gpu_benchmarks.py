@@ -314,6 +314,28 @@ def test_all_of_table_5_costs_what_each_lowered_schedule_does(gpu) -> None:
     assert same >= 3
 
 
+@pytest.mark.parametrize("sums", [None, "shared_reduce", "atomic_reduce"])
+def test_the_walk_of_packed_trees_is_told_from_sums(gpu, sums) -> None:
+    needs("cuda")
+    if gpu_sass.nvdisasm() is None:
+        pytest.skip("nvdisasm is not installed")
+    from skforge import Schedule
+
+    model, chip = gpu.models.get("synthetic-40x8-6"), gpu.chips.A100
+    forest, rows = load_forest(model.path), np.load(model.rows)
+    schedule = Schedule().tile("batch", "b0", "b1", 16).tile("tree", "t0", "t1", 10)
+    schedule = schedule.reorder("b0", "b1", "t1", "t0").interleave("t0", 2)
+    for index, dimension in (("b0", "grid.x"), ("b1", "block.x"), ("t1", "block.y")):
+        schedule = schedule.gpu_dimension(index, dimension)
+    if sums:
+        schedule = getattr(schedule, sums)("t1")
+    schedule = schedule.quantize("b0").tile_nodes(7, "complete").represent("packed")
+    modeller = gpu.cost.Modeller(forest, rows, "exact", chip)
+    found = modeller.walked(modeller.made(schedule), 2)
+    # A level of two trees, with what finds the leaf. A loop that adds takes 3.
+    assert 20 <= found.loop <= 35
+
+
 def test_searches_take_modelled_times(gpu) -> None:
     from benchmarks.gpu.modelled import ModelledGpu
     from benchmarks.gpu.table5 import Table5
@@ -482,3 +504,20 @@ def test_random_models_are_files_of_xgboost_made_without_it(
     matrix = xgboost.DMatrix(rows)
     wanted = random_model(MODEL).model.predict(matrix, output_margin=True)
     assert np.array_equal(got.reshape(wanted.shape), wanted)
+
+
+def test_all_of_a_forest_is_looked_at_however_many_trees_are_in_flight(gpu) -> None:
+    from benchmarks.gpu import reads
+    from skforge import Schedule
+    from skforge.compiler import pipeline
+
+    forest = load_forest(gpu.models.get("synthetic-40x8-6").path)
+    schedule = Schedule().tile("batch", "b0", "b1", 32).reorder("b0", "b1", "tree")
+    schedule = schedule.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
+    schedule = schedule.interleave("tree", 8)
+    hir = pipeline.build_hir(forest, schedule, "exact", kind="gpu")
+    deal = gpu.deal.Deal.of(hir)
+    some, trees = reads.sample(np.zeros((1, 8), np.float32), forest.n_trees)
+    paths = gpu.walks.walk(hir, some, trees)
+    _, tree, walks = reads._sampled(deal, paths, 32, 8)
+    assert {0, 39} <= set(tree[walks].tolist())

@@ -30,7 +30,7 @@ class Means:
     def of(cls, forest: Forest) -> Means:
         """Compute the means of a forest with covers, level by level."""
         _check_covers(forest)
-        reach = np.ones(forest.n_nodes)
+        reach, share = np.ones(forest.n_nodes), shares(forest)
         inner = forest.left >= 0
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         complete = np.ones(forest.n_trees, np.bool_)
@@ -40,11 +40,8 @@ class Means:
             total = np.zeros(len(level))
             for children in (forest.left, forest.right):
                 below = children[level]
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    ratio = forest.cover[below] / forest.cover[level]
-                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
-                reach[below] = reach[level] * ratio
-                total += ratio
+                reach[below] = reach[level] * share[below]
+                total += share[below]
             complete[tree[level[np.abs(total - 1) > ROUNDED]]] = False
             level = np.concatenate([forest.left[level], forest.right[level]])
         leaf = np.flatnonzero(forest.leaf >= 0)
@@ -60,7 +57,7 @@ class Means:
         means = np.zeros((forest.n_nodes, forest.leaf_value.shape[1]))
         leaf = forest.leaf >= 0
         means[leaf] = forest.leaf_value[forest.leaf[leaf]]
-        inner, levels = forest.left >= 0, []
+        inner, levels, share = forest.left >= 0, [], shares(forest)
         level = forest.tree_offset[:-1]
         while len(level):
             level = level[inner[level]]
@@ -69,10 +66,7 @@ class Means:
         for level in levels[::-1]:
             for children in (forest.left, forest.right):
                 below = children[level]
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    ratio = forest.cover[below] / forest.cover[level]
-                ratio = np.where(forest.cover[level] > 0, ratio, 0.0)
-                means[level] += ratio[:, None] * means[below]
+                means[level] += share[below, None] * means[below]
         return means
 
     @property
@@ -98,6 +92,22 @@ class Means:
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
         values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
+
+
+def shares(forest: Forest) -> FloatArray:
+    """Return each node's cover by that of its parent: 1 for roots, or without covers.
+
+    Half of no rows goes each way, as XGBoost has it since 3.3.
+    """
+    found = np.ones(forest.n_nodes)
+    if not len(forest.cover):
+        return found
+    inner = np.flatnonzero(forest.left >= 0)
+    whole = forest.cover[inner]
+    for children in (forest.left, forest.right):
+        below, half = children[inner], np.full(len(inner), 0.5)
+        found[below] = np.divide(forest.cover[below], whole, out=half, where=whole > 0)
+    return found
 
 
 def explained(forest: Forest) -> Forest:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import shares
 
 IntArray = NDArray[np.int64]
 
@@ -47,7 +48,6 @@ class Paths:
 def trace(forest: Forest) -> Paths:
     """Return the paths of a forest; without covers, ``share`` means nothing."""
     n = forest.n_nodes
-    cover = forest.cover if len(forest.cover) else np.zeros(n)
     parent = np.full(n, -1, np.int64)
     is_right = np.zeros(n, np.bool_)
     depth = np.zeros(n, np.int64)
@@ -58,7 +58,7 @@ def trace(forest: Forest) -> Paths:
         is_right[children[inner]] = side
     before = _before(feature, parent, np.flatnonzero(inner))
     distinct = np.zeros(n, np.int64)
-    share = np.ones(n)
+    share, ratio = np.ones(n), shares(forest)
     levels = []
     level = forest.tree_offset[:-1][inner[forest.tree_offset[:-1]]].astype(np.int64)
     while len(level):
@@ -67,9 +67,7 @@ def trace(forest: Forest) -> Paths:
         upper = np.where(above >= 0, share[above], 1.0)
         for children in (forest.left, forest.right):
             below = children[level]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ratio = cover[below] / cover[level]
-            share[below] = upper * np.where(cover[level] > 0, ratio, 0.0)
+            share[below] = upper * ratio[below]
             distinct[below] = distinct[level] + (above < 0)
             depth[below] = depth[level] + 1
         both = np.concatenate([forest.left[level], forest.right[level]])
