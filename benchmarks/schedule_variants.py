@@ -18,8 +18,6 @@ from skforge.compiler.schedule.directives import (
     Represent,
     Tile,
     UnrollWalk,
-    from_step,
-    to_step,
 )
 
 #: What binding a schedule raises, if it does.
@@ -157,10 +155,9 @@ def _untiled(directives: Sequence[Directive], tile: Tile) -> list[Directive]:
             names = tuple(tile.index if i == tile.inner else i for i in left)
             rest += [replace(directive, indices=names)] if len(names) > 1 else []
             continue
-        step = to_step(directive)
-        index = step.get("index")
+        index = getattr(directive, "index", None)
         if index in (tile.outer, tile.inner):
-            directive = from_step({**step, "index": tile.index})
+            directive = replace(directive, **{"index": tile.index})
         (of_blocks if index == tile.outer else rest).append(directive)
     return [*rest, *of_blocks]
 

@@ -48,8 +48,8 @@ cost model was trained on and those that it is judged by, come from the model of
 - *gpu_full()*: the choice by the best that is known of that forest: of all schedules
   that were drawn for training, what any choice here found, and the static default; 512
   to 65,536 rows. The whole space is too large to be modelled.
-- Not modelled, and so not taken here: tiles of two and four nodes, trees packed in
-  tiles of three levels whose sums meet in shared memory, bit logic on the AMD GPU.
+- Not modelled, and so not taken here: tiles of two and four nodes, and bit logic on the
+  AMD GPU.
 - One-shot keeps the static default unless the model predicts less time for another. A
   slowdown below 1 is a default that is faster than all of Table 5.
 """

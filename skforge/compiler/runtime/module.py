@@ -32,7 +32,11 @@ from skforge.compiler.outputs.steps import (
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.code import code_levels, code_text
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.runtime.cpu.threads import (
+    check_n_jobs,
+    parallel_for_pointer,
+    resolve_n_jobs,
+)
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
@@ -352,7 +356,7 @@ class CompiledModule(Explained):
 
     def _jobs(self, n_jobs: int | None) -> int | None:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
-        _check_n_jobs(n_jobs)
+        check_n_jobs(n_jobs)
         return n_jobs
 
     # ------------------------------------------------------------ fast calls
@@ -414,7 +418,7 @@ class CompiledModule(Explained):
                 f"output must be one of {', '.join(OUTPUTS)} and refused one "
                 f"of {', '.join(REFUSED)}. Got {output!r} and {refused!r}."
             )
-        _check_n_jobs(n_jobs)
+        check_n_jobs(n_jobs)
         forest = self.forest
         made = steps(forest, output)
         if made is None or self.target.is_gpu or not entries.supports(forest):
@@ -559,7 +563,7 @@ def compile_forest(
             'reduction must be "exact", "reproducible" or "fast". '
             f"Got {reduction!r} instead."
         )
-    _check_n_jobs(n_jobs)
+    check_n_jobs(n_jobs)
     given = schedule_table(schedule)
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
@@ -589,15 +593,6 @@ def restored(
 
 def _estimate(forest: Forest, target: Target) -> CostEstimate:
     return CostEstimate(forest, target, machine_profile(target))
-
-
-def _check_n_jobs(n_jobs: object) -> None:
-    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and (not whole or n_jobs == 0):
-        raise InvalidInputError(
-            "n_jobs must be None (one thread), a positive number of threads, or "
-            f"negative to count from all cores: -1 is all. Got {n_jobs!r} instead."
-        )
 
 
 __all__ = ["CompiledModule", "compile_forest"]

@@ -12,10 +12,8 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
-
-from skforge.exceptions import ScheduleError
 
 Root: TypeAlias = Literal["batch", "tree"]
 Kind: TypeAlias = Literal["cpu", "gpu"]
@@ -577,36 +575,6 @@ def _range_problem(
     return f"{directive} needs {what} from {low} to {high}."
 
 
-def to_step(directive: Directive) -> dict[str, object]:
-    """Return a directive as a JSON object."""
-    return {"op": name_of(directive), **asdict(directive)}
-
-
-def from_step(step: object) -> Directive:
-    """Return the directive in a JSON object; its values are checked when applied."""
-    op = step.get("op") if isinstance(step, dict) else step
-    directive = BY_NAME.get(op) if isinstance(op, str) else None
-    if directive is None or not isinstance(step, dict):
-        raise ScheduleError(
-            f"{op!r} is not a directive; the directives are {', '.join(BY_NAME)}."
-        )
-    given = {key: value for key, value in step.items() if key != "op"}
-    wanted = [field.name for field in fields(directive)]
-    if sorted(given) != sorted(wanted):
-        raise ScheduleError(
-            f'In JSON the directive "{op}" has the fields {_fields(wanted)}, not '
-            f"{_fields(list(given))}."
-        )
-    if directive is Reorder:
-        indices = given["indices"]
-        if not isinstance(indices, list):
-            raise ScheduleError('In JSON the directive "reorder" has a list "indices".')
-        return Reorder(tuple(indices))
-    if directive is TileNodes:
-        given["kind"] = tile_kind(given["kind"])
-    return directive(**given)
-
-
 def tile_kind(kind: Any) -> Any:
     """Return numbers of tiles as tuples; other values are left for the check."""
     kind = _plain(kind)
@@ -621,7 +589,3 @@ def tile_kind(kind: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Convert NumPy arrays and scalars to lists and numbers."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _fields(names: list[str]) -> str:
-    return ", ".join(f'"{name}"' for name in ["op", *names])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from skforge.compiler.schedule.bind import bind, kind_of
 from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.explain import explain
 from skforge.compiler.schedule.nest import Nest, root_nest
+from skforge.compiler.schedule.serialize import dumps, loads
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 
@@ -543,8 +543,7 @@ class Schedule:
         >>> Schedule().parallel("batch").to_json()
         '{"version": 1, "directives": [{"op": "parallel", "index": "batch"}]}'
         """
-        steps = [d.to_step(directive) for directive in self.directives]
-        return json.dumps({"version": JSON_VERSION, "directives": steps})
+        return dumps(self.directives)
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -565,28 +564,8 @@ class Schedule:
         ScheduleError
             If the text is not a schedule, or was written by a later version.
         """
-        try:
-            content = json.loads(text)
-        except RecursionError as error:
-            raise ScheduleError(
-                "This JSON is nested too deeply for a schedule."
-            ) from error
-        except ValueError as error:
-            raise ScheduleError(f"A schedule must be JSON text: {error}.") from error
-        version = content.get("version") if isinstance(content, dict) else None
-        if version != JSON_VERSION or version is True:
-            raise ScheduleError(
-                f'A schedule in JSON is an object with "version": {JSON_VERSION}, but '
-                f"here it is {json.dumps(version)}; to read a later version, update "
-                "skforge."
-            )
-        steps = content.get("directives")
-        if not isinstance(steps, list):
-            raise ScheduleError('A schedule in JSON must have a list "directives".')
-        return cls(tuple(map(d.from_step, steps)))
+        return cls(loads(text))
 
-
-JSON_VERSION = 1
 
 #: Presets by name; filled by ``presets``, which imports Schedule.
 PRESETS: dict[str, Callable[..., Schedule]] = {}

@@ -42,9 +42,6 @@ MAX_LEAVES = (1 << (32 - FEWEST_ROW_BITS)) - 2
 #: sixth.
 TOP_LEVELS = 6
 
-#: Approximate size of full-depth trees: a quarter of a tile's nodes exist.
-BYTES_A_NODE = 12
-
 #: Lanes of a register of codes.
 LANES = 32
 

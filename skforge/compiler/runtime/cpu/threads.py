@@ -18,7 +18,10 @@ import os
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from skforge.compiler.runtime.cpu.workers import Workers
+from skforge.exceptions import InvalidInputError
 
 _workers = Workers()
 
@@ -37,6 +40,16 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     from joblib import effective_n_jobs
 
     return max(1, int(effective_n_jobs(n_jobs)))
+
+
+def check_n_jobs(n_jobs: object) -> None:
+    """Raise unless a number of threads means something to joblib."""
+    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise InvalidInputError(
+            "n_jobs must be None (one thread), a positive number of threads, or "
+            f"negative to count from all cores: -1 is all. Got {n_jobs!r} instead."
+        )
 
 
 def parallel_for_pointer(n_threads: int | None) -> tuple[int, int]:

@@ -1,0 +1,72 @@
+"""Schedules as JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+
+from skforge.compiler.schedule import directives as d
+from skforge.exceptions import ScheduleError
+
+VERSION = 1
+
+
+def dumps(directives: Iterable[d.Directive]) -> str:
+    """Return directives as one line of JSON."""
+    return json.dumps({"version": VERSION, "directives": [*map(_to_step, directives)]})
+
+
+def loads(text: str) -> tuple[d.Directive, ...]:
+    """Return the directives of ``dumps``; ``ScheduleError`` for any other text."""
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise ScheduleError("This JSON is nested too deeply for a schedule.") from error
+    except ValueError as error:
+        raise ScheduleError(f"A schedule must be JSON text: {error}.") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != VERSION or version is True:
+        raise ScheduleError(
+            f'A schedule in JSON is an object with "version": {VERSION}, but '
+            f"here it is {json.dumps(version)}; to read a later version, update "
+            "skforge."
+        )
+    steps = content.get("directives")
+    if not isinstance(steps, list):
+        raise ScheduleError('A schedule in JSON must have a list "directives".')
+    return tuple(map(_from_step, steps))
+
+
+def _to_step(directive: d.Directive) -> dict[str, object]:
+    """Return a directive as a JSON object."""
+    return {"op": d.name_of(directive), **asdict(directive)}
+
+
+def _from_step(step: object) -> d.Directive:
+    """Return the directive in a JSON object; its values are checked when applied."""
+    op = step.get("op") if isinstance(step, dict) else step
+    directive = d.BY_NAME.get(op) if isinstance(op, str) else None
+    if directive is None or not isinstance(step, dict):
+        raise ScheduleError(
+            f"{op!r} is not a directive; the directives are {', '.join(d.BY_NAME)}."
+        )
+    given = {key: value for key, value in step.items() if key != "op"}
+    wanted = [field.name for field in fields(directive)]
+    if sorted(given) != sorted(wanted):
+        raise ScheduleError(
+            f'In JSON the directive "{op}" has the fields {_fields(wanted)}, not '
+            f"{_fields(list(given))}."
+        )
+    if directive is d.Reorder:
+        indices = given["indices"]
+        if not isinstance(indices, list):
+            raise ScheduleError('In JSON the directive "reorder" has a list "indices".')
+        return d.Reorder(tuple(indices))
+    if directive is d.TileNodes:
+        given["kind"] = d.tile_kind(given["kind"])
+    return directive(**given)
+
+
+def _fields(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in ["op", *names])
