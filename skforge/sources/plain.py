@@ -117,7 +117,7 @@ class PlainRows:
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
         #: The columns of the last frame, with the warning for them.
         self._seen: tuple[Any, str | None] = (None, None)
-        self._seen_table: tuple[list[str], str | None] = ([], None)
+        self._seen_table: tuple[Any, list[str], str | None] = (None, [], None)
         warns = reading.warns and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
@@ -252,10 +252,11 @@ class PlainRows:
             return None
         if self._r.tables == "equal" and _large(values):  # it reads column by column
             return None
-        seen, warning = self._seen_table
-        if names != seen:
+        kind, seen, warning = self._seen_table
+        # scikit-learn before 1.8 finds names in some kinds of frames only.
+        if type(X) is not kind or names != seen:
             warning = self._compared(X, names, self._r.tables)
-            self._seen_table = names, warning
+            self._seen_table = type(X), names, warning
         return None if warning is None else (self._cast(values), warning)
 
     def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:

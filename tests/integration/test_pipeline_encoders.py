@@ -358,6 +358,8 @@ def test_pickles_and_artifacts(encoder, tmp_path):
 
 
 def test_exports_list_the_codes_of_texts(tmp_path):
+    if FRAME.city.dtype == object:
+        pytest.skip("before pandas 3 None is a label, which C libraries do not take")
     _, fast = fitted(model_of("one-hot", "forest", fill=True))
     folder = skforge.export(fast, tmp_path / "people")
     facts = json.loads((folder / "people.json").read_text())
