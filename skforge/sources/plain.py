@@ -253,7 +253,7 @@ class PlainRows:
         if self._r.tables == "equal" and _large(values):  # it reads column by column
             return None
         kind, seen, warning = self._seen_table
-        # scikit-learn before 1.8 finds names in some kinds of frames only.
+        # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         if type(X) is not kind or names != seen:
             warning = self._compared(X, names, self._r.tables)
             self._seen_table = type(X), names, warning
