@@ -19,8 +19,8 @@ Array = NDArray[Any]
 LANES = 32
 
 #: Sizes of the simulation: rows and trees that are walked, warps of a block and turns
-#: of a warp that are looked at. Some groups of trees in flight together always are:
-#: the first trees alone may be shallower than the rest.
+#: of a warp that are looked at. The first trees may be shallower than the rest, so that
+#: at least some groups of trees in flight together are looked at.
 MOST_ROWS, MOST_TREES, MOST_WARPS, MOST_TURNS = 128, 1024, 4, 12
 LEAST_GROUPS = 4
 #: Trees whose sectors are counted.

@@ -172,7 +172,7 @@ def outcome(call, X):
 REFUSED = {
     "bag": ("thrice", "of int64"),
     "ada": ("thrice", "^$"),
-    "xgb": ("twice|thrice|infinity|large|[?]|^g$", "lil|dia"),
+    "xgb": ("twice|thrice|infinity|large|^g$", "lil|dia"),
     "lgb": ("twice|thrice|i1|u8|[?]|^g$", "csc|coo|lil|dia|array"),
 }
 
@@ -198,9 +198,16 @@ def test_every_form_ends_as_the_source_says(name):
                     assert type(found[0]) is str, where
                 elif type(found[0]) is str:
                     assert found[0] == "SourceNeededError", where
-                    assert re.search(content_refused, content) or (
-                        re.search(form_refused, form)
-                        or (name == "xgb dart" and not form.startswith("csr matrix"))
+                    assert (
+                        re.search(content_refused, content)
+                        or (
+                            re.search(form_refused, form)
+                            or (
+                                name == "xgb dart" and not form.startswith("csr matrix")
+                            )
+                            # XGBoost before 3.3 refuses it, too
+                            or (name[:3], content, form[:3]) == ("xgb", "?", "csc")
+                        )
                     ), (where, found)
                 else:
                     assert found[0] == expected[0], where

@@ -81,7 +81,7 @@ def load_from_treelite_model(trees, device, precision):
     return Loaded(trees.forest)
 """
 FAKE_TREELITE = """
-from skforge import compile_forest, load_forest
+from skforge import load_forest
 
 class Trees:
     def __init__(self, path):

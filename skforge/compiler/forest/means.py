@@ -97,7 +97,7 @@ class Means:
 def shares(forest: Forest) -> FloatArray:
     """Return each node's cover by that of its parent: 1 for roots, or without covers.
 
-    Half of no rows goes each way, as XGBoost has it since 3.3.
+    Both children of a node that no row reached get 0.5, as in XGBoost since 3.3.
     """
     found = np.ones(forest.n_nodes)
     if not len(forest.cover):
