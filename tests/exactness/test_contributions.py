@@ -189,6 +189,19 @@ def test_nodes_without_cover() -> None:
     assert_same_bits(got, np.array([[5, -1, -3]], np.float32), "by hand")
 
 
+@pytest.mark.parametrize("interactions", [False, True])
+def test_no_rows_of_a_leaf(interactions: bool) -> None:
+    leaf = np.full(1, -1)
+    made = replace(forest_of([(leaf, leaf)]), n_features=2, cover=np.ones(1))
+    compiled = compile_forest(made)
+    for n in (0, 3):
+        rows = np.zeros((n, 2), np.float32)
+        found = compiled.predict_contribs(rows, interactions=interactions)
+        assert found.shape == (n, *(2 if interactions else 1) * (3,))
+        total = found.sum(axis=tuple(range(1, found.ndim)))
+        assert_same_bits(total, compiled.predict_raw(rows).reshape(n), "the bias")
+
+
 @pytest.mark.parametrize("rare", [1e-8, 0.0])
 def test_probabilities_of_a_rare_class(rare: float) -> None:
     """No class has digits only beside a likelier one."""

@@ -224,10 +224,10 @@ class Contributions:
         """Return what a kernel gives for rows; a forest without tests has the bias."""
         forest = self.forest
         check_covers(forest)
-        n = len(rows)
+        n, last = len(rows), (-1,) * len(inner)  # where the bias is
         made = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
         if not forest.n_predicates:
-            made.reshape(n, forest.n_outputs, -1)[..., -1] = Means.of(forest).bias
+            made[(..., *last)] = Means.of(forest).bias
             return made
         if n and len(self._parts) == 1 and self._parts[0] is forest:
             kernel = self._compiled(self._caches(element)[0], element, n)
@@ -244,7 +244,7 @@ class Contributions:
             at += part.n_outputs
         if n and at < forest.n_outputs:  # the values of a leaf sum to one
             made[:, at] = -made[:, :at].sum(axis=1)
-            made.reshape(n, forest.n_outputs, -1)[:, at, -1] = Means.of(forest).bias[at]
+            made[(slice(None), at, *last)] = Means.of(forest).bias[at]
         return made
 
 
