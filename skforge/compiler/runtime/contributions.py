@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
@@ -224,10 +225,11 @@ class Contributions:
         """Return what a kernel gives for rows; a forest without tests has the bias."""
         forest = self.forest
         check_covers(forest)
-        n, last = len(rows), (-1,) * len(inner)  # where the bias is
-        made = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
+        n, outputs = len(rows), forest.n_outputs
+        made = np.zeros((n, outputs, *inner), forest.accumulator_dtype)
+        bias = made.reshape(n, outputs, math.prod(inner))[..., -1]  # a view
         if not forest.n_predicates:
-            made[(..., *last)] = Means.of(forest).bias
+            bias[:] = Means.of(forest).bias
             return made
         if n and len(self._parts) == 1 and self._parts[0] is forest:
             kernel = self._compiled(self._caches(element)[0], element, n)
@@ -242,9 +244,9 @@ class Contributions:
             kernel(rows, some.reshape(n, -1), threads)
             made[:, at : at + part.n_outputs] = some
             at += part.n_outputs
-        if n and at < forest.n_outputs:  # the values of a leaf sum to one
+        if n and at < outputs:  # the values of a leaf sum to one
             made[:, at] = -made[:, :at].sum(axis=1)
-            made[(slice(None), at, *last)] = Means.of(forest).bias[at]
+            bias[:, at] = Means.of(forest).bias[at]
         return made
 
 
