@@ -120,17 +120,18 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     """Return the comment about a column of texts."""
     names = library.forest.feature_names
     name = "" if names is None else f" ({json.dumps(names[column])})"
-    others = [
-        f"{what} {'are refused by the pipeline' if code is None else f'are {code}'}"
-        for what, code in (
-            ("missing strings", codes["missing"]),
-            ("all others", codes["other"]),
-        )
-    ]
+    others = {
+        "missing strings": codes["missing"],
+        "None of Python": codes["none"],
+        "other strings": codes["other"],
+    }
     lines = [
-        f"Column {column}{name} takes codes for strings, see {library.name}.json;",
-        f"{', '.join(others)}:",
+        f"Column {column}{name} takes codes for strings, see {library.name}.json:",
         *(f"  {code} {json.dumps(text)}" for text, code in codes["codes"].items()),
+        *(
+            f"  {'refused by the pipeline:' if code is None else code} {what}"
+            for what, code in others.items()
+        ),
     ]
     said = [line.replace("*/", "* /") for line in lines]
     return ["/* " + said[0], *(" * " + line for line in said[1:]), " */"]

@@ -144,8 +144,8 @@ class Source(ABC):
     def codes(self) -> dict[int, dict[str, Any]]:
         """Return the codes of columns of texts, by column, for exported libraries.
 
-        ``codes`` are those of known texts, ``missing`` and ``other`` those of the
-        rest: "NaN", or None for what the source refuses.
+        ``codes`` are those of known texts; ``missing``, ``none`` and ``other`` those
+        of NaN, of None and of the rest: "NaN", or None for what the source refuses.
         """
         return {}
 

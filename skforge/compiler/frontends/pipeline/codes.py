@@ -108,7 +108,7 @@ class TextCodes:
 
     def named(self) -> dict[str, Any]:
         """Return the codes as JSON has them; see ``Source.codes``."""
-        others = {"missing": self.nan, "other": self.unknown}
+        others = {"missing": self.nan, "none": self.none, "other": self.unknown}
         return {
             "codes": {text: code for code, text in enumerate(self.texts)},
             **{
