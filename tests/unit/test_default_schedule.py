@@ -102,6 +102,7 @@ def test_a_forest_with_large_sets_of_categories_stays_in_lanes() -> None:
     assert table[first, None] == lanes_schedule(parallel=True)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_forest_of_no_trees_has_walks_and_can_be_tuned() -> None:
     none = forest_of([])
     assert default_schedule.candidates(none, V4) == []

@@ -76,7 +76,7 @@ def lanes(w: Work) -> Terms:
         "hop": w.n * f.lanes.hops * m.scalar,
         "hop_wait": w.n * f.lanes.hops * w.wait(w.met(f.rest)),
         "set": w.n * f.set_groups * m.wait_l2,
-        "set_hop": w.n * f.lanes.hops * (f.set_groups > 0) * m.scalar,
+        "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
         "leaf": w.n * f.trees * f.leaf_vectors * m.scalar,
         "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
     }
