@@ -68,7 +68,8 @@ class PipelineSource(Source):
             return
         parts = behind(model, forest)
         #: The adapter of the last step, which gets transformed rows.
-        self._last = last = _adapter(parts.last)(parts.last, parts.inner)
+        step = last_step(model)
+        self._last = last = _adapter(step)(step, parts.inner)
         self.labels, self.own_log_proba = last.labels, last.own_log_proba
         self.leaf_dtype, self.leaf_shape = last.leaf_dtype, last.leaf_shape
         self.flat_leaves = last.flat_leaves

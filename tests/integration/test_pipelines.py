@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline, make_union
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.frontends.pipeline import model as pipeline_model
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -596,6 +599,21 @@ def test_a_pipeline_that_changes_is_noticed():
     model[0].fit(X * 2)
     with pytest.raises(skforge.InvalidModelError, match="has changed since"):
         fast.predict(X.astype(np.float32))
+
+
+def test_each_pipeline_folds_once_and_none_is_kept(monkeypatch):
+    folds, fold = [], pipeline_model.folded
+    monkeypatch.setattr(
+        pipeline_model, "folded", lambda *how: folds.append(1) or fold(*how)
+    )
+    for n in (1, 2):  # what is known of the first makes room for the second
+        model = make_pipeline(pre.StandardScaler(), clone(FORESTS["forest"])).fit(X, Y)
+        plain(model).fit(X)
+        assert len(folds) == n
+    ended = weakref.ref(model[-1])
+    del model
+    gc.collect()
+    assert ended() is None
 
 
 def test_an_artifact_needs_no_pipeline(tmp_path):

@@ -68,10 +68,8 @@ class FoldedPipeline:
     ----------
     forest : Forest
         The forest on the pipeline's own rows, with codes in coded columns.
-    last : object
-        The last step.
     inner : Forest
-        Its own forest, on transformed rows.
+        The last step's own forest, on transformed rows.
     bounds : Bounds
         The numbers that the pipeline takes.
     texts : dict of int -> TextCodes
@@ -81,7 +79,6 @@ class FoldedPipeline:
     """
 
     forest: Forest
-    last: Any
     inner: Forest
     bounds: Bounds
     texts: dict[int, TextCodes]
@@ -180,7 +177,7 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
         "truncate_categories": False,
     }
     made = replace(forest, **fields)
-    return FoldedPipeline(made, last, forest, bounds, texts, numbers)
+    return FoldedPipeline(made, forest, bounds, texts, numbers)
 
 
 def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ...]:
@@ -210,7 +207,8 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flag
     return evaluate_predicates(forest, every, values[forest.feature])
 
 
-#: The last result of ``load``, and its pipeline's last step with the ids of all steps.
+#: The last result of ``load``, which must not refer to the pipeline, and the last step
+#: of its pipeline with the ids of all steps.
 _recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
