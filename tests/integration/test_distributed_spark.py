@@ -52,8 +52,11 @@ def spark(tmp_path_factory):
         patch.setenv("SPARK_WORKER_DIR", str(folder / "work"))
         patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
         session = (
-            SparkSession.builder.master("local-cluster[2,1,1024]")
+            SparkSession.builder.master("local[2,4]")  # a task is tried four times
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
             .config("spark.ui.enabled", "false")
+            .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.sql.adaptive.enabled", "false")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.local.dir", str(folder / "local"))

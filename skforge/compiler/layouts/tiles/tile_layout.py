@@ -332,7 +332,7 @@ def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
 
 
-_COUNTS = np.array([bin(i).count("1") for i in range(1 << 16)], np.int64)
+_COUNTS = ((np.arange(1 << 16)[:, None] >> np.arange(16)) & 1).sum(axis=1)
 
 
 def _popcount(bits: NDArray[Any]) -> _Ints:
