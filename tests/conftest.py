@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable, Generator
@@ -44,6 +45,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden texts anew; such tests then count as skipped",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking at the tests again and again.
+
+    They are 600,000 objects, 0.4 s each time: 6 % of the time of all tests.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -72,7 +72,16 @@ def test_every_shape_of_block(name: str, key: str) -> None:
     assert_same_bits(got, raw[:97], (name, key))
 
 
-@pytest.mark.parametrize("name", sorted(SLICED.keys() - {"marked"}))
+CASES = sorted(SLICED.keys() - {"marked"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *CASES[::2],
+        *(pytest.param(name, marks=pytest.mark.slow) for name in CASES[1::2]),
+    ],
+)
 def test_forests_of_the_cpu(name: str) -> None:
     made, rows, raw = case(name)
     got = interpreted(made, bits(32, 4), rows[:40], target=TARGET)

@@ -345,7 +345,7 @@ def drawn() -> tuple[GridProgram, ...]:
     """Return programs, always the same, to be compiled all at once."""
     found = []
 
-    @settings(max_examples=20, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(max_examples=10, derandomize=True, database=None, phases=[Phase.generate])
     @given(grid_programs())
     def collect(program: GridProgram) -> None:
         found.append(program)
@@ -396,10 +396,12 @@ def test_schedules_of_a_forest(
     sanitize: Sanitizer | None, reduction: Reduction
 ) -> None:
     need(sanitize)
-    kernels, made = scheduled(reduction), forest("multiclass")
+    kernels, made = [*scheduled(reduction).items()], forest("multiclass")
+    if sanitize is not None:  # each schedule with one of the reductions
+        kernels = kernels[reduction == "fast" :: 2]
     bound = rounding_bound(made, expected("multiclass")[0][:9]) * made.divisor
-    with Batch([function for function, _, _ in kernels.values()], sanitize) as batch:
-        for number, (name, (_, args, wanted)) in enumerate(kernels.items()):
+    with Batch([function for _, (function, _, _) in kernels], sanitize) as batch:
+        for number, (name, (_, args, wanted)) in enumerate(kernels):
             for order in ORDERS if sanitize is None else ORDERS[2:]:
                 got = batch.run(number, args, order)["result"]
                 if reduction == "exact":

@@ -284,6 +284,7 @@ CASES += [(name, "categories") for name in CATEGORICAL]
 
 @pytest.mark.parametrize(("name", "on"), CASES, ids=lambda value: str(value))
 def test_calls_answer_as_the_source_does(name, on):
+    """Models take turns: each form meets half of them."""
     model = trained(name, on)
     sample = {"array": X, "frame": frame(), "categories": with_categories()}[on]
     fast = CompiledForest(model, tuning="off").fit(sample)
@@ -292,7 +293,8 @@ def test_calls_answer_as_the_source_does(name, on):
         ours, theirs = getattr(fast, method), getattr(model, method)
         called(ours, with_categories() if on == "categories" else X)  # compiles
         # all methods read rows in the same way: some forms are enough for the others
-        forms = [*ROWS.items()][:: 1 if method == "predict" else 7]
+        turn = CASES.index((name, on)) % 2
+        forms = [*ROWS.items()][turn :: 2 if method == "predict" else 7]
         wrong += [
             f"{method}, {what}: {found}"
             for what, rows in forms

@@ -178,6 +178,7 @@ def test_sums_in_any_order() -> None:
     check(model("multiclass"), FAMILIES, "reproducible", "sm_90")
 
 
+@pytest.mark.slow
 def test_presets_of_a_real_model(shared_models: Path) -> None:
     made = model("airline.json", shared_models)
     fit = check(made, PRESET_SCHEDULES, "exact", "sm_90")

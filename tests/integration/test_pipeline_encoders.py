@@ -185,8 +185,17 @@ def makes_missing(encoder, last, fill=False):
     return encoder in ("ordinal", "ordinal-strict") and last == "gb" and not fill
 
 
-@pytest.mark.parametrize("fill", [False, True], ids=["", "filled"])
-@pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
+#: The last step, and whether missing values are filled before the encoder.
+OFTEN = [("forest", False), ("xgboost", True)]
+SELDOM = [
+    pytest.param(last, fill, marks=pytest.mark.slow)
+    for last in FORESTS
+    for fill in (False, True)
+    if (last, fill) not in OFTEN
+]
+
+
+@pytest.mark.parametrize(("last", "fill"), OFTEN + SELDOM)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_encoder_folds(encoder, last, fill):
     if makes_missing(encoder, last, fill):
@@ -195,7 +204,7 @@ def test_an_encoder_folds(encoder, last, fill):
     assert is_ours(fast, FRAME)
     assert_same(fast, model, FRAME)
     assert_same(fast, model, passengers(1))
-    if last == ("xgboost" if fill else "forest"):
+    if (last, fill) in OFTEN:
         for rows in strange(FRAME):
             assert_same(fast, model, rows)
 

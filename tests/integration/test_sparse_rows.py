@@ -178,13 +178,14 @@ REFUSED = {
 
 
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
-@pytest.mark.parametrize("name", MODELS)
-def test_every_form_ends_as_the_source_says(name):
+@pytest.mark.parametrize(("turn", "name"), [*enumerate(MODELS)], ids=MODELS)
+def test_every_form_ends_as_the_source_says(turn, name):
+    """Each form meets a third of the contents here, and the others in other models."""
     model, fast, stored = fitted(name)
     content_refused, form_refused = REFUSED.get(name.split()[0], ("^$", "^$"))
     answered = 0
-    for content, given in contents():
-        for form, make in forms(given):
+    for place, (content, given) in enumerate(contents(), turn):
+        for form, make in list(forms(given))[place % 3 :: 3]:
             for method in METHODS:
                 source = getattr(model, method, None)
                 if source is None or not hasattr(fast, method):
