@@ -122,7 +122,7 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     name = "" if names is None else f" ({json.dumps(names[column])})"
     others = {
         "missing strings": codes["missing"],
-        "None of Python": codes["none"],
+        "Python's None": codes["none"],
         "other strings": codes["other"],
     }
     lines = [

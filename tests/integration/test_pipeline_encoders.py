@@ -383,7 +383,7 @@ def test_exports_list_the_codes_of_texts(none, tmp_path):
     header = (folder / "people.h").read_text()
     assert 'Column 1 ("city") takes codes for strings' in header
     assert f'{city["codes"]["Oslo"]} "Oslo"' in header
-    assert f"{city['none']} None of Python" in header
+    assert f"{city['none']} Python's None" in header
     assert f"{city['other']} other strings" in header
     rows = np.zeros((len(some), 5))
     for place, name in enumerate(some):
