@@ -1,4 +1,4 @@
-"""Spark: a local cluster of two executors, one of whose Python workers is killed."""
+"""Spark: two tasks at a time, and Python workers that are killed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,15 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
+#: In one process, where a task is tried four times; and with two executors.
+MASTERS = [
+    "local[2,4]",
+    pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=MASTERS)
+def spark(tmp_path_factory, request):
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
@@ -52,7 +59,7 @@ def spark(tmp_path_factory):
         patch.setenv("SPARK_WORKER_DIR", str(folder / "work"))
         patch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
         session = (
-            SparkSession.builder.master("local[2,4]")  # a task is tried four times
+            SparkSession.builder.master(request.param)
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.codegen.wholeStage", "false")
