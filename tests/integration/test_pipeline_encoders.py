@@ -380,6 +380,8 @@ def test_exports_list_the_codes_of_texts(none, tmp_path):
     facts = json.loads((folder / "people.json").read_text())
     city = facts["model"]["texts"]["1"]
     assert sorted(city["codes"]) == ["Bern", "Oslo", "Paris", "Rome"]
+    labels = 4 + any(one is None for one in frame.city)
+    assert (city["missing"], city["none"], city["other"]) == ("NaN", 4.0, labels)
     header = (folder / "people.h").read_text()
     assert 'Column 1 ("city") takes codes for strings' in header
     assert f'{city["codes"]["Oslo"]} "Oslo"' in header
