@@ -35,7 +35,11 @@ class BackgroundValues:
         self._last: tuple[Array, list[Kernel]] | None = None
 
     def __call__(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values; see ``Contributions.against``."""
+        """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
+
+        They are averaged over the background rows, and the bias, which comes last, is
+        the mean score of these (Lundberg et al. 2020, Algorithm 3).
+        """
         forest = self.forest
         if not len(background):
             raise InvalidInputError(
@@ -48,15 +52,9 @@ class BackgroundValues:
             made[..., -1] = reference_raw(forest, background[:1])
         if not n or not forest.n_predicates:
             return made
-        at = 0
-        kernels = self._kernels(background)
-        for (part, _), kernel in zip(self._parts, kernels, strict=True):
-            some = np.empty((n, part.n_outputs, width), made.dtype)
-            kernel(rows, some.reshape(n, -1), threads)
-            made[:, at : at + part.n_outputs] = some
-            at += part.n_outputs
+        parts = [part for part, _ in self._parts]
+        at = fill(made, parts, self._kernels(background), rows, threads)
         if at < forest.n_outputs:
-            made[:, at] = -made[:, :at].sum(axis=1)
             made[:, at, -1] += forest.n_trees / forest.divisor
         return made
 
@@ -68,6 +66,22 @@ class BackgroundValues:
             # A copy, because users may change their own rows.
             last = self._last = np.array(background, order="C"), made
         return last[1]
+
+
+def fill(
+    contribs: Array, parts: list[Forest], kernels: list[Any], rows: Array, threads: int
+) -> int:
+    """Fill in the parts' outputs and return their number; a last one is minus these."""
+    at = 0
+    for part, kernel in zip(parts, kernels, strict=True):
+        shape = len(rows), part.n_outputs, *contribs.shape[2:]
+        some = np.empty(shape, contribs.dtype)
+        kernel(rows, some.reshape(len(rows), -1), threads)
+        contribs[:, at : at + part.n_outputs] = some
+        at += part.n_outputs
+    if at < contribs.shape[1]:
+        contribs[:, at] = -contribs[:, :at].sum(axis=1)
+    return at
 
 
 def _kernel(kernels: KernelCache, background: Array) -> Kernel:

@@ -17,7 +17,7 @@ from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.path_means import approximate, changes
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.runtime.background import BackgroundValues
+from skforge.compiler.runtime.background import BackgroundValues, fill
 from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
@@ -146,10 +146,11 @@ class Contributions:
         names = [name for name, given in asked.items() if given]
         if len(names) > 1:
             raise InvalidInputError(
-                f"predict_contribs takes only one of {' and '.join(names)}."
+                f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
         if background is not None:
-            return self.against(rows, background, threads)
+            check_sums(self.forest)
+            return self._against(rows, background, threads)
         if interactions:
             return self.interactions(rows, threads)
         if approximate:
@@ -159,10 +160,7 @@ class Contributions:
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1, n_features + 1)
-            Symmetric; each row adds up to the feature's SHAP value.
+        They have the shape (n_rows, n_outputs, n_features + 1, n_features + 1).
         """
         width = self.forest.n_features + 1
         return self._filled("interaction", rows, threads, (width, width))
@@ -183,38 +181,12 @@ class Contributions:
             kernel(rows, reached, threads)
         return approximate(forest, bias, table, reached)
 
-    def against(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values, with the bias last.
-
-        Features that are not known come from the background rows. Values are averaged
-        over these, and the bias is their mean raw score (Lundberg et al. 2020,
-        Algorithm 3).
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1)
-            In the dtype of the forest's sums.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no background rows.
-        UnsupportedModelError
-            If the forest does not add its leaves.
-        """
-        check_sums(self.forest)
-        return self._against(rows, background, threads)
-
     def values(self, rows: Array, threads: int) -> Array:
-        """Return the SHAP values of rows, with the bias last.
+        """Return the SHAP values of rows, (n_rows, n_outputs, n_features + 1).
 
         They are path-dependent: a feature that is not known follows the training rows,
-        as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2).
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1)
-            In the dtype of the forest's sums.
+        as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2). The
+        bias comes last.
         """
         width = self.forest.n_features + 1
         return self._filled("contribution", rows, threads, (width,))
@@ -231,21 +203,14 @@ class Contributions:
         if not forest.n_predicates:
             bias[:] = Means.of(forest).bias
             return made
-        if n and len(self._parts) == 1 and self._parts[0] is forest:
-            kernel = self._compiled(self._caches(element)[0], element, n)
-            kernel(rows, made.reshape(n, -1), threads)
+        if not n:
             return made
-        at = 0
-        for part, kernels in (
-            zip(self._parts, self._caches(element), strict=True) if n else ()
-        ):
-            some = np.empty((n, part.n_outputs, *inner), made.dtype)
-            kernel = self._compiled(kernels, element, n)
-            kernel(rows, some.reshape(n, -1), threads)
-            made[:, at : at + part.n_outputs] = some
-            at += part.n_outputs
-        if n and at < outputs:  # the values of a leaf sum to one
-            made[:, at] = -made[:, :at].sum(axis=1)
+        kernels = [self._compiled(one, element, n) for one in self._caches(element)]
+        if len(self._parts) == 1 and self._parts[0] is forest:
+            kernels[0](rows, made.reshape(n, -1), threads)
+            return made
+        at = fill(made, self._parts, kernels, rows, threads)
+        if at < outputs:
             bias[:, at] = Means.of(forest).bias[at]
         return made
 
