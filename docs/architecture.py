@@ -154,7 +154,6 @@ PARTS = (
             "skforge.config",
             "skforge._compat",
             "skforge._version",
-            "skforge._moved",
             "skforge._npy",
             "skforge._container",
         ),

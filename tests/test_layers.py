@@ -15,7 +15,6 @@ LAYERS = (
     (
         "skforge._compat",
         "skforge._container",
-        "skforge._moved",
         "skforge._npy",
         "skforge._version",
         "skforge.config",

@@ -294,7 +294,7 @@ DAMAGED = "; the model is damaged, export it again."
         ),
         (
             replace(small_forest(), outputs=OutputSpec("softmax_by_rows")),
-            "the transform 'gb_softmax' is not for 1 outputs",
+            "the transform 'softmax_by_rows' is not for 1 outputs",
         ),
         (
             replace(small_forest(base=np.zeros(2)), outputs=OutputSpec("path_length")),

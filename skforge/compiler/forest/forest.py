@@ -161,15 +161,9 @@ class Forest(ForestArrays):
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "source_feature" and not len(value):
-                continue  # as in digests from before the field
             if isinstance(value, np.ndarray):
                 digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
                 digest.update(value.data)
-            elif field.name == "outputs":
-                name, whole = self.named_outputs()
-                digest.update(f"transform={name!r};".encode())
-                digest.update(b"" if whole else f"{value!r};".encode())
             else:
                 digest.update(f"{field.name}={value!r};".encode())
         return digest.hexdigest()
