@@ -69,8 +69,7 @@ class CompiledForest(Shown):
     target : str or Target, default="auto"
         The machine to compile for. "cpu": this CPU. "cuda", "hip": CuPy's current
         GPU. "auto": the CPU and, if there is one, the GPU; each batch runs on the
-        faster of the two. "emulated": the CPU runs GPU schedules. "emulated-source":
-        the CPU runs the source text of GPU kernels, which needs g++.
+        faster of the two. "emulated": the CPU runs GPU schedules.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         How leaf values are summed. Only "exact" returns the model's own bits.
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \

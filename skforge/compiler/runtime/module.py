@@ -522,8 +522,7 @@ def compile_forest(
     target : str or Target, default="cpu"
         "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
         GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
-        GPU schedules on the CPU; "emulated-source" runs the text of their kernels
-        on the CPU and needs g++.
+        GPU schedules on the CPU.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         ``exact``: the source's bits. ``reproducible``: the same bits for every
         schedule and number of threads. ``fast``: any order of summation.
