@@ -154,7 +154,7 @@ PARTS = (
             "skforge.config",
             "skforge._compat",
             "skforge._version",
-            "skforge._npy",
+            "skforge._container",
             "skforge._container",
         ),
         *(13, 0, 3),

@@ -15,7 +15,7 @@ LAYERS = (
     (
         "skforge._compat",
         "skforge._container",
-        "skforge._npy",
+        "skforge._container",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",

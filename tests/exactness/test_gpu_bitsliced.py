@@ -17,7 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.bitsliced.gpu import GpuBitslicedLayout, lay_out
+from skforge.compiler.layouts.bitsliced.bitsliced import GpuBitslicedLayout, lay_out
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import (
     MAX_WRITTEN,
     OUTPUTS,

@@ -31,7 +31,6 @@ from skforge.compiler.outputs.steps import (
 )
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device
-from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -42,7 +41,7 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
