@@ -16,6 +16,7 @@ import typer
 from skforge import Target, compile_forest, load_forest
 from skforge.cli.report import duration
 from skforge.compiler.forest.forest import Forest
+from tests.subset import subset
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def many_unbalanced_trees(n_trees: int = 8_000, leaves: int = 58) -> CompileTime
     y = X[:, 0] * X[:, 1] + np.sin(3 * X[:, 2]) + random.standard_normal(4_000)
     parameters = {"num_leaves": leaves, "min_data_in_leaf": 5, "verbose": -1}
     trained = lightgbm.train(parameters, lightgbm.Dataset(X, y), 200)
-    forest = load_forest(trained).subset(np.arange(n_trees) % 200)
+    forest = subset(load_forest(trained), np.arange(n_trees) % 200)
     return measure_compile_time(f"{n_trees:,} trees of {leaves} leaves", forest)
 
 

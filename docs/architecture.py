@@ -153,6 +153,7 @@ PARTS = (
             "skforge.exceptions",
             "skforge.config",
             "skforge._compat",
+            "skforge._docs",
             "skforge._version",
             "skforge._container",
             "skforge._container",

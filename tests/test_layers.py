@@ -15,6 +15,7 @@ LAYERS = (
     (
         "skforge._compat",
         "skforge._container",
+        "skforge._docs",
         "skforge._container",
         "skforge._version",
         "skforge.config",

@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._docs import documented
 from skforge.display.latency import draw, drawn_search, measured
 from skforge.display.named import OwnRepr
 from skforge.display.summary import Summary, summary_of
@@ -55,6 +56,7 @@ class Shown(Delegated):
             return summary_of(self)
         return measured(self, X, method, batch_sizes)
 
+    @documented(summary)
     def plot_latency(
         self,
         X: Any,
@@ -73,10 +75,6 @@ class Shown(Delegated):
             Rows.
         ax : matplotlib.axes.Axes, default=None
             Where to draw; None makes a new figure.
-        method : str, default="predict"
-            The method to measure.
-        batch_sizes : array-like of int, default=None
-            As for :meth:`summary`.
 
         Returns
         -------

@@ -108,7 +108,20 @@ def job(
     n_jobs: int | None,
     keep_estimator: KeepEstimator,
 ) -> Job:
-    """Return a job after all checks that need no rows."""
+    """Return a job after all checks that need no rows.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`.
+    method : str, default="predict"
+        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
+        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
+        ``predict_contribs``.
+    keep_estimator : bool or "auto", default="auto"
+        See :func:`skforge.distributed.pack`.
+    """
     from skforge.compiler.frontends.base import is_pipeline
     from skforge.sources.delegation import model_of, start_of
 

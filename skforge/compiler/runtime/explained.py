@@ -46,7 +46,7 @@ class Explained:
         X : array-like of shape (n_rows, n_features)
             As for :meth:`predict_raw`.
         interactions : bool, default=False
-            Return SHAP interaction values.
+            Return SHAP interaction values, with one more axis of ``n_features + 1``.
         approximate : bool, default=False
             Return Saabas' values instead: the changes of the mean along each path.
         background : array-like of shape (n_background, n_features), default=None
@@ -58,9 +58,9 @@ class Explained:
         Returns
         -------
         ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
-            In the accumulator's dtype. The last column is the expected raw score, and
-            the sum of a row its raw score (that of an isolation forest divided by its
-            number of trees). Interactions have one more axis of ``n_features + 1``.
+            In the dtype of the source's sums. The last column is the expected raw
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
 
         Raises
         ------

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
+from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
@@ -158,12 +159,13 @@ class CompiledModule(Explained):
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows, cast to the forest's input dtype as the source does. A GPU module
-            also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
+            Rows, cast to the forest's input dtype as the source does. With a GPU, also
+            arrays in its memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
         out : ndarray of the result's shape and dtype, default=None
-            Where to write the scores of rows in host memory.
+            Where to write the results of rows in host memory; a ``numpy.memmap`` for
+            results that do not fit in memory.
 
         Returns
         -------
@@ -174,7 +176,7 @@ class CompiledModule(Explained):
         Raises
         ------
         InvalidInputError
-            If the rows do not fit the forest, or ``out`` the scores.
+            If the rows do not fit the forest, or ``out`` the results.
         """
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
@@ -195,21 +197,13 @@ class CompiledModule(Explained):
             self._count_small_call()
         return raw
 
+    @documented(predict_raw)
     def predict(
         self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 
         For classifiers these are the probabilities that a Booster returns, not labels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-        out : ndarray of the result's shape and dtype, default=None
-            Where to write the output of rows in host memory.
 
         Returns
         -------
@@ -227,15 +221,9 @@ class CompiledModule(Explained):
         answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
         return answer
 
+    @documented(predict_raw)
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
 
         Returns
         -------
@@ -305,7 +293,7 @@ class CompiledModule(Explained):
 
         Returns
         -------
-        CompiledModule
+        CompiledModule or CompiledForest
             Itself. Later calls with these batch sizes, including :meth:`apply`, compile
             nothing.
 
@@ -315,6 +303,13 @@ class CompiledModule(Explained):
             If a size is not a number of rows.
         UnsupportedModelError
             If ``contribs=True`` and the model does not store the covers of its nodes.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+        >>> compile_forest(tree).warm_up([1]).predict([[1.0]])
+        array([4.])
         """
         if contribs:
             self.warm_up_contribs(batch_sizes)
