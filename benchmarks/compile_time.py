@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ import typer
 from skforge import Target, compile_forest, load_forest
 from skforge.cli.report import duration
 from skforge.compiler.forest.forest import Forest
-from tests.subset import subset
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,9 @@ def many_unbalanced_trees(n_trees: int = 8_000, leaves: int = 58) -> CompileTime
     They are 200 trees of LightGBM again and again, as only each tree's shape matters.
     """
     import lightgbm
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.subset import subset
 
     random = np.random.default_rng(0)
     X = random.standard_normal((4_000, 28))
