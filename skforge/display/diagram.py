@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.utils import estimator_html_repr
 
+from skforge.display.named import named
 from skforge.sources.delegation import is_estimator, model_of
 
 #: Wraps long schedules, which would otherwise overflow the box.
@@ -25,7 +26,7 @@ def visual_block(wrapper: Any) -> Any:
     """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(model)]
+    names, details = [f"estimator: {type(model).__name__}"], [str(named(model))]
     if wrapper.__sklearn_is_fitted__():
         split = wrapper.__dict__.get("_split")
         if split is not None:
