@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._docs import documented
 from skforge.display.latency import draw, drawn_search, measured
-from skforge.display.named import OwnRepr
+from skforge.display.named import OwnRepr, named
 from skforge.display.summary import Summary, summary_of
 from skforge.prediction.delegated import Delegated
 from skforge.sources.delegation import is_estimator, model_of
@@ -150,7 +150,7 @@ def visual_block(wrapper: Any) -> Any:
     """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(model)]
+    names, details = [f"estimator: {type(model).__name__}"], [str(named(model))]
     if wrapper.__sklearn_is_fitted__():
         split = wrapper.__dict__.get("_split")
         if split is not None:

@@ -17,6 +17,7 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
@@ -199,9 +200,7 @@ class BoosterSource(_XGBoostRows):
         """Call the Booster; the caller makes labels from its scores."""
         from xgboost import DMatrix
 
-        if params:
-            name = next(iter(params))
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        refuse_arguments(method, params, " of a Booster")
         data = DMatrix(X, enable_categorical=True)
         return self.model.predict(
             data,

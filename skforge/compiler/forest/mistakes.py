@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, with_article
 
 
 def mistake_in(X: Any, n_features: int) -> str | None:
@@ -56,7 +56,8 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
         return f"rows are the text or path {X!r}; read the file, then {wanted}"
     by_name = "with its columns in the order of training"
     if isinstance(X, Mapping):
-        return f"rows are a {type(X).__name__}; pass pandas.DataFrame(rows), {by_name}."
+        kind = with_article(type(X).__name__)
+        return f"rows are {kind}; pass pandas.DataFrame(rows), {by_name}."
     if isinstance(X, (list, tuple)) and len(X) and isinstance(X[0], Mapping):
         what = f"{type(X).__name__} of {type(X[0]).__name__}s"
         return f"rows are a {what}; pass pandas.DataFrame(rows), {by_name}."

@@ -26,6 +26,7 @@ Function: TypeAlias = Literal[
     "logistic",
     "signed_square",
     "log1p_exp",
+    "unknown",
     # in NumPy's and SciPy's
     "expit",
     "softmax_by_rows",
@@ -65,7 +66,8 @@ class OutputSpec:
         - identity, exp, hinge, sorted, argmax; ``sigmoid`` and ``softmax`` in
           XGBoost's order of operations;
         - ``logistic``, ``1 / (1 + exp(-parameter * x))``; ``signed_square``,
-          ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``;
+          ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``; ``unknown``, if the
+          model does not tell, so that there are only scores;
         - ``expit``, SciPy's of ``parameter * x``, for both classes;
           ``softmax_by_rows`` and ``softmax_by_columns``, NumPy's of arrays in C and
           in Fortran order, whose rows NumPy sums in different orders; ``numpy_exp``;

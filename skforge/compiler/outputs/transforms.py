@@ -26,6 +26,14 @@ ON_DEVICES: frozenset[Function] = frozenset(
 )
 
 
+#: Why there are only raw scores, see :class:`OutputSpec`.
+UNKNOWN = (
+    "The model does not name its objective, as dumps of LightGBM before 2.2.3 do not, "
+    "so predictions cannot be made of its raw scores. Call predict_raw, or read what "
+    "Booster.save_model wrote."
+)
+
+
 def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
     """Return a Booster's or regressor's ``predict`` for raw scores.
 
@@ -62,6 +70,8 @@ def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "onnx":
             with np.errstate(all="ignore"):
                 result = onnx.values(spec, scores, on)
+        case "unknown":
+            raise UnsupportedModelError(UNKNOWN)
         case (
             "identity"
             | "exp"
@@ -181,7 +191,7 @@ def require_classifier(forest: Forest) -> None:
     """Raise :class:`UnsupportedModelError` if a forest is not a classifier."""
     if not forest.classifies:
         raise UnsupportedModelError(
-            f"A {forest.task} model has no classes; use predict instead."
+            f"This {forest.task} model has no classes; use predict instead."
         )
 
 

@@ -105,17 +105,13 @@ class AutoModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
         return self.gpu if many else self.cpu
 
-    def predict_raw(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
-    ) -> Any:
+    def predict_raw(self, X: Any, **options: Any) -> Any:
         """Return raw scores, as :meth:`CompiledModule.predict_raw`."""
-        return self._for(X).predict_raw(X, n_jobs=n_jobs, out=out)
+        return self._for(X).predict_raw(X, **options)
 
-    def predict(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
-    ) -> Any:
+    def predict(self, X: Any, **options: Any) -> Any:
         """Return the source's output, as :meth:`CompiledModule.predict`."""
-        return self._for(X).predict(X, n_jobs=n_jobs, out=out)
+        return self._for(X).predict(X, **options)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, with_article
 
 Array = NDArray[Any]
 
@@ -38,7 +38,7 @@ def into(out: Any, answer: Any) -> Array:
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(
             "out works only for results that are one NumPy array, but this result is "
-            f"a {type(answer).__name__}; call without out."
+            f"{with_article(type(answer).__name__)}; call without out."
         )
     check_out(out, answer.shape, answer.dtype)
     out[...] = answer

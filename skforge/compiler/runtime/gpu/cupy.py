@@ -87,8 +87,8 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
             X = cupy.from_dlpack(X) if speaks else cupy.asarray(X)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise InvalidInputError(
-                f"rows are a {type(X).__module__}.{type(X).__name__} that CuPy cannot "
-                f"take: {error}"
+                f"CuPy cannot take rows of type {type(X).__module__}."
+                f"{type(X).__name__}: {error}"
             ) from error
     return _device(int(X.device.id)), X
 
