@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from skforge.cli.data import Rows, all_rows, check_columns, load_rows
-from skforge.cli.errors import MISMATCH
+from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.needs import needs_of
 from skforge.cli.options import (
@@ -38,6 +38,7 @@ from skforge.cli.report import (
 )
 from skforge.cli.schedules import load_schedule
 from skforge.cli.sources import estimator_pairs, reference_pair, source_pair
+from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
 
@@ -68,19 +69,17 @@ def bench(
     model = open_model(model_file)
     read = perf_counter() - start
     make = _of_forest if live_model(model) is None else _of_estimator
-    job = make(model_file, model, data, columns, given, target, console, max(sizes))
-    describe(console, model_file.name, job.forest)
-    console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
-    show_schedules(console, job.module)
-    X = next(iter(job.rows.values()))
-    if job.pairs:
-        good = check(console, job.pairs, job.rows)
-        speed(console, job.pairs[:1], X, sizes, seconds=seconds)
-    else:
-        good = check(console, [reference_pair(job.module)], job.rows)
-        own_speed(
-            console, "predict_raw", job.module.predict_raw, X, sizes, seconds=seconds
-        )
+    with naming(name_of(data or model_file)):
+        job = make(model_file, model, data, columns, given, target, console, max(sizes))
+        describe(console, model_file.name, job.forest)
+        console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
+        show_schedules(console, job.module)
+        X, raw = next(iter(job.rows.values())), job.module.predict_raw
+        good = check(console, job.pairs or [reference_pair(job.module)], job.rows)
+        if job.pairs:
+            speed(console, job.pairs[:1], X, sizes, seconds=seconds)
+        else:
+            own_speed(console, "predict_raw", raw, X, sizes, seconds=seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 
@@ -113,7 +112,7 @@ def _of_forest(
     _check_memory(most, forest)
     rows = _drawn_rows(forest)
     if data is not None:
-        rows = {f"of {data.name}": _given(data, model, columns), **rows}
+        rows = {f"of {name_of(data)}": _given(data, model, columns), **rows}
     own = getattr(model, "schedule_", getattr(model, "schedules", None))
     if (
         own is not None
@@ -154,7 +153,7 @@ def _of_estimator(
     if data is None:
         first: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
     else:
-        rows[f"of {data.name}"] = all_rows(data, needs_of(model), columns)
+        rows[f"of {name_of(data)}"] = all_rows(data, needs_of(model), columns)
         first = rows
     asked: dict[str, Any] = {}
     if schedule is not None or not is_compiled(model):

@@ -96,8 +96,8 @@ def _check_model(path: Path, model: Any) -> None:
         )
     if not is_fitted(model):
         raise InvalidInputError(
-            f"{path.name} holds a {type(model).__name__} that is not fitted; fit it "
-            "before it is saved."
+            f"The {type(model).__name__} in {path.name} is not fitted; fit it before "
+            "it is saved."
         )
 
 

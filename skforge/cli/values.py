@@ -12,8 +12,13 @@ from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
 
-#: Texts of missing values in files; ``float`` parses "nan" itself.
-_MISSING = {"", "na", "n/a", "<na>", "null", "none"}
+#: Texts of missing values in files, which are those of pandas.
+_MISSING = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
+    "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+#: What other cells of a column of numbers stand for, in lower case.
+_NUMBERS = {"true": 1.0, "false": 0.0, **{word.lower(): np.nan for word in _MISSING}}
 
 
 class WrongColumnError(Exception):
@@ -27,8 +32,8 @@ class NotNumbersError(WrongColumnError):
 
     def __init__(self, what: str, row: int | None = None) -> None:
         super().__init__(
-            f"{what}, and the model takes numbers there; encode it as it was encoded "
-            "for training"
+            f"{what}, and the model takes numbers there; encode texts as for training, "
+            "and leave cells empty whose values are missing"
         )
         self.row = row
 
@@ -47,24 +52,22 @@ class NotCategoriesError(WrongColumnError):
 def number_in(cell: str) -> float | None:
     """Return the number in a cell, NaN for a missing one, None for anything else.
 
-    >>> number_in(" 1e3"), number_in(""), number_in("NA"), number_in("red")
-    (1000.0, nan, nan, None)
+    >>> number_in(" 1e3"), number_in("True"), number_in(" NA"), number_in("red")
+    (1000.0, 1.0, nan, None)
     """
     try:
         return float(cell)
     except ValueError:
-        return float("nan") if cell.strip().lower() in _MISSING else None
+        return _NUMBERS.get(cell.strip().lower())
 
 
 def is_missing(cell: str | None, known: Container[Any] = ()) -> bool:
     """Tell whether a cell stands for a missing value, and for no known text.
 
-    >>> is_missing("None"), is_missing("None", {"None"}), is_missing("NaN")
-    (True, False, True)
+    >>> is_missing("None"), is_missing("None", {"None"}), is_missing("none")
+    (True, False, False)
     """
-    if cell is None:
-        return True
-    return cell.strip().lower() in _MISSING | {"nan"} and cell not in known
+    return not cell or (cell in _MISSING and cell not in known)
 
 
 def numbers(column: Any, dtype: Any = np.float64) -> Array:
