@@ -17,7 +17,7 @@ from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import count
 from skforge.cli.tables import Batch, Table, merged, open_table
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -38,11 +38,6 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         The columns that are the features: ``"A:B"`` for A to B - 1, or names with
         commas. None takes the columns named like the features, or all columns if the
         file or the model has no names.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, or lacks columns.
     """
 
     def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
@@ -129,8 +124,12 @@ class RowsFile(AbstractContextManager["RowsFile"]):
             if is_text and needs.whole and values.holds_texts(column):
                 return values.texts(column)
             label = str(feature) if needs.names is None else repr(needs.names[feature])
-            raise values.wrong_column(
-                self.table.name, label, error, self.before
+            where = (
+                "" if error.row is None else f"row {self.before + error.row + 1} of "
+            )
+            raise InvalidInputError(
+                f"{self.table.name} cannot be read as rows of the model: {where}column "
+                f"{label} {error}."
             ) from error
 
     # ------------------------------------------------------------ which columns
@@ -239,20 +238,13 @@ def listed(names: Sequence[str]) -> str:
     '"",id,"x,y"'
     """
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    doubled = (name.replace('"', '""') for name in names[:20])
-    return (
-        ",".join(n if re.fullmatch('[^,"\n]+', n) else f'"{n}"' for n in doubled) + more
-    )
+    quoted = ('"{}"'.format(name.replace('"', '""')) for name in names[:20])
+    shown = (q if re.search('[,"\n]|^$', q[1:-1]) else q[1:-1] for q in quoted)
+    return shortened(",".join(shown)) + more
 
 
 def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
-    """Return all rows of a file as one array or frame.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, lacks columns or has no rows.
-    """
+    """Return all rows of a file, at least one, as an array or frame."""
     with RowsFile(path, needs, columns) as file:
         every = list(file.batches())
         if not every:

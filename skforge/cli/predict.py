@@ -73,7 +73,7 @@ def predict(
         if first is None:
             raise no_rows(file.table.name)
         stack.enter_context(naming(file.table.name))
-        model = fitted(opened, file.rows(_head(first)))
+        model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
         asked = _described(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
@@ -89,14 +89,6 @@ def predict(
         if output is not None:
             done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
         say(progress.closing(done))
-
-
-def _head(batch: Batch) -> Batch:
-    """Return the first rows of a batch."""
-    n_rows = min(batch.n_rows, _CHECKED)
-    if isinstance(batch.values, np.ndarray):
-        return Batch(n_rows, batch.values[:n_rows])
-    return Batch(n_rows, [column[:n_rows] for column in batch.values])
 
 
 def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[Batch]:

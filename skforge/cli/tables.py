@@ -16,6 +16,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -25,7 +26,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from skforge.cli.errors import either
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, shortened
 
 #: Values in a batch, and the most rows in one.
 _VALUES, _ROWS = 1 << 21, 1 << 16
@@ -39,6 +40,15 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 #: The text of a last row that is added to CSV: a quote left open would swallow it.
 _END = "\x04"
 
+#: What the errors of libraries with these parts mean.
+_REASONS = {
+    "codec can't decode": "it is not text in UTF-8; save it in UTF-8.",
+    "invalid UTF8": "it is not text in UTF-8; save it in UTF-8.",
+    "straddling object": "a line has no end within 2 MB; a quote may be left open.",
+    "Python objects in dtype": "it holds pickled objects, which are not opened.",
+    "mmap length": "it ends too early.",
+}
+
 #: A column of a batch: texts of a CSV file, or an Arrow array.
 Column: TypeAlias = Any
 
@@ -48,6 +58,12 @@ class Batch(NamedTuple):
 
     n_rows: int
     values: NDArray[Any] | list[Column]
+
+    def first(self, n_rows: int) -> Batch:
+        """Return the first rows."""
+        if isinstance(self.values, np.ndarray):
+            return Batch(n_rows, self.values[:n_rows])
+        return Batch(n_rows, [column[:n_rows] for column in self.values])
 
 
 class Table(AbstractContextManager["Table"]):
@@ -101,11 +117,6 @@ def open_table(path: Path, known: Collection[str] = ()) -> Table:
     """Open a file of rows; ``-`` is CSV from standard input, and so are pipes.
 
     A first line of CSV with all the ``known`` names is no row.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is of another kind or damaged, or if pyarrow is needed for it.
     """
     ending = path.suffix.lower() if path.is_file() else ".csv"
     if ending not in ENDINGS:
@@ -132,12 +143,9 @@ def unreadable(name: str, error: Exception) -> InvalidInputError:
     if isinstance(error, InvalidInputError):
         return error
     reason = (str(error) or type(error).__name__).splitlines()[0]
-    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason:
-        reason = "it is not text in UTF-8; save it in that encoding."
-    elif "straddling object" in reason:
-        reason = "a line has no end within 2 MB; a quote may be left open."
-    elif isinstance(error, OSError):
-        reason = f"{error.strerror or reason}."
+    if isinstance(error, OSError) and error.strerror:
+        reason = f"{error.strerror}."
+    reason = next((why for part, why in _REASONS.items() if part in reason), reason)
     return InvalidInputError(f"{name} cannot be read as a table: {reason}")
 
 
@@ -167,37 +175,26 @@ class _NpyTable(Table):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with path.open("rb") as file:
-            version = npy.read_magic(file)
-            read: Any = npy.read_array_header_1_0
-            if version != (1, 0):
-                read = npy.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            start = file.tell()
-        if dtype.hasobject:
-            raise ValueError("it holds pickled objects, which are not opened.")
+        self._rows = npy.open_memmap(path, mode="r")
+        shape, dtype = self._rows.shape, self._rows.dtype
         if len(shape) != 2 or dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{path.name} holds an array of shape {shape} and dtype {dtype}; rows "
                 "are a two-dimensional array of numbers."
             )
         self.total, self.width = shape
-        self._map = self._mapped(path)
-        if len(self._map) < start + dtype.itemsize * shape[0] * shape[1]:
-            raise ValueError("it ends too early.")
-        order: Any = "F" if fortran else "C"
-        self._rows = np.ndarray(shape, dtype, self._map, start, order=order)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         step = _rows_at_a_time(self.width)
         taken: Any = list(places)
         if taken == [*range(self.width)]:
             taken = slice(None)
+        pages: Any = self._rows.base
         for first in range(0, len(self._rows), step):
-            rows = self._rows[first : first + step, taken]
+            rows = np.asarray(self._rows)[first : first + step, taken]
             self.done = first + len(rows)
             yield Batch(len(rows), rows)
-            self._map.madvise(mmap.MADV_DONTNEED)
+            pages.madvise(mmap.MADV_DONTNEED)
 
 
 class _CsvTable(Table):
@@ -246,13 +243,8 @@ class _CsvTable(Table):
             from pyarrow import csv as arrow
         except ImportError:
             arrow = None
-        source = io.BufferedReader(_Stream(self._parts()))
-        wanted = places or [0]
-        read = (
-            self._plain(source, wanted)
-            if arrow is None
-            else self._arrow(source, wanted)
-        )
+        parse = self._plain if arrow is None else partial(self._arrow, arrow)
+        read = parse(io.BufferedReader(_Stream(self._parts())), places or [0])
         batch = next(read)
         for following in read:
             yield batch
@@ -262,25 +254,26 @@ class _CsvTable(Table):
                 f"{self.name} cannot be read as a table: a quote is left open, so that "
                 "the last cell begins there and ends with the file."
             )
-        yield Batch(batch.n_rows - 1, [column[:-1] for column in batch.values])
+        yield batch.first(batch.n_rows - 1)
 
     def _plain(self, source: BinaryIO, places: Sequence[int]) -> Iterator[Batch]:
         reader = csv.reader(io.TextIOWrapper(source, encoding="utf-8", newline=""))
         step = _rows_at_a_time(self.width)
         try:
-            lines = filter(self._is_row, reader)
-            while rows := list(islice(lines, step)):
-                for row in rows:
-                    if len(row) != self.width:
-                        raise self._ragged(len(row), ",".join(row))
-                columns = list(zip(*rows, strict=True))
-                yield Batch(len(rows), [list(columns[i]) for i in places])
+            while lines := list(islice(filter(None, reader), step)):
+                rows = [line for line in lines if len(line) == self.width]
+                for line in lines if len(rows) < len(lines) else ():
+                    text = ",".join(line)
+                    if len(line) != self.width and not text.isspace():
+                        raise self._ragged(len(line), text)
+                yield Batch(len(rows), [[row[i] for row in rows] for i in places])
         except (csv.Error, ValueError) as error:
             raise unreadable(self.name, error) from error
 
-    def _arrow(self, source: BinaryIO, places: Sequence[int]) -> Iterator[Batch]:
+    def _arrow(
+        self, arrow: Any, source: BinaryIO, places: Sequence[int]
+    ) -> Iterator[Batch]:
         import pyarrow as pa
-        from pyarrow import csv as arrow
 
         pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Pipe
         names = [str(i) for i in range(self.width)]
@@ -318,15 +311,10 @@ class _CsvTable(Table):
                 raise self._ragged(row.actual_columns, row.text) from error
             raise unreadable(self.name, error) from error
 
-    def _is_row(self, cells: Sequence[str]) -> bool:
-        """Tell whether a line is a row: pandas, too, skips those of spaces alone."""
-        return bool(cells) and not (len(cells) == 1 < self.width and cells[0].isspace())
-
     def _ragged(self, n_cells: int, text: str) -> InvalidInputError:
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
         return InvalidInputError(
             f"{self.name} cannot be read as a table: a line has {n_cells} cells, not "
-            f"{self.width}: {shown}"
+            f"{self.width}: {shortened(text, 60)}"
         )
 
 

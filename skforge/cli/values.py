@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
-
 Array: TypeAlias = NDArray[Any]
 
 #: Texts of missing values in files, which are those of pandas.
@@ -24,7 +22,9 @@ _NUMBERS = {"true": 1.0, "false": 0.0, **{word.lower(): np.nan for word in _MISS
 class WrongColumnError(Exception):
     """A column holds something that the model cannot take; a cell has its row."""
 
-    row: int | None = None
+    def __init__(self, why: str, row: int | None = None) -> None:
+        super().__init__(why)
+        self.row = row
 
 
 class NotNumbersError(WrongColumnError):
@@ -33,19 +33,8 @@ class NotNumbersError(WrongColumnError):
     def __init__(self, what: str, row: int | None = None) -> None:
         super().__init__(
             f"{what}, and the model takes numbers there; encode texts as for training, "
-            "and leave cells empty whose values are missing"
-        )
-        self.row = row
-
-
-class NotCategoriesError(WrongColumnError):
-    """A column holds numbers, and its categories are texts."""
-
-    def __init__(self, known: Sequence[Any]) -> None:
-        some = ", ".join(map(repr, known[:3])) + ", …" * (len(known) > 3)
-        super().__init__(
-            f"holds numbers, and the model's categories are texts ({some}); write its "
-            "categories as they were in training"
+            "and leave cells empty whose values are missing",
+            row,
         )
 
 
@@ -195,7 +184,11 @@ def categories(column: Any, known: Sequence[str | int]) -> Any:
     place: dict[Any, int] = {word: i for i, word in enumerate(known)}
     if used and all(map(_is_number, used)) and not any(map(_is_number, known)):
         # codes in place of texts: as new categories they would be missing values
-        raise NotCategoriesError(known)
+        some = ", ".join(map(repr, known[:3])) + ", …" * (len(known) > 3)
+        raise WrongColumnError(
+            f"holds numbers, and the model's categories are texts ({some}); write its "
+            "categories as they were in training"
+        )
     new = [word for word in found if word in used and word not in place]
     place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
     table = np.array([*(place.get(word, -1) for word in found), -1])
@@ -211,14 +204,3 @@ def _whole(word: Any) -> Any:
 
 def _is_number(word: Any) -> bool:
     return not isinstance(word, str) or number_in(word) is not None
-
-
-def wrong_column(
-    name: str, column: str, error: WrongColumnError, before: int
-) -> Exception:
-    """Return the error for a column that the model cannot take."""
-    where = "" if error.row is None else f"row {before + error.row + 1} of "
-    return InvalidInputError(
-        f"{name} cannot be read as rows of the model: {where}column {column} "
-        f"{error.args[0]}."
-    )

@@ -144,8 +144,8 @@ CASES = {
         "it, or pipe it as CSV to -."
     ),
     "predict model.json latin.csv": (
-        "latin.csv cannot be read as a table: it is not text in UTF-8; save it in that "
-        "encoding."
+        "latin.csv cannot be read as a table: it is not text in UTF-8; save it in "
+        "UTF-8."
     ),
     "predict model.json open.csv": (
         "open.csv cannot be read as a table: a quote is left open, so that the last "

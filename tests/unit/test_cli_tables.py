@@ -104,7 +104,15 @@ def test_names_that_are_numbers(tmp_path, reader):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"a,b\n1,2\n1,\xff\xfe\n", "cannot be read as"),
+        (b"a,b\n1,2\n1,\xff\xfe\n", "a table: it is not text in UTF-8; save it in UTF"),
+        (
+            b"\xff\xfea\x00,\x00b\x00\n",
+            "a table: it is not text in UTF-8; save it in U",
+        ),
+        (
+            b'a,b\n1,"2\n',
+            "a table: a quote is left open, so that the last cell begins ",
+        ),
         (b"a,b\n1,2\n1,2,3\n", "a line has 3 cells, not 2: 1,2,3"),
         (b"a,b\n1,2\n1,x\n", "row 2 of column 1 has 'x', and the model takes numbers"),
         (b"a,b\n", "x.csv has no rows; give at least one."),
