@@ -109,20 +109,20 @@ class RowsFile(AbstractContextManager["RowsFile"]):
 
     def _part(self, feature: int, column: Any) -> Any:
         """Return a feature's values."""
-        needs = self._needs
+        needs, spelled = self._needs, self.table.spelled
         if feature in needs.texts and values.holds_texts(column):
-            return values.texts(column, needs.texts[feature])
+            return values.texts(column, needs.texts[feature], spelled)
         dtype = needs.dtype
         if needs.framed and getattr(column, "type", None) == "float":
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
             if feature in needs.categories:
-                return values.categories(column, needs.categories[feature])
+                return values.categories(column, needs.categories[feature], spelled)
             return values.numbers(column, dtype)
         except values.WrongColumnError as error:
             is_text = isinstance(error, values.NotNumbersError)
             if is_text and needs.whole and values.holds_texts(column):
-                return values.texts(column)
+                return values.texts(column, (), spelled)
             label = str(feature) if needs.names is None else repr(needs.names[feature])
             where = (
                 "" if error.row is None else f"row {self.before + error.row + 1} of "

@@ -83,9 +83,12 @@ class Table(AbstractContextManager["Table"]):
         How many of these have been read.
     separator : str or None
         What seems to stand between its cells in place of commas.
+    spelled : bool
+        Whether texts such as NA stand for missing values.
     """
 
     separator: str | None = None
+    spelled = False
     names: list[str] | None = None
     width: int = 0
     total: int | None = None
@@ -199,6 +202,8 @@ class _NpyTable(Table):
 
 class _CsvTable(Table):
     """A CSV file, pipe or standard input; a first line of numbers is a row."""
+
+    spelled = True
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
@@ -431,7 +436,7 @@ class _ParquetTable(Table):
             ):
                 self.done += batch.num_rows
                 yield Batch(batch.num_rows, [batch.column(name) for name in wanted])
-        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        except (OSError, ValueError, KeyError) as error:  # two columns of one name
             raise unreadable(self.name, error) from error
 
 

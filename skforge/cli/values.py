@@ -50,7 +50,7 @@ def number_in(cell: str) -> float | None:
         return _NUMBERS.get(cell.strip().lower())
 
 
-def is_missing(cell: str | None, known: Container[Any] = ()) -> bool:
+def is_missing(cell: str, known: Container[Any] = ()) -> bool:
     """Tell whether a cell stands for a missing value, and for no known text.
 
     >>> is_missing("None"), is_missing("None", {"None"}), is_missing("none")
@@ -136,10 +136,11 @@ def _parsed(cells: Sequence[str | None]) -> Array:
     return found
 
 
-def words(column: Any, known: Container[Any] = ()) -> tuple[list[Any], Array]:
+def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any], Array]:
     """Return the different texts of a column, and each row's number among them.
 
-    A missing text has the number -1. Columns of numbers have numbers as words.
+    A missing text has the number -1; with ``spelled``, some texts stand for missing
+    values. Columns of numbers have numbers as words.
     """
     if isinstance(column, list):
         places: dict[Any, int] = {}
@@ -159,25 +160,25 @@ def words(column: Any, known: Container[Any] = ()) -> tuple[list[Any], Array]:
         found = [int(v) if whole and v == v else float(v) for v in kept.tolist()]
         gone = [v != v for v in found]
         return found, np.where(np.array([*gone, False])[codes], -1, codes)
-    gone = [is_missing(word, known) for word in found]
+    gone = [w is None or (spelled and is_missing(w, known)) for w in found]
     if any(gone):
         codes = np.where(np.array([*gone, True])[codes], -1, codes)
     return found, codes
 
 
-def texts(column: Any, known: Container[Any] = ()) -> Array:
+def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Array:
     """Return a column's texts as objects, NaN for missing ones."""
-    found, codes = words(column, known)
+    found, codes = words(column, known, spelled)
     every = np.empty(len(found) + 1, object)
     every[:-1], every[-1] = found, np.nan
     return every[codes]
 
 
-def categories(column: Any, known: Sequence[str | int]) -> Any:
+def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
     """Return a column as pandas' categories: those known, then those that are new."""
     from pandas import Categorical
 
-    found, codes = words(column, known)
+    found, codes = words(column, known, spelled)
     if known and isinstance(known[0], int):
         found = [_whole(word) for word in found]
     used = {found[code] for code in np.unique(codes) if code >= 0}

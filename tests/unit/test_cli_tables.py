@@ -173,6 +173,38 @@ def test_columns_of_every_type(tmp_path):
         read(tmp_path / "x.parquet", Needs(1, ["t"]))
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather", "csv"])
+def test_texts_that_spell_missing_values_do_so_in_csv_alone(tmp_path, ending):
+    """A frame of the file, which skforge predicts alike, has them as texts."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    frame = pd.DataFrame({"a": ["NA", "x", "", None, "nan"], "b": ["NA", *"xyxy"]})
+    path = tmp_path / f"x.{ending}"
+    getattr(frame, f"to_{ending}")(
+        path, **({"index": False} if ending == "csv" else {})
+    )
+    expected = getattr(pd, f"read_{ending}")(path).astype(object)
+    needs = Needs(2, ["a", "b"], texts={0: {"x"}}, categories={1: ["x"]}, framed=True)
+    rows = all_rows(path, needs)
+    assert [None if a != a else a for a in rows["a"]] == [
+        None if pd.isna(a) else a for a in expected["a"]
+    ]
+    assert rows["b"].isna().tolist() == expected["b"].isna().tolist()
+
+
+def test_a_parquet_file_with_two_columns_of_one_name(tmp_path):
+    pa = pytest.importorskip("pyarrow", exc_type=ImportError)
+    from pyarrow import parquet
+
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InvalidInputError) as error:
+        read(tmp_path / "x.parquet", Needs(2))
+    assert str(error.value) == (
+        "x.parquet cannot be read as a table: 'Field \"a\" exists 2 times in schema'"
+    )
+
+
 # -- parts ------------------------------------------------------------------------
 
 
