@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 import skforge
 from skforge.cli.data import load_rows
+from skforge.cli.doctor import _cache
 from skforge.cli.main import app
 from skforge.cli.report import (
     Pair,
@@ -89,6 +90,19 @@ def test_doctor_shows_machine_profile_cache_and_libraries(
         assert "SKFORGE_CACHE is off" in out
     else:
         assert str(tmp_path / "kept") in out
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("mode", [0o700, 0o1777])
+def test_doctor_says_whether_the_cache_is_used(monkeypatch, tmp_path, mode, made):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    if made:
+        (tmp_path / "machines").mkdir()
+    tmp_path.chmod(mode)
+    loose = "not used: other users could write here"
+    wanted = "none yet" if mode == 0o700 else loose
+    assert _cache() == {"folder": str(tmp_path), "kernels": wanted}
 
 
 @pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export", "doctor"])
