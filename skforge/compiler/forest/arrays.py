@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.depths import node_depths
-from skforge.compiler.forest.outputs import (
-    CLASSIFICATION,
-    SCORES,
-    OutputSpec,
-    Task,
-)
+from skforge.compiler.forest.outputs import CLASSIFICATION, SCORES, OutputSpec, Task
 from skforge.exceptions import InvalidModelError
 
+Array: TypeAlias = NDArray[Any]
 IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]

@@ -19,11 +19,7 @@ from skforge.compiler.layouts.base import (
     GpuBlockLayout,
 )
 from skforge.compiler.layouts.contributions.predicates import TestCode
-from skforge.compiler.layouts.contributions.walk import (
-    ContributionCode,
-    Turn,
-    WalkData,
-)
+from skforge.compiler.layouts.contributions.walk import ContributionCode, Turn, WalkData
 
 
 class ThreadCode(ContributionCode):
