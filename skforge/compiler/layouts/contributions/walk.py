@@ -48,7 +48,7 @@ TOGETHER = 2
 class WalkData:
     """A forest as the walk reads it."""
 
-    trees: Trees  # parts of the forest's trees, see ``parts.py``
+    trees: Trees  # parts of the forest's trees, see ``quadrature.py``
     part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
     order: Order
     points: Points
