@@ -16,6 +16,7 @@ from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
@@ -58,7 +59,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
-Array: TypeAlias = NDArray[Any]
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
