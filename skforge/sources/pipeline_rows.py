@@ -134,7 +134,9 @@ class PipelineRows:
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
-        if X.dtype.kind in "iu" and not self._is_exact(X):
+        if X.dtype.kind in "iu" and not (
+            self._is_exact(X) and self.bounds.takes([X.dtype] * self.width)
+        ):
             return None
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
@@ -144,8 +146,15 @@ class PipelineRows:
             if self.bounds.low.dtype != np.float64:
                 return None
             found = self._frames.read(X)
-            if found is None or not all(map(self._is_exact, found.whole)):
+            if found is None or not all(self._is_exact(one) for _, one in found.whole):
                 return None
+            if found.whole and self.bounds.whole:
+                dtypes = [found.rows.dtype] * self.width
+                for places, values in found.whole:
+                    for place in places:
+                        dtypes[place] = values.dtype
+                if not self.bounds.takes(dtypes):
+                    return None
             for place, values in found.others:
                 texts = self.texts.get(place)
                 codes = None if texts is None else texts.of_column(values)
@@ -158,8 +167,10 @@ class PipelineRows:
         if not self.by_position or not len(X) or not all(map(self._is_known, dtypes)):
             return None
         read = self._plain.read(X)
-        whole = any(dtype.kind in "iu" for dtype in dtypes)
-        return None if read is None or (whole and not self._is_exact(read[0])) else read
+        if read is None or not any(dtype.kind in "iu" for dtype in dtypes):
+            return read
+        takes = self._is_exact(read[0]) and self.bounds.takes([*X.dtypes])
+        return read if takes else None
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
@@ -211,9 +222,11 @@ class PipelineRows:
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
                 self.bounds.nan.tolist(),
+                [[[*columns], [*refused]] for columns, refused in self.bounds.whole],
             ],
             "texts": [
                 [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
+                + [[*one.refused]] * bool(one.refused)
                 for column, one in self.texts.items()
             ],
             "numbers": [
@@ -225,14 +238,21 @@ class PipelineRows:
     @classmethod
     def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
         """Return the rows that :meth:`described` describes."""
-        low, high, nan = rules["bounds"]
+        low, high, nan, *whole = rules["bounds"]
         names = rules["feature_names"]
         return cls(
             width,
-            Bounds(np.array(low, float), np.array(high, float), np.array(nan, bool)),
+            Bounds(
+                np.array(low, float),
+                np.array(high, float),
+                np.array(nan, bool),
+                *whole,  # old artifacts lack it
+            ),
             {
-                column: TextCodes(tuple(texts), *map(_code, others))
-                for column, texts, *others in rules["texts"]
+                column: TextCodes(
+                    tuple(texts), *map(_code, codes[:3]), *map(tuple, codes[3:])
+                )
+                for column, texts, *codes in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)

@@ -64,6 +64,8 @@ class Reading:
         Whether arrays get a warning if ``names`` are known.
     arrow : bool
         Whether pandas columns backed by pyarrow are read.
+    index_dtypes : tuple of str
+        See :class:`FrameColumns`.
     """
 
     dtype: Any
@@ -78,6 +80,7 @@ class Reading:
     fill: float | None = None
     warns: bool = True
     arrow: bool = True
+    index_dtypes: tuple[str, ...] = ()
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -111,7 +114,7 @@ class PlainRows:
         self, reading: Reading, width: int, category_names: tuple[Any, ...]
     ) -> None:
         self._r, self._width = reading, width
-        self._columns = FrameColumns(category_names)
+        self._columns = FrameColumns(category_names, reading.index_dtypes)
         self._named = [i for i, names in enumerate(category_names) if names]
         #: By feature and id of a category dtype; the dtype is kept alive.
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
@@ -17,6 +18,7 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
@@ -47,7 +49,6 @@ class _XGBoostRows(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.flat_leaves = forest.n_trees < 2
-        self._columns = FrameColumns(forest.category_names)
         self._booster = self.model
 
     @property
@@ -56,6 +57,18 @@ class _XGBoostRows(Source):
         if self.model is None:
             return self.rules["feature_names"]
         return self._booster.feature_names
+
+    @cached_property
+    def _index_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of integer categories; rows of an artifact may have any."""
+        names = self.forest.category_names
+        integers = any(type(one) is int for labels in names for one in labels[:1])
+        known = integers and self.model is not None
+        return index_dtypes(self._booster) if known else ()
+
+    @cached_property
+    def _columns(self) -> FrameColumns:
+        return FrameColumns(self.forest.category_names, self._index_dtypes)
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return the kind, the features, and the answers to 0 rows."""
@@ -71,7 +84,7 @@ class _XGBoostRows(Source):
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=names)
+        return replace(how, names=names, index_dtypes=self._index_dtypes)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.

@@ -66,11 +66,17 @@ def column_names(X: Any) -> list[str]:
 class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
-    They are given as in ``Forest.category_names``.
+    They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
+    pandas' integer categories must have, by feature; "" or none at all for any.
     """
 
-    def __init__(self, category_names: tuple[tuple[str | int, ...], ...]) -> None:
+    def __init__(
+        self,
+        category_names: tuple[tuple[str | int, ...], ...],
+        index_dtypes: tuple[str, ...] = (),
+    ) -> None:
         self._names = {i: names for i, names in enumerate(category_names) if names}
+        self._dtypes = {i: dtype for i, dtype in enumerate(index_dtypes) if dtype}
 
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
@@ -118,6 +124,10 @@ class FrameColumns:
         self._check([i for i, c in enumerate(columns) if c[1] is not None], X)
         numbers = np.empty(X.shape, dtype)
         for i, (values, names, gaps, kind) in enumerate(columns):
+            if strict and not str(getattr(kind, "value_type", "string")).endswith(
+                "string"
+            ):
+                raise _no_numbers(labels[i], kind)
             if names is not None:
                 at = (i, labels[i], unseen, strict)
                 values = self._positions(names, values, gaps, *at)
@@ -137,6 +147,7 @@ class FrameColumns:
             )
         codes = np.arange(len(given))
         at = (i, label, unseen, True)
+        self._check_dtype(i, label, given.dtype)
         numbers = self._positions(given.tolist(), codes, codes < 0, *at)
         return np.append(numbers, np.nan)
 
@@ -183,12 +194,21 @@ class FrameColumns:
     ) -> Array:
         """Return a pandas column's categories as their numbers in training."""
         trained, given = self._indexes[i], column.categories
+        self._check_dtype(i, label, given.dtype)
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
         if given.inferred_type in ("string", "integer") and trained.equals(given):
             return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
         at = (i, label, unseen, strict)
         return self._positions(given.tolist(), codes, codes < 0, *at)
+
+    def _check_dtype(self, i: int, label: Any, dtype: Any) -> None:
+        """Refuse integer categories of another width than in training, as XGBoost."""
+        if dtype != self._dtypes.get(i, dtype):
+            raise InvalidInputError(
+                f"the categories of column {label!r} were {self._dtypes[i]} in "
+                f"training, but are {dtype} here; use the same dtype."
+            )
 
     def _positions(
         self,
@@ -238,10 +258,7 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
-    """Return ``str`` or ``int`` if all names have that type, else None.
-
-    XGBoost refuses integers of another width than in training, though equal.
-    """
+    """Return ``str`` or ``int`` if all names have that type, else None."""
     kinds = {type(name) for name in names}
     return kinds.pop() if kinds in ({str}, {int}) else None
 

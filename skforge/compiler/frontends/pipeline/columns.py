@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     is_encoder,
+    is_missing,
     is_scaler,
     is_strict,
     lenient,
@@ -24,6 +24,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     passes_on,
     reads,
     refuse,
+    refuses_marker,
     special_values,
     texts_of,
     unclipped,
@@ -33,6 +34,9 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 Array = NDArray[Any]
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
+_EXACT = 1 << 53  # float64 holds whole numbers up to here
+#: Dtypes of whole numbers that rows may have.
+WHOLE = tuple(map(np.dtype, "lbhiBHIL"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,13 +48,15 @@ class Stage:
     step : str
         Its name, with those of the steps around it.
     transformer : object
-        The transformer; one that raises no error for unknown categories.
+        The transformer; one that raises no error for unknown categories or markers.
     inputs : tuple of Column
         The columns that it gets.
     sparse : bool
         Whether it gets them as a sparse matrix.
-    nan : bool
-        Whether it accepts missing numbers.
+    nan : list of bool
+        By input: whether it accepts missing numbers.
+    marked : list of bool
+        By input: whether it refuses its marker of missing values, if that is not NaN.
     special : list of ndarray
         By input: values around which the outputs change in any order.
     strict : bool
@@ -61,7 +67,8 @@ class Stage:
     transformer: Any
     inputs: tuple[Column, ...]
     sparse: bool
-    nan: bool
+    nan: list[bool]
+    marked: list[bool]
     special: list[Any]
     strict: bool
 
@@ -71,11 +78,7 @@ class Stage:
 
     def check(self, columns: Sequence[Array]) -> None:
         """Raise the transformer's own error about missing values, if it has one."""
-        transformer = self.transformer
-        if hasattr(transformer, "error_on_new"):  # it was made lenient
-            transformer = copy.copy(transformer)
-            transformer.error_on_new = True
-        _called(transformer, _matrix(self, columns), finite=False)
+        _called(self.transformer, _matrix(self, columns), finite=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +94,8 @@ class Column:
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     place: int = 0
+    #: The columns of the rows that are whole numbers if it is; None: it never is.
+    whole: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,9 @@ class Plan:
     scaled : list of Column
         What scalers compute, also if it is clipped or dropped later: a number that
         is too large draws a warning there.
+    whole : list of (tuple of int, tuple of str)
+        Columns of the rows that must not all be whole numbers, and the dtypes: a
+        step refuses these, or does not answer as for float64.
     """
 
     width: int
@@ -123,6 +131,7 @@ class Plan:
     stages: list[Stage] = field(default_factory=list)
     texts: dict[int, list[str]] = field(default_factory=dict)
     scaled: list[Column] = field(default_factory=list)
+    whole: list[tuple[tuple[int, ...], tuple[str, ...]]] = field(default_factory=list)
 
     def sources(self) -> Array:
         """Return the column of the rows that each column depends on."""
@@ -218,7 +227,9 @@ def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
             "this."
         )
     plan = Plan(int(width), np.dtype(dtype))
-    columns = tuple(Column(i, plan.dtype) for i in range(plan.width))
+    columns = tuple(
+        Column(i, plan.dtype, whole=frozenset({i})) for i in range(plan.width)
+    )
     sparse = False
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
@@ -274,6 +285,7 @@ def _of_one(
     except TypeError as error:
         _refuse(step, transformer, str(error))
     special = special_values(transformer, len(inputs))
+    marked = refuses_marker(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = known is None and is_encoder(transformer) and values.dtype == object
         if objects and column.dtype != np.object_:
@@ -293,7 +305,8 @@ def _of_one(
         lenient(transformer),
         inputs,
         sparse,
-        nan=False,
+        nan=[],
+        marked=marked,
         special=special,
         strict=is_strict(transformer),
     )
@@ -301,22 +314,39 @@ def _of_one(
         np.full(1, np.nan, one.dtype) if known is None else one
         for one, known in zip(examples, texts, strict=True)
     ]
-    stage = replace(stage, nan=_takes_nan(stage, transformer, missing))
+    asked = stage.transformer if any(marked) else transformer
+    by_nan = any(marked) and is_missing(transformer.missing_values)
+    nan = _takes_nan(stage, asked, missing)
+    stage = replace(stage, nan=[nan and not (one and by_nan) for one in marked])
     plan.stages.append(stage)
     answer = stage.transform(examples)
     found = _dense(answer)
     if found.dtype not in (plan.dtype, np.float64, np.bool_, np.object_):
         _refuse(step, transformer, f"returns columns of dtype {found.dtype}")
+    read = reads(transformer, len(inputs))
+    if found.shape[1] != len(read):
+        why = f"returns {found.shape[1]} columns instead of {len(read)}"
+        _refuse(step, transformer, why)
+    stays = _ask_about_whole(stage, plan)
     made = tuple(
-        Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
-        for place, read in enumerate(reads(transformer, len(inputs)))
+        Column(
+            inputs[at].source,
+            found.dtype,
+            found[0, place],
+            stage,
+            at,
+            place,
+            frozenset()
+            if found.dtype == np.bool_
+            else inputs[at].whole
+            if stays
+            else None,
+        )
+        for place, at in enumerate(read)
     )
     if is_scaler(transformer):
         bare = replace(stage, transformer=unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
-    if found.shape[1] != len(made):
-        why = f"returns {found.shape[1]} columns instead of {len(made)}"
-        _refuse(step, transformer, why)
     if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
         _refuse(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
@@ -331,7 +361,9 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
         )
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
-    return replace(column, dtype=np.dtype(object)) if column.stage is None else column
+    if column.stage is not None:
+        return column
+    return replace(column, dtype=np.dtype(object), whole=None)
 
 
 def _by_columns(
@@ -374,6 +406,51 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
+def _ask_about_whole(stage: Stage, plan: Plan) -> bool:
+    """Note the dtypes of whole numbers that a transformer does not take as float64.
+
+    Return whether it gives whole numbers for whole numbers.
+    """
+    groups = [column.whole for column in stage.inputs]
+    encodes = is_encoder(stage.transformer)
+    if not encodes:  # it gets one matrix, of one dtype
+        groups = [None if None in groups else frozenset().union(*filter(None, groups))]
+    if plan.dtype != np.float64 or not any(groups):
+        return False
+    refused, stays = [], False
+    for dtype in WHOLE:
+        rows = [_whole_values(one, stage.strict, dtype) for one in stage.special]
+        rows = [np.resize(one, max(map(len, rows))) for one in rows]
+        floats = [one if one.dtype == np.object_ else one.astype("f8") for one in rows]
+        try:
+            answer = _called(stage.transformer, _matrix(stage, rows), strict=True)
+            expected = _dense(stage.transform(floats))
+            if not np.array_equal(_dense(answer), expected, equal_nan=True):
+                raise ValueError
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            refused.append(dtype.str)
+            continue
+        stays = answer.dtype.kind in "iu"
+        if not stays and not encodes and answer.dtype != np.bool_:
+            break  # it converts all whole numbers first
+    plan.whole.extend((tuple(sorted(one)), tuple(refused)) for one in groups if one)
+    return stays
+
+
+def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
+    """Return whole numbers for which a transformer may have rules of its own."""
+    if special.dtype.kind in "OU":  # a column of texts
+        return np.array([*special[:1], ""], object)[:1]
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    known = special[(np.trunc(special) == special) & (np.abs(special) <= _EXACT)]
+    known = known[(known >= least) & (known <= most)]
+    known = np.concatenate([known[:32], known[32:][-32:]]).astype(dtype)
+    if strict and len(known):  # others are refused
+        return known
+    others = np.clip([0, 1, -1, -(1 << 24), 1 << 24], least, most)
+    return np.concatenate([known, others.astype(dtype)])
+
+
 def _takes_nan(stage: Stage, transformer: Any, columns: list[Array]) -> bool:
     """Ask a transformer whether it accepts missing numbers."""
     try:
@@ -408,14 +485,19 @@ def frame_of(columns: Sequence[Array]) -> Any:
     return DataFrame({i: Series(one, dtype=one.dtype) for i, one in enumerate(columns)})
 
 
-def _called(transformer: Any, rows: Any, *, finite: bool) -> Any:
-    """Return a transformer's own answer for rows, without its warnings."""
+def _called(
+    transformer: Any, rows: Any, *, finite: bool = True, strict: bool = False
+) -> Any:
+    """Return a transformer's own answer for rows, without its warnings.
+
+    ``strict`` makes NumPy's warnings errors.
+    """
     from sklearn import config_context
 
     with (
         warnings.catch_warnings(),
         config_context(assume_finite=finite),
-        np.errstate(all="ignore"),
+        np.errstate(all="raise" if strict else "ignore", under="ignore"),
     ):
         warnings.simplefilter("ignore")
         return transformer.transform(rows)

@@ -8,7 +8,7 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,16 +27,27 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The numbers that a pipeline takes: an interval for each column, and NaN."""
+    """The numbers that a pipeline takes: an interval for each column, and NaN.
+
+    ``whole`` is as in :class:`Plan`.
+    """
 
     low: Array
     high: Array
     nan: Flags
+    whole: Sequence[tuple[Sequence[int], Sequence[str]]] = ()
 
     def holds(self, rows: Array) -> bool:
         """Tell whether all values of rows are inside."""
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
+
+    def takes(self, dtypes: Sequence[np.dtype[Any]]) -> bool:
+        """Tell whether columns of these dtypes are transformed as float64 ones are."""
+        return not any(
+            np.result_type(*(dtypes[i] for i in columns)).str in refused
+            for columns, refused in self.whole
+        )
 
     def repaired(self, rows: Array) -> Array:
         """Return rows with values that are inside in place of all others."""
@@ -46,7 +57,7 @@ class Bounds:
     def and_of(self, other: Bounds) -> Bounds:
         """Return the values that both accept."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
-        return Bounds(low, high, self.nan & other.nan)
+        return Bounds(low, high, self.nan & other.nan, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,11 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     ``takes_nan`` tells whether the last step accepts missing values. Infinite values
     are never accepted here: the pipeline itself says what it makes of them.
     """
-    numbers = [(c, stage.nan) for stage in plan.stages for c in stage.inputs]
+    numbers = [
+        one
+        for stage in plan.stages
+        for one in zip(stage.inputs, stage.nan, strict=True)
+    ]
     numbers += [(c, True) for c in plan.scaled]
     checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
     n_inside = len(checks)
@@ -91,6 +106,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         np.full(plan.width, -largest, plan.dtype),
         np.full(plan.width, largest, plan.dtype),
         np.ones(plan.width, np.bool_),
+        [one for one in plan.whole if one[1]],
     )
     if not checks:
         return found
@@ -225,22 +241,25 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces hold numbers that a strict encoder refuses.
+    """Return which pieces hold numbers that a strict encoder or an indicator refuses.
 
     So do pieces of numbers that are made NaN where a step refuses that. Whether NaN
     itself is refused is noted in ``bounds``.
     """
     found: dict[int, Flags] = {}
-    checks: list[tuple[Column, Array | None, bool]] = []
+    checks: list[tuple[Column, Array | None, bool, Any]] = []
     for stage in plan.stages:
-        for column, special in zip(stage.inputs, stage.special, strict=True):
+        marker = getattr(stage.transformer, "missing_values", None)
+        for column, special, nan, marked in zip(
+            stage.inputs, stage.special, stage.nan, stage.marked, strict=True
+        ):
             known = numbers_of(special) if stage.strict else None
-            checks.append((column, known, stage.nan))
-    checks += [(column, None, takes_nan) for column in plan.columns]
-    for column, known, nan_is_fine in checks:
+            checks.append((column, known, nan, marker if marked else None))
+    checks += [(column, None, takes_nan, None) for column in plan.columns]
+    for column, known, nan_is_fine, marker in checks:
         source = column.source
         made = column.stage is not None and not nan_is_fine
-        if source not in pieces or (known is None and not made):
+        if source not in pieces or (known is None and marker is None and not made):
             continue
         ends = pieces[source]
         rows = np.append(ends, ends.dtype.type(np.nan))
@@ -249,6 +268,8 @@ def refused_pieces(
         if known is not None:
             strange = ~np.isin(value, known)
             strange &= ~(np.isnan(value) & np.isnan(known).any())
+        if marker is not None:
+            strange |= value == marker
         bounds.nan[source] &= not strange[-1]
         if known is not None or strange[:-1].any():
             before = found.get(source, np.zeros(len(ends), np.bool_))

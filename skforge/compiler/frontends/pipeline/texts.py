@@ -9,7 +9,7 @@ import numpy as np
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
 from skforge.compiler.frontends.pipeline.fold import Flags
-from skforge.compiler.frontends.pipeline.transformers import is_missing
+from skforge.compiler.frontends.pipeline.transformers import is_marker, is_missing
 
 
 def codes_of(
@@ -33,6 +33,7 @@ def codes_of(
             order = np.argsort(outputs[:, 0], kind="stable")
             values, outputs = values[order], outputs[order]
             accepted = values.tolist()
+        refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
         kept: list[Any] = [*accepted]
         absent = None
@@ -55,7 +56,7 @@ def codes_of(
                 alike = np.array([len(outputs)])
                 kept.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
-        codes[source] = TextCodes(tuple(accepted), **others)
+        codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
         points[source] = np.array([*kept, ""], object)[:-1]
     return codes, points
 
@@ -80,11 +81,15 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
     rows = {source: values}
     try:
         for stage in plan.stages:
-            for column, known in zip(stage.inputs, stage.special, strict=True):
+            for at, (column, known) in enumerate(
+                zip(stage.inputs, stage.special, strict=True)
+            ):
                 if column.source != source:
                     continue
                 given = plan.values([column], rows)[0]
-                if column.dtype != np.object_ and not stage.nan:
+                if stage.marked[at]:
+                    fine &= ~is_marker(given, stage.transformer.missing_values)
+                if column.dtype != np.object_ and not stage.nan[at]:
                     fine &= ~np.isnan(given)
                 elif column.dtype == np.object_ and is_missing(values[0]):
                     stage.check(plan.values(stage.inputs, rows))

@@ -171,6 +171,20 @@ def is_strict(transformer: Any) -> bool:
     return is_encoder(transformer) and (rule in ("error", "warn") or dropping)
 
 
+def refuses_marker(transformer: Any, width: int) -> list[bool]:
+    """Tell for each input whether its marker of missing values raises an error."""
+    if not getattr(transformer, "error_on_new", False):
+        return [False] * width
+    return np.isin(range(width), transformer.features_, invert=True).tolist()
+
+
+def is_marker(values: Any, marker: Any) -> Any:
+    """Tell which values of a column are a marker."""
+    if _is_nan(marker):
+        return np.array([*map(_is_nan, values.tolist())], np.bool_)
+    return np.array([value == marker for value in values.tolist()], np.bool_)
+
+
 def lenient(transformer: Any) -> Any:
     """Return a transformer that answers for unknown categories, and others as before.
 
@@ -180,7 +194,7 @@ def lenient(transformer: Any) -> Any:
     if not marks and not is_strict(transformer):
         return transformer
     found = copy.copy(transformer)
-    if marks:  # whether it refuses missing values was asked before
+    if marks:  # see refuses_marker
         found.error_on_new = False
         return found
     if class_of(transformer).endswith(".OneHotEncoder"):
@@ -202,9 +216,7 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
-        drops = (
-            transformer.strategy != "constant" and not transformer.keep_empty_features
-        )
+        drops = not transformer.keep_empty_features
         if drops and any(map(_is_nan, transformer.statistics_)):
             raise TypeError("warns in every call about a column without values")
         values = [np.array([fill], object) for fill in transformer.statistics_]

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +372,21 @@ def _names_of(entry: Any) -> tuple[str | int, ...]:
     if not text.isascii():  # XGBoost 3.2 cuts these names at the wrong bytes
         return ()
     return tuple(text[a:b].decode() for a, b in pairwise(ends))
+
+
+#: Dtypes of integer categories, as XGBoost numbers them.
+_INDEX_DTYPES = {
+    9 + i: kind + bits
+    for i, (bits, kind) in enumerate(product(("8", "16", "32", "64"), ("int", "uint")))
+}
+
+
+def index_dtypes(booster: Any) -> tuple[str, ...]:
+    """Return the dtype of each feature's integer categories; "" for other features."""
+    learner = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]
+    trees = learner["gradient_booster"]
+    encoded = trees.get("gbtree", trees)["model"]["cats"]["enc"]
+    return tuple(_INDEX_DTYPES.get(entry.get("type"), "") for entry in encoded)
 
 
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
