@@ -36,6 +36,18 @@ Check: TypeAlias = Callable[[Any, Forest], bool]
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
+#: What decides how answers are made of raw scores, beside :meth:`Source.answer`.
+ANSWERS = (
+    "labels",
+    "leaf_dtype",
+    "flat_leaves",
+    "leaf_shape",
+    "own_log_proba",
+    "answers",
+    "more",
+)
+
+
 class UnsureError(Exception):
     """An answer is not certain here, so that the model itself must answer."""
 
@@ -82,6 +94,9 @@ class Source(ABC):
     answers: bool = False
     #: Further forests, whose raw scores follow those of the forest.
     more: tuple[Forest, ...] = ()
+
+    #: The adapter of the last step, if the rows pass other steps first.
+    _last: Source
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -271,6 +286,12 @@ class Source(ABC):
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
 
+    def _end_in(self, last: Source) -> None:
+        """Answer as the adapter of a last step does, for rows that pass steps first."""
+        self._last = last
+        for name in ANSWERS:
+            setattr(self, name, getattr(last, name))
+
     def answer(self, method: str, raw: Array) -> Any:
         """Return a method's answer for raw scores, if ``answers`` says so.
 
@@ -279,7 +300,11 @@ class Source(ABC):
         UnsureError
             If the model itself must answer.
         """
-        raise NotImplementedError
+        return self._last.answer(method, raw)
+
+    def as_given(self, rows: Array) -> Any:
+        """Return rows of the forest in a form that the model takes; None if unsure."""
+        return rows if self.direct and not any(self.forest.category_names) else None
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""

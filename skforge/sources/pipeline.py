@@ -67,13 +67,10 @@ class PipelineSource(Source):
             self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
             return
         parts = behind(model, forest)
-        #: The adapter of the last step, which gets transformed rows.
         step = last_step(model)
-        self._last = last = _adapter(step)(step, parts.inner)
-        self.labels, self.own_log_proba = last.labels, last.own_log_proba
-        self.leaf_dtype, self.leaf_shape = last.leaf_dtype, last.leaf_shape
-        self.flat_leaves = last.flat_leaves
-        self.answers, self.more = last.answers, parts.more
+        last = _adapter(step)(step, parts.inner)
+        self._end_in(last)
+        self.more = parts.more  # on the pipeline's own rows
         # the first step that looks at rows checks their names
         first = first_step(model.steps[:-1])
         names = of_first(model, "feature_names_in_")
@@ -208,9 +205,9 @@ class PipelineSource(Source):
             return self._last.call(method, self._transformed(X), **params)
         return super()._call(method, X, **params)
 
-    def answer(self, method: str, raw: Array) -> Any:
-        """Return what the last step makes of raw scores."""
-        return self._last.answer(method, raw)
+    def as_given(self, rows: Array) -> Any:
+        """Return rows with texts for codes, in a frame if a step needs names."""
+        return self._known.decoded(rows)
 
     def _transformed(self, X: Any) -> Any:
         """Return rows as the last step gets them."""

@@ -42,9 +42,8 @@ class PrefixedSource(Source):
         super().__init__(model, forest)
         steps = [step for _, step in flat_steps(model)[:start]]
         self._steps = [step for step in steps if not is_absent(step)]
-        self._rest = rest
-        self.fill, self.labels = rest.fill, rest.labels
-        self.own_log_proba = rest.own_log_proba
+        self._end_in(rest)
+        self.fill = rest.fill
 
     def describe(self) -> NoReturn:
         """Raise: the steps before the forest are no plain data."""
@@ -65,7 +64,7 @@ class PrefixedSource(Source):
 
     def takes(self, X: Array) -> bool:
         """Tell whether the rest accepts the values of these rows."""
-        return self._rest.takes(X)
+        return self._last.takes(X)
 
     def columns(self) -> Columns | None:
         """Return the columns of the pipeline's frames; None if it knows no names."""
@@ -81,31 +80,36 @@ class PrefixedSource(Source):
 
     def read(self, X: Any) -> Read | None:
         """Read prepared rows as the rest reads them; leave all others."""
-        return self._rest.read(X.rows) if type(X) is Prepared else None
+        return self._last.read(X.rows) if type(X) is Prepared else None
 
     def _rows(self, X: Any, method: str) -> Any:
-        return self._rest.rows(self.prepared(X).rows, method)
+        return self._last.rows(self.prepared(X).rows, method)
 
     def leaves(self, numbers: Any) -> Any:
         """Return leaf numbers in the last step's own form."""
-        return self._rest.leaves(numbers)
+        return self._last.leaves(numbers)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the rest with prepared rows, and the pipeline with all others."""
         if type(X) is Prepared or method in ("predict_raw", "apply"):
-            return self._rest.call(method, self.prepared(X).rows, **params)
+            return self._last.call(method, self.prepared(X).rows, **params)
         return super()._call(method, X, **params)
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows after the first steps, around the thresholds there."""
-        known = self._rest.model
+        known = self._last.model
         nan = hasattr(known, "fit") and get_tags(known).input_tags.allow_nan
-        return self._rest.drawn(n, 0.05 if nan else 0.0)
+        return self._last.drawn(n, 0.05 if nan else 0.0)
+
+    def as_given(self, rows: Array) -> Prepared | None:
+        """Return rows after the first steps as the rest takes them."""
+        given = self._last.as_given(rows)
+        return None if given is None else Prepared(given)
 
     def raw(self, rows: Array) -> Array:
         """Return the rest's raw scores of its own rows."""
-        return self._rest.raw(rows)
+        return self._last.raw(rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
         """Return the rest's answers on one thread."""
-        return self._rest.outputs(self.prepared(X).rows)
+        return self._last.outputs(self.prepared(X).rows)
