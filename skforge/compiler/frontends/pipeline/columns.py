@@ -424,13 +424,13 @@ def _ask_about_whole(stage: Stage, plan: Plan) -> bool:
         floats = [one if one.dtype == np.object_ else one.astype("f8") for one in rows]
         try:
             answer = _called(stage.transformer, _matrix(stage, rows), strict=True)
-            expected = _dense(stage.transform(floats))
-            if not np.array_equal(_dense(answer), expected, equal_nan=True):
+            answer, expected = _dense(answer), _dense(stage.transform(floats))
+            if not np.array_equal(answer, expected, equal_nan=True):
                 raise ValueError
         except (ArithmeticError, LookupError, TypeError, ValueError):
             refused.append(dtype.str)
             continue
-        stays = answer.dtype.kind in "iu"
+        stays = answer.dtype.kind not in "bf"
         if not stays and not encodes and answer.dtype != np.bool_:
             break  # it converts all whole numbers first
     plan.whole.extend((tuple(sorted(one)), tuple(refused)) for one in groups if one)

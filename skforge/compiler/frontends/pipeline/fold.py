@@ -258,6 +258,8 @@ def refused_pieces(
     checks += [(column, None, takes_nan, None) for column in plan.columns]
     for column, known, nan_is_fine, marker in checks:
         source = column.source
+        if known is not None and source not in plan.texts:  # NaN may be all it knows
+            pieces.setdefault(source, bounds.high[source : source + 1])
         made = column.stage is not None and not nan_is_fine
         if source not in pieces or (known is None and marker is None and not made):
             continue

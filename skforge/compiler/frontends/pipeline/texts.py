@@ -10,6 +10,7 @@ from skforge.compiler.frontends.pipeline.codes import UNKNOWN, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
 from skforge.compiler.frontends.pipeline.fold import Flags
 from skforge.compiler.frontends.pipeline.transformers import is_marker, is_missing
+from skforge.exceptions import UnsupportedModelError
 
 
 def codes_of(
@@ -56,6 +57,12 @@ def codes_of(
                 alike = np.array([len(outputs)])
                 kept.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
+        if not kept and (columns or absent is None):
+            raise UnsupportedModelError(
+                f"The pipeline rejects every string in column {source}, so its steps "
+                "cannot be folded into the forest; CompiledForest(pipeline) runs them "
+                "in their own library."
+            )
         codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
         points[source] = np.array([*kept, ""], object)[:-1]
     return codes, points
