@@ -13,6 +13,7 @@ from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.pipeline.split import (
     Split,
     divided,
+    divides,
     flat_steps,
     reason,
     refusals,
@@ -34,7 +35,7 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     As many of the last steps fold as can. If the forest after them does not read the
     rows of ``X`` as they arrive there, fewer steps fold.
     """
-    if not is_pipeline(model):
+    if not divides(model):
         return read_model(model), None
     why: dict[str, str] = {}
     names = [name for name, _ in flat_steps(model)]
@@ -45,6 +46,8 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
         if forest is not None:
+            if start is None and not is_pipeline(model):
+                return forest, None
             return forest, divided(model, start, {**known, **why})
         why = {names[start or 0]: unread}  # that of the last step that fails counts
     raise AssertionError  # the last step by itself is read, or raises
@@ -59,8 +62,9 @@ def _tried(
         return rest.forest_, ""
     if start == last:
         return read_model(rest), ""
-    name, step = rest.steps[0]
-    if of_first(rest, "n_features_in_") is None:
+    steps = flat_steps(rest)
+    name, step = steps[0]
+    if of_first(steps, "n_features_in_") is None:
         return None, f"{name!r} does not store how many columns its rows have"
     try:
         forest = read_model(rest)

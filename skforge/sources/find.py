@@ -7,7 +7,7 @@ from typing import Any
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
-from skforge.compiler.frontends.base import is_compiled, is_pipeline
+from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.content import is_saved
 from skforge.compiler.frontends.pipeline.model import load
 from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
@@ -21,6 +21,7 @@ from skforge.sources import (  # noqa: F401 - register
 )
 from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.delegation import model_of
+from skforge.sources.pipeline import held
 from skforge.sources.prefixed import PrefixedSource
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
@@ -61,8 +62,12 @@ def traces_of(model: Any, start: int | None = None) -> list[Any]:
     Steps that run in their library may change: they are called as they are.
     """
     if start is not None:
-        first = [step for _, step in flat_steps(model)[:start]]
-        return [*first, *traces_of(_rest(model, start))]
+        steps, last = [step for _, step in flat_steps(model)[:-1]], model
+        while is_pipeline(last):
+            last = last_step(last)
+        last = model_of(last) if is_compiled(last) else last
+        # not traces of the rest, where a wrapper is a copy
+        return [*steps[:start], *held(steps[start:]), last, *traces_of(last)]
     if isinstance(model, StoredModel):
         return []  # plain data, which cannot be trained
     adapter = adapter_of(model)

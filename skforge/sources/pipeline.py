@@ -75,7 +75,7 @@ class PipelineSource(Source):
         self.more = parts.more  # on the pipeline's own rows
         # the first step that looks at rows checks their names
         first = first_step(model.steps[:-1])
-        names = of_first(model, "feature_names_in_")
+        names = of_first(model.steps, "feature_names_in_")
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
@@ -119,7 +119,7 @@ class PipelineSource(Source):
     def traces(cls, model: Any) -> list[Any]:
         """Return what its steps hold, and the traces of the last step."""
         last = last_step(model)
-        return [*_held(model.steps[:-1]), last, *_adapter(last).traces(last)]
+        return [*held(model.steps[:-1]), last, *_adapter(last).traces(last)]
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return what is known of rows and leaves."""
@@ -275,12 +275,12 @@ def _adapter(model: Any) -> type[Source]:
     return next(one for one in ADAPTERS if one.detects(model))
 
 
-def _held(value: Any) -> list[Any]:
+def held(value: Any) -> list[Any]:
     """Return what fitted steps hold, those inside other steps included."""
     if isinstance(value, (list, tuple)):
-        return [found for one in value for found in _held(one)]
+        return [found for one in value for found in held(one)]
     if not hasattr(value, "get_params"):
         return [value]
     inside = [v for k, v in vars(value).items() if k not in _WRITTEN]
     nested = [one for one in inside if isinstance(one, (list, tuple))]
-    return [value, *inside, *_held(nested)]
+    return [value, *inside, *held(nested)]

@@ -13,6 +13,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     class_of,
     first_step,
     is_absent,
+    of_first,
 )
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source
@@ -40,7 +41,8 @@ class PrefixedSource(Source):
 
     def __init__(self, model: Any, forest: Forest, start: int, rest: Source) -> None:
         super().__init__(model, forest)
-        steps = [step for _, step in flat_steps(model)[:start]]
+        self._before = flat_steps(model)[:-1]
+        steps = [step for _, step in self._before[:start]]
         self._steps = [step for step in steps if not is_absent(step)]
         self._end_in(rest)
         self.fill = rest.fill
@@ -68,13 +70,13 @@ class PrefixedSource(Source):
 
     def columns(self) -> Columns | None:
         """Return the columns of the pipeline's frames; None if it knows no names."""
-        names = getattr(self.model, "feature_names_in_", None)
+        names = of_first(self._before, "feature_names_in_")
         if names is None:
             return None
         rules = tuple(
             ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
         )
-        first = first_step(self.model.steps[:-1])
+        first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS
         return Columns(rules, len(rules), ignores=by_name, by_frame=True)
 

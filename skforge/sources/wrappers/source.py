@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,13 @@ from skforge.compiler.frontends.wrappers.members import (
     fitted_members,
     is_wrapper,
     kind_of,
+    with_members,
 )
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
 from skforge.sources.base import ADAPTERS, METHODS, Array, Source, UnsureError, register
+from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
@@ -178,6 +180,20 @@ class WrapperSource(Source):
             return None  # they warn in another name
         return read
 
+    def columns(self) -> Columns | None:
+        """Return the members' columns; frames of them if members read them apart."""
+        columns = [reader.columns() for reader in self._readers]
+        first = columns[0]
+        if len(columns) == 1 or first is None:
+            return first
+        rules = [rule for each in columns if each is not None for rule in each.rules]
+        coded = {rule.name for rule in rules if rule.table is not None}
+        rules = [
+            replace(rule, table={}) if rule.name in coded else rule
+            for rule in first.rules
+        ]
+        return replace(first, rules=tuple(rules), by_frame=True)
+
     def _rows(self, X: Any, method: str) -> Any:
         read = self.read(X)
         if read is None or not self.takes(read[0]):
@@ -273,19 +289,8 @@ def _serial(node: Node) -> Any:
         return node.source._serial()
     if isinstance(node, Constant):
         return node.model
-    serial, members = copy.copy(node.model), [_serial(one) for one in node.members]
-    kind = kind_of(serial)
-    if kind == CALIBRATED:
-        folds = [copy.copy(one) for one in serial.calibrated_classifiers_]
-        for fold, member in zip(folds, members, strict=True):
-            fold.estimator = member
-        serial.calibrated_classifiers_ = folds
-    elif kind in (FIXED, TUNED):
-        (serial.estimator_,) = members
-    elif kind == TARGET:
-        (serial.regressor_,) = members
-    else:
-        serial.estimators_ = members
+    serial = with_members(node.model, [_serial(one) for one in node.members])
+    if hasattr(serial, "n_jobs"):
         serial.n_jobs = None
     return serial
 

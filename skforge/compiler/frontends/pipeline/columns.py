@@ -219,7 +219,7 @@ def _needed(columns: Sequence[Column]) -> dict[int, int]:
 
 def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
     """Return the columns that the last step of a fitted pipeline gets."""
-    width = of_first(pipeline, "n_features_in_")
+    width = of_first(pipeline.steps, "n_features_in_")
     if width is None:
         raise InvalidModelError(
             "The pipeline does not store how many columns its rows have "

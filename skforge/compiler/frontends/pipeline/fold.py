@@ -356,6 +356,17 @@ class Parts:
     answer: Flags
 
 
+def joined(parts: list[Parts], ends: Array) -> Parts:
+    """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
+    starts = [0, *ends[:-1].tolist()]
+    return Parts(
+        np.concatenate([a.test + at for a, at in zip(parts, starts, strict=True)]),
+        np.concatenate([a.first for a in parts]),
+        np.concatenate([a.last for a in parts]),
+        np.concatenate([a.answer for a in parts]),
+    )
+
+
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     """Return the parts on which each test of the forest has one answer."""
     order = np.argsort(forest.feature, kind="stable")

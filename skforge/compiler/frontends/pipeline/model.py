@@ -21,18 +21,19 @@ from skforge.compiler.frontends.base import (
     register,
 )
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
+from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import (
     Bounds,
     Flags,
     bounds_of,
+    joined,
     last_values,
     parts_of,
     pieces_of,
     refused_pieces,
     runs_of,
 )
-from skforge.compiler.frontends.pipeline.predicates import predicates_of
+from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
 from skforge.compiler.frontends.pipeline.texts import codes_of
 from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
@@ -107,38 +108,15 @@ def folded(
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
     plan = plan_of(model, dtype)
-    found = [_folded(model, plan, last, one) for one in inner]
-    first = found[0]
-    if len(found) == 1:
-        return first
-    if any(one.texts or one.numbers for one in found):
-        raise UnsupportedModelError(
-            "The last step of the pipeline consists of several forests, so steps that "
-            "read strings or categories cannot be folded into it; "
-            "CompiledForest(pipeline) runs the steps in their own library."
-        )
-    bounds = first.bounds
-    for other in found[1:]:
-        bounds = bounds.and_of(other.bounds)
-    return replace(first, bounds=bounds, more=tuple(one.forest for one in found[1:]))
-
-
-def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline:
-    """Fold the transformers into one forest of the last step."""
-    if len(plan.columns) != forest.n_features:
-        raise InvalidModelError(
-            f"The steps of the pipeline make {len(plan.columns)} columns, but its last "
-            f"step was trained on {forest.n_features}; fit the pipeline as a whole."
-        )
-    if any(forest.category_names):
-        raise UnsupportedModelError(
-            "The last step of the pipeline knows categories by their names, so no "
-            "step can be folded into it; CompiledForest(pipeline) runs the steps in "
-            "their own library."
-        )
-    takes_nan = _takes_nan(last, forest.n_features, plan.sparse)
-    bounds = bounds_of(plan, forest, takes_nan)
-    pieces = pieces_of(plan, forest, bounds)
+    _check(plan, inner)
+    takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
+    bounds, *others = (bounds_of(plan, forest, takes_nan) for forest in inner)
+    for other in others:
+        bounds = bounds.and_of(other)
+    pieces: dict[int, Array] = {}
+    for forest in inner:
+        for column, ends in pieces_of(plan, forest, bounds).items():
+            pieces[column] = np.unique(np.append(ends, pieces.get(column, ends)))
     refused = refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
@@ -146,38 +124,81 @@ def _folded(model: Any, plan: Plan, last: Any, forest: Forest) -> FoldedPipeline
             "steps cannot be folded into the forest; CompiledForest(pipeline) runs "
             "them in their own library."
         )
-    tested = np.unique(forest.feature).tolist()
-    texts, points = codes_of(plan, tested, takes_nan)
-    runs = runs_of(plan, forest, bounds, pieces, refused, points)
-    parts = parts_of(plan, forest, runs)
-    source = plan.sources()[forest.feature]
-    tests, numbers = predicates_of(parts, source, pieces, refused, texts)
+    tested = np.unique(np.concatenate([forest.feature for forest in inner]))
+    texts, points = codes_of(plan, tested.tolist(), takes_nan)
+    parts = []
+    for forest in inner:
+        runs = runs_of(plan, forest, bounds, pieces, refused, points)
+        parts.append(parts_of(plan, forest, runs))
+    # all forests read the same rows, so their tests share the codes of a column
+    ends = np.cumsum([forest.n_predicates for forest in inner])
+    source = np.concatenate([plan.sources()[forest.feature] for forest in inner])
+    tests, numbers = predicates_of(joined(parts, ends), source, pieces, refused, texts)
+    names = of_first(model.steps, "feature_names_in_")
+    rows = {
+        "n_features": plan.width,
+        "feature_names": None if names is None else tuple(map(str, names)),
+        "category_names": _names(texts, plan.width),
+    }
+    first, *more = (
+        _on_rows(plan, forest, bounds, texts, source, tests, end, rows)
+        for forest, end in zip(inner, ends.tolist(), strict=True)
+    )
+    return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more))
+
+
+def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
+    """Refuse forests of other columns, and such as know categories by name."""
+    for forest in forests:
+        if len(plan.columns) != forest.n_features:
+            raise InvalidModelError(
+                f"The steps of the pipeline make {len(plan.columns)} columns, but its "
+                f"last step was trained on {forest.n_features}; fit the pipeline as a "
+                "whole."
+            )
+        if any(forest.category_names):
+            raise UnsupportedModelError(
+                "The last step of the pipeline knows categories by their names, so no "
+                "step can be folded into it; CompiledForest(pipeline) runs the steps "
+                "in their own library."
+            )
+
+
+def _on_rows(
+    plan: Plan,
+    forest: Forest,
+    bounds: Bounds,
+    texts: dict[int, TextCodes],
+    source: Array,
+    tests: Predicates,
+    end: int,
+    rows: dict[str, Any],
+) -> Forest:
+    """Return a forest on the pipeline's rows; its tests are the last before ``end``."""
+    start = end - forest.n_predicates
+    source, swaps = source[start:end], tests.swapped[start:end]
     missing = _at_missing(plan, forest, texts)
     missing &= bounds.nan[source] | np.isin(source, [*texts])
     distinct, index = deduplicate_predicates(
         source,
-        tests.comparison,
-        tests.threshold,
+        tests.comparison[start:end],
+        tests.threshold[start:end],
         Missing.NAN,
-        missing ^ tests.swapped,
-        tests.categories,
+        missing ^ swaps,
+        {i - start: w for i, w in tests.categories.items() if start <= i < end},
     )
-    swapped = np.append(tests.swapped, False)[forest.predicate]
-    names = of_first(model, "feature_names_in_")
+    swapped = np.append(swaps, False)[forest.predicate]
     fields: dict[str, Any] = {
         **distinct,
+        **rows,
         "predicate": np.append(index, np.int32(-1))[forest.predicate],
         "left": np.where(swapped, forest.right, forest.left),
         "right": np.where(swapped, forest.left, forest.right),
-        "n_features": plan.width,
         "source_feature": np.append(forest.feature, np.int32(-1))[forest.predicate],
-        "feature_names": None if names is None else tuple(map(str, names)),
-        "category_names": _names(texts, plan.width),
         "missing_value": np.nan,
         "truncate_categories": False,
     }
-    made = replace(forest, **fields)
-    return FoldedPipeline(made, forest, bounds, texts, numbers)
+    return replace(forest, **fields)
 
 
 def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ...]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skforge.compiler.frontends.base import is_pipeline, last_step
+from sklearn.pipeline import Pipeline
+
+from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     PIPELINE,
@@ -15,6 +17,11 @@ from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
     refuse,
+)
+from skforge.compiler.frontends.wrappers.members import (
+    fitted_members,
+    is_wrapper,
+    with_members,
 )
 from skforge.exceptions import UnsupportedModelError
 
@@ -71,21 +78,37 @@ class Split:
         return f"steps: {start} in their library, {folded} folded"
 
 
-def flat_steps(pipeline: Any) -> list[tuple[str, Any]]:
-    """Return the steps, with those of a pipeline that is the last step."""
-    last = last_step(pipeline)
-    if not is_pipeline(last):
-        return list(pipeline.steps)
-    name = pipeline.steps[-1][0]
+def divides(model: Any) -> bool:
+    """Tell whether steps come before the forest: in a pipeline, or in one inside.
+
+    A wrapper around one pipeline, such as TransformedTargetRegressor, passes rows on as
+    it gets them, so that it might as well be around the pipeline's last step.
+    """
+    return is_pipeline(model) or (
+        is_wrapper(model)
+        and len(inside := fitted_members(model)) == 1
+        and divides(unwrap(inside[0]))
+    )
+
+
+def flat_steps(model: Any) -> list[tuple[str, Any]]:
+    """Return all steps, with those of a pipeline that is the last step or inside it."""
+    if not is_pipeline(model):
+        *steps, (name, last) = flat_steps(unwrap(fitted_members(model)[0]))
+        return [*steps, (name, with_members(model, [last]))]
+    last = last_step(model)
+    if not divides(last):
+        return list(model.steps)
+    name = model.steps[-1][0]
     inner = [(f"{name}__{own}", step) for own, step in flat_steps(last)]
-    return [*pipeline.steps[:-1], *inner]
+    return [*model.steps[:-1], *inner]
 
 
-def rest_of(pipeline: Any, start: int | None) -> Any:
+def rest_of(model: Any, start: int | None) -> Any:
     """Return the pipeline from a step on; the last step by itself, without wrappers."""
     if start is None:
-        return pipeline
-    rest = type(pipeline)(flat_steps(pipeline)[start:])
+        return model
+    rest = Pipeline(flat_steps(model)[start:])
     return rest if len(rest.steps) > 1 else last_step(rest)
 
 

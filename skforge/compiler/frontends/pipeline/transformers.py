@@ -296,12 +296,12 @@ def first_step(steps: list[tuple[str, Any]]) -> Any:
     return None
 
 
-def of_first(pipeline: Any, name: str) -> Any:
+def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     """Return an attribute of the first step that there is, or None."""
-    for _, step in pipeline.steps:
+    for _, step in steps:
         if not is_absent(step):
             inner = class_of(step) == PIPELINE
-            return of_first(step, name) if inner else getattr(step, name, None)
+            return of_first(step.steps, name) if inner else getattr(step, name, None)
     return None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skforge.compiler.frontends.checks import refuse_unfitted
@@ -55,6 +56,23 @@ def fitted_members(model: Any) -> list[Any]:
         return _FITTED[kind_of(model)](model)
     except AttributeError:
         refuse_unfitted(model)
+
+
+def with_members(model: Any, members: Sequence[Any]) -> Any:
+    """Return a copy of a fitted wrapper with these in the place of its members."""
+    made, kind = copy.copy(model), kind_of(model)
+    if kind == CALIBRATED:
+        folds = [copy.copy(fold) for fold in model.calibrated_classifiers_]
+        for fold, member in zip(folds, members, strict=True):
+            fold.estimator = member
+        made.calibrated_classifiers_ = folds
+    elif kind in (FIXED, TUNED):
+        (made.estimator_,) = members
+    elif kind == TARGET:
+        (made.regressor_,) = members
+    else:
+        made.estimators_ = [*members]
+    return made
 
 
 def members(model: Any) -> list[Any]:

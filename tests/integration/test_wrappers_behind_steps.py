@@ -1,0 +1,195 @@
+"""Wrappers behind steps that run in their library or read texts, and around these."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import ensemble, multiclass, multioutput, tree
+from sklearn import preprocessing as pre
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    TunedThresholdClassifierCV,
+)
+from sklearn.pipeline import make_pipeline
+
+from skforge import InvalidModelError, VerificationError
+from skforge.sources.base import ANSWERS, Source
+from skforge.sources.wrappers.thresholds import Threshold
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+xgb = pytest.importorskip("xgboost")
+lgb = pytest.importorskip("lightgbm")
+
+random = np.random.default_rng(0)
+X = random.normal(size=(400, 3))
+SCORE = X[:, 0] + X[:, 1] / 2 + random.normal(size=400) * 0.3
+TWO = (SCORE > 0).astype(int)
+NEW = random.normal(size=(3000, 3))
+TEXTS = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
+    t=random.choice(["x", "y", "z"], 400)
+)
+NEW_TEXTS = pd.DataFrame(NEW[:, :2], columns=["a", "b"]).assign(
+    t=random.choice(["x", "y", "z"], 3000)
+)
+
+FOREST = ensemble.RandomForestClassifier(5, random_state=0)
+HIST = ensemble.HistGradientBoostingClassifier(max_iter=10, random_state=0)
+LIGHT = lgb.LGBMClassifier(n_estimators=3, verbose=-1)
+TREE = tree.DecisionTreeRegressor(max_depth=3)
+REGRESSORS = [("a", TREE), ("b", xgb.XGBRegressor(n_estimators=3))]
+WRAPPERS: dict[str, Any] = {
+    "tuned": TunedThresholdClassifierCV(HIST, cv=3, random_state=0),
+    "fixed": FixedThresholdClassifier(HIST, threshold=0.52),
+    "calibrated": CalibratedClassifierCV(FOREST, cv=2),
+    "soft": ensemble.VotingClassifier([("a", FOREST), ("b", HIST)], voting="soft"),
+    "hard": ensemble.VotingClassifier([("a", LIGHT), ("b", HIST)]),
+    "rest": multiclass.OneVsRestClassifier(FOREST),
+    "outputs": multioutput.MultiOutputClassifier(FOREST),
+    "mean": ensemble.VotingRegressor(REGRESSORS),
+    "target": TransformedTargetRegressor(TREE, func=np.arcsinh, inverse_func=np.sinh),
+}
+STEPS = {
+    "function": pre.FunctionTransformer(np.arctan),
+    "pca": PCA(2),
+    "inside": make_pipeline(PCA(2), pre.StandardScaler()),
+}
+
+
+def one_hot() -> Any:
+    return make_column_transformer(
+        (pre.OneHotEncoder(), ["t"]), remainder="passthrough"
+    )
+
+
+def fitted(model: Any, rows: Any) -> Any:
+    """Return a clone of a model trained on rows."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if isinstance(last, multioutput.MultiOutputClassifier):
+        return clone(model).fit(rows, np.column_stack([TWO, 1 - TWO]))
+    return clone(model).fit(rows, TWO if is_classifier(last) else SCORE)
+
+
+def assert_same(fast: Any, model: Any, rows: Any, exact: bool = True) -> None:
+    for method in ("predict", "predict_proba", "decision_function"):
+        if not hasattr(model, method):
+            continue
+        found, expected = getattr(fast, method)(rows), getattr(model, method)(rows)
+        if exact or expected[0].dtype.kind != "f":
+            np.testing.assert_array_equal(
+                found, expected, strict=not isinstance(found, list)
+            )
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_wrapper_answers_by_its_own_rules(step: str, wrapper: str) -> None:
+    model = fitted(make_pipeline(STEPS[step], WRAPPERS[wrapper]), X)
+    assert_same(plain(model).fit(X), model, NEW)
+
+
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+@pytest.mark.parametrize("wrapper", ["tuned", "calibrated", "mean", "target"])
+def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> None:
+    model = fitted(make_pipeline(PCA(2), WRAPPERS[wrapper]), X)
+    fast = plain(model, reduction=reduction).fit(X)
+    assert_same(fast, model, NEW, exact=False)
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
+@pytest.mark.parametrize("n_rows", [0, 400])
+def test_a_wrong_rule_is_found(
+    n_rows: int, reduction: str, behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [PCA(2)] if behind else []
+    wrapper = FixedThresholdClassifier(FOREST, threshold=0.7)
+    model = fitted(make_pipeline(*first, wrapper), X)
+
+    def ignores(self: Any, method: str, raw: Any) -> Any:
+        return self.members[0].answer(method, raw)
+
+    monkeypatch.setattr(Threshold, "answer", ignores)
+    with pytest.raises(VerificationError, match=r"row \d+ .*: predict gives"):
+        plain(model, reduction=reduction).fit(X[:n_rows])
+
+
+def test_every_rule_of_answers_goes_with_the_last_step() -> None:
+    about_rows = {"classes", "kinds", "checks", "fill", "on_device", "_last"}
+    assert {*Source.__annotations__} - about_rows == {*ANSWERS}
+
+
+CODED = {
+    "one-hot": one_hot(),
+    "target": make_column_transformer(
+        (pre.TargetEncoder(), ["t"]), remainder="passthrough"
+    ),
+    "bins": make_column_transformer(
+        (pre.OrdinalEncoder(), ["t"]), (pre.KBinsDiscretizer(4), ["a", "b"])
+    ),
+}
+
+
+@pytest.mark.parametrize("wrapper", ["soft", "hard", "outputs", "mean"])
+@pytest.mark.parametrize("step", CODED)
+def test_members_of_several_kinds_share_codes(step: str, wrapper: str) -> None:
+    if (step, wrapper) == ("target", "outputs"):
+        pytest.skip("TargetEncoder takes one target")
+    model = fitted(make_pipeline(CODED[step], WRAPPERS[wrapper]), TEXTS)
+    fast = plain(model).fit(TEXTS)
+    assert fast.inspect("pipeline").count("folded into the trees") >= 1
+    assert "runs in" not in fast.inspect("pipeline")
+    assert_same(fast, model, NEW_TEXTS)
+    row = TEXTS.iloc[0].to_dict()
+    np.testing.assert_array_equal(fast.predict(row), model.predict(TEXTS[:1]))
+
+
+AROUND = {
+    "target of codes": TransformedTargetRegressor(
+        make_pipeline(one_hot(), WRAPPERS["mean"])
+    ),
+    "target": TransformedTargetRegressor(make_pipeline(one_hot(), PCA(2), TREE)),
+    "fixed": FixedThresholdClassifier(
+        make_pipeline(one_hot(), PCA(2), FOREST), threshold=0.7
+    ),
+    "calibrated": CalibratedClassifierCV(
+        make_pipeline(one_hot(), PCA(2), FOREST), ensemble=False, cv=2
+    ),
+    "two": FixedThresholdClassifier(
+        CalibratedClassifierCV(make_pipeline(one_hot(), PCA(2), HIST), ensemble=False),
+        threshold=0.6,
+    ),
+    "inside": make_pipeline(
+        pre.FunctionTransformer(),
+        TransformedTargetRegressor(make_pipeline(one_hot(), PCA(2), WRAPPERS["mean"])),
+    ),
+}
+
+
+@pytest.mark.parametrize("model", AROUND.values(), ids=AROUND)
+def test_wrappers_around_pipelines_whose_steps_do_not_fold(model: Any) -> None:
+    model = clone(model).fit(TEXTS, TWO if is_classifier(model) else SCORE)
+    fast = plain(model).fit(TEXTS)
+    assert_same(fast, model, NEW_TEXTS)
+    assert_same(pickle.loads(pickle.dumps(fast)), model, NEW_TEXTS)
+    row = TEXTS.iloc[0].to_dict()
+    np.testing.assert_array_equal(fast.predict(row), model.predict(TEXTS[:1]))
+
+
+def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
+    model = clone(AROUND["fixed"]).fit(TEXTS, TWO)
+    fast = plain(model).fit(TEXTS)
+    fast.predict(TEXTS)
+    pickle.dumps(fast)
+    model.threshold = 0.1
+    with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
+        pickle.dumps(fast)
