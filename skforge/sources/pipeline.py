@@ -17,7 +17,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     first_step,
-    is_absent,
     members,
     of_first,
 )
@@ -79,8 +78,7 @@ class PipelineSource(Source):
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
-        steps = [one for one in model.steps[:-1] if not is_absent(one[1])]
-        inner = [one for name, step in steps for _, one in members(name, step)]
+        inner = [one for step in model.steps[:-1] for _, one in members(*step)]
         renames = any(getattr(one, "feature_names_out", None) for one in inner)
         reading = last.reading()
         narrow = reading is None or reading.through is not None

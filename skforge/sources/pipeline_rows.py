@@ -20,7 +20,7 @@ from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
-from skforge.sources.plain import PlainRows, Read, Reading
+from skforge.sources.plain import PlainRows, Read, Reading, array_of
 
 Array = NDArray[Any]
 
@@ -110,7 +110,7 @@ class PipelineRows:
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
         elif (kind is list or kind is tuple) and self.by_position:
-            read = self._array(_array_of(X))
+            read = self._array(array_of(X))
         elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas"):
             read = self._frame(X)
         else:
@@ -134,9 +134,8 @@ class PipelineRows:
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
-        if X.dtype.kind in "iu" and not (
-            self._is_exact(X) and self.bounds.takes([X.dtype] * self.width)
-        ):
+        whole = [(range(self.width), X.dtype)] if X.dtype.kind in "iu" else []
+        if whole and not (self._is_exact(X) and self.bounds.takes(whole)):
             return None
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
@@ -148,13 +147,8 @@ class PipelineRows:
             found = self._frames.read(X)
             if found is None or not all(self._is_exact(one) for _, one in found.whole):
                 return None
-            if found.whole and self.bounds.whole:
-                dtypes = [found.rows.dtype] * self.width
-                for places, values in found.whole:
-                    for place in places:
-                        dtypes[place] = values.dtype
-                if not self.bounds.takes(dtypes):
-                    return None
+            if not self.bounds.takes((at, one.dtype) for at, one in found.whole):
+                return None
             for place, values in found.others:
                 texts = self.texts.get(place)
                 codes = None if texts is None else texts.of_column(values)
@@ -169,8 +163,8 @@ class PipelineRows:
         read = self._plain.read(X)
         if read is None or not any(dtype.kind in "iu" for dtype in dtypes):
             return read
-        takes = self._is_exact(read[0]) and self.bounds.takes([*X.dtypes])
-        return read if takes else None
+        whole = [([i], dtype) for i, dtype in enumerate(X.dtypes)]
+        return read if self._is_exact(read[0]) and self.bounds.takes(whole) else None
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
@@ -222,8 +216,8 @@ class PipelineRows:
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
                 self.bounds.nan.tolist(),
-                [[[*columns], [*refused]] for columns, refused in self.bounds.whole],
-            ],
+            ]
+            + [[*map(list, self.bounds.whole)]] * bool(self.bounds.whole),
             "texts": [
                 [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
                 + [[*one.refused]] * bool(one.refused)
@@ -238,16 +232,13 @@ class PipelineRows:
     @classmethod
     def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
         """Return the rows that :meth:`described` describes."""
-        low, high, nan, *whole = rules["bounds"]
+        *ends, nan = rules["bounds"][:3]
+        low, high = np.array(ends, float)
+        whole = rules["bounds"][3:]  # old artifacts lack it
         names = rules["feature_names"]
         return cls(
             width,
-            Bounds(
-                np.array(low, float),
-                np.array(high, float),
-                np.array(nan, bool),
-                *whole,  # old artifacts lack it
-            ),
+            Bounds(low, high, np.array(nan, bool), *whole),
             {
                 column: TextCodes(
                     tuple(texts), *map(_code, codes[:3]), *map(tuple, codes[3:])
@@ -305,13 +296,6 @@ def _stored(code: float | None) -> float | None:
 
 def _code(stored: float | None) -> float | None:
     return np.nan if stored is not None and stored < 0 else stored
-
-
-def _array_of(X: Any) -> Array | None:
-    try:
-        return np.asarray(X)
-    except ValueError:  # ragged
-        return None
 
 
 def _dtypes(X: Any) -> set[Any]:

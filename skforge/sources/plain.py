@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.frames import (
+    Dtypes,
     FrameColumns,
     is_category,
     is_plain,
@@ -80,7 +81,7 @@ class Reading:
     fill: float | None = None
     warns: bool = True
     arrow: bool = True
-    index_dtypes: tuple[str, ...] = ()
+    index_dtypes: Dtypes = ()
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -156,11 +157,8 @@ class PlainRows:
         return np.ascontiguousarray(X, self._r.dtype)
 
     def _list(self, X: Any) -> Read | None:
-        try:
-            values = np.asarray(X)
-        except ValueError:  # ragged
-            return None
-        if values.dtype.kind in "iu" and _large(values):
+        values = array_of(X)
+        if values is None or (values.dtype.kind in "iu" and _large(values)):
             return None
         rows = self._array(values)
         return None if rows is None else (rows, self.unnamed)
@@ -311,6 +309,14 @@ _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
     ("polars", "DataFrame"): PlainRows._polars,
     ("pyarrow", "Table"): PlainRows._arrow,
 }
+
+
+def array_of(X: Any) -> Array | None:
+    """Return a list's array; None if its rows differ in length."""
+    try:
+        return np.asarray(X)
+    except ValueError:
+        return None
 
 
 def rare_numbers(X: Array) -> Array:

@@ -20,12 +20,7 @@ from sklearn.utils import (
 )
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import (
-    FrameColumns,
-    column_names,
-    is_pandas,
-    is_table,
-)
+from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
 from skforge.compiler.forest.mistakes import mistake_in
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
@@ -123,23 +118,16 @@ class StoredModel:
         width = self.forest.n_features
         shape: tuple[int, ...] = getattr(X, "shape", ())
         framed = is_pandas(X) or is_table(X)
-        steps = self.rules.get("rows")  # of a pipeline: only its steps know dtypes
-        by_name = framed and steps is not None and steps["by_name"] is not None
-        if by_name:
-            given = column_names(X)
-            for name in (steps["feature_names"][i] for i in steps["by_name"]):
-                if name not in given:
-                    raise InvalidInputError(
-                        f"the rows have no column {name!r}, which the model reads."
-                    )
-        elif len(shape) == 2 and shape[1] != width:
+        steps = self.rules.get("rows")  # of a pipeline, whose steps know other dtypes
+        selects = framed and steps is not None and steps["by_name"] is not None
+        if len(shape) == 2 and shape[1] != width and not selects:
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
-        categories = steps is None and any(self.forest.category_names)
-        known = by_name or (categories and framed)
-        why = None if known else mistake_in(X, width, values=steps is None)
+        categories = any(self.forest.category_names) and steps is None
+        by_name = selects or (categories and framed)
+        why = None if by_name else mistake_in(X, width, numeric=steps is None)
         if why is not None:
             raise InvalidInputError(why)
         names = (steps or self.rules).get("feature_names")
@@ -147,8 +135,8 @@ class StoredModel:
         if self.sklearn_tags().input_tags.allow_nan:
             wanted += " or NaN"
         if steps is not None:
-            wanted += f" as float64 or integers{_texts_wanted(steps)}"
-        elif names:
+            wanted += ", as float64 or integers, or of the texts that it was trained on"
+        if names:
             wanted += f", named {', '.join(names)}, in this order"
         if categories and is_pandas(X):
             wanted += _categories_wanted(X, self.forest)
@@ -171,18 +159,6 @@ class _Validator:
 
     def __sklearn_tags__(self) -> Tags:
         return self.tags
-
-
-def _texts_wanted(steps: Mapping[str, Any]) -> str:
-    """Return the part of an error message about the columns of a pipeline."""
-    names = steps["feature_names"]
-    if names is None:
-        return ""
-    texts = [names[column] for column, *_ in steps["texts"]]
-    read = names if steps["by_name"] is None else [names[i] for i in steps["by_name"]]
-    return f", named {', '.join(read)}" + (
-        f", with texts in {', '.join(texts)}" if texts else ""
-    )
 
 
 def _categories_wanted(X: Any, forest: Forest) -> str:

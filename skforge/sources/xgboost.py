@@ -22,7 +22,7 @@ from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
-from skforge.sources.plain import Reading, rare_numbers
+from skforge.sources.plain import Reading, array_of, rare_numbers
 from skforge.sources.sparse import dense_columns, most_entries
 
 
@@ -59,16 +59,12 @@ class _XGBoostRows(Source):
         return self._booster.feature_names
 
     @cached_property
-    def _index_dtypes(self) -> tuple[str, ...]:
-        """The dtypes of integer categories; rows of an artifact may have any."""
+    def _columns(self) -> FrameColumns:
+        """The columns of frames; an artifact takes integer categories of any width."""
         names = self.forest.category_names
         integers = any(type(one) is int for labels in names for one in labels[:1])
         known = integers and self.model is not None
-        return index_dtypes(self._booster) if known else ()
-
-    @cached_property
-    def _columns(self) -> FrameColumns:
-        return FrameColumns(self.forest.category_names, self._index_dtypes)
+        return FrameColumns(names, index_dtypes(self._booster) if known else ())
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return the kind, the features, and the answers to 0 rows."""
@@ -84,7 +80,7 @@ class _XGBoostRows(Source):
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=names, index_dtypes=self._index_dtypes)
+        return replace(how, names=names, index_dtypes=self._columns.index_dtypes)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.
@@ -93,7 +89,7 @@ class _XGBoostRows(Source):
         """
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
-            X = _array_of(X)
+            X = array_of(X)
         if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
             X = rare_numbers(np.asarray(X))  # XGBoost misreads the bytes of others
         if method == "apply":
@@ -248,10 +244,3 @@ def _refuse_wide(X: Any, n_features: int) -> None:
         raise ValueError(
             f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
         )
-
-
-def _array_of(X: Any) -> Any:
-    try:
-        return np.array(X)
-    except ValueError:  # ragged: the source raises
-        return None

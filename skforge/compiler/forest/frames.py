@@ -9,7 +9,7 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from skforge._compat import cached_property
 from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
+Names: TypeAlias = tuple[tuple[str | int, ...], ...]
+Dtypes: TypeAlias = tuple[str | None, ...]
 
 
 def is_plain(dtype: Any) -> bool:
@@ -67,16 +69,12 @@ class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
     They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
-    pandas' integer categories must have, by feature; "" or none at all for any.
+    a feature's integer categories must have; without them, any will do.
     """
 
-    def __init__(
-        self,
-        category_names: tuple[tuple[str | int, ...], ...],
-        index_dtypes: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, category_names: Names, index_dtypes: Dtypes = ()) -> None:
         self._names = {i: names for i, names in enumerate(category_names) if names}
-        self._dtypes = {i: dtype for i, dtype in enumerate(index_dtypes) if dtype}
+        self.index_dtypes = index_dtypes
 
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
@@ -124,10 +122,6 @@ class FrameColumns:
         self._check([i for i, c in enumerate(columns) if c[1] is not None], X)
         numbers = np.empty(X.shape, dtype)
         for i, (values, names, gaps, kind) in enumerate(columns):
-            if strict and not str(getattr(kind, "value_type", "string")).endswith(
-                "string"
-            ):
-                raise _no_numbers(labels[i], kind)
             if names is not None:
                 at = (i, labels[i], unseen, strict)
                 values = self._positions(names, values, gaps, *at)
@@ -147,8 +141,7 @@ class FrameColumns:
             )
         codes = np.arange(len(given))
         at = (i, label, unseen, True)
-        self._check_dtype(i, label, given.dtype)
-        numbers = self._positions(given.tolist(), codes, codes < 0, *at)
+        numbers = self._positions(given, codes, codes < 0, *at)
         return np.append(numbers, np.nan)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
@@ -194,25 +187,22 @@ class FrameColumns:
     ) -> Array:
         """Return a pandas column's categories as their numbers in training."""
         trained, given = self._indexes[i], column.categories
-        self._check_dtype(i, label, given.dtype)
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
-        if given.inferred_type in ("string", "integer") and trained.equals(given):
+        usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
+        if usual and trained.equals(given):
             return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
         at = (i, label, unseen, strict)
-        return self._positions(given.tolist(), codes, codes < 0, *at)
+        return self._positions(given, codes, codes < 0, *at)
 
-    def _check_dtype(self, i: int, label: Any, dtype: Any) -> None:
-        """Refuse integer categories of another width than in training, as XGBoost."""
-        if dtype != self._dtypes.get(i, dtype):
-            raise InvalidInputError(
-                f"the categories of column {label!r} were {self._dtypes[i]} in "
-                f"training, but are {dtype} here; use the same dtype."
-            )
+    def _fits(self, i: int, given: Any) -> bool:
+        """Tell whether categories have the dtype that XGBoost, say, asks for."""
+        dtype = self.index_dtypes[i] if self.index_dtypes else None
+        return dtype is None or getattr(given, "dtype", None) == dtype
 
     def _positions(
         self,
-        given: Sequence[Any],
+        given: Any,
         codes: Array,
         gaps: Array,
         i: int,
@@ -223,7 +213,9 @@ class FrameColumns:
         """Return numbers in training for codes into a column's own names."""
         names = self._names[i]
         kind = _kind(names)
-        known = kind is not None and _kind(given) is kind
+        known = kind is not None and self._fits(i, given)
+        given = list(given)
+        known = known and _kind(given) is kind
         if not known and (len(given) or unseen is None):
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}

@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 from skforge.exceptions import InvalidInputError
 
 
-def mistake_in(X: Any, n_features: int, *, values: bool = True) -> str | None:
-    """Return what is wrong with rows and how to fix it; None if nothing is known.
-
-    ``values`` tells whether all values have to be numbers.
-    """
+def mistake_in(X: Any, n_features: int, *, numeric: bool = True) -> str | None:
+    """Return what is wrong with rows and how to fix it; None if nothing is known."""
     why = kind_mistake(X, n_features)
     if why is not None or hasattr(X, "tocsr"):
         return why
     try:
         rows = as_array(X)
         check_shape(rows.shape, n_features)
-        if not values or rows.dtype.kind in "fiub":
+        if not numeric or rows.dtype.kind in "fiub":
             return None
         numbers(rows, X)
     except InvalidInputError as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,10 @@ from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     PIPELINE,
     UNION,
+    cannot_fold,
     class_of,
+    fail,
     is_encoder,
-    is_missing,
     is_scaler,
     is_strict,
     lenient,
@@ -24,19 +25,17 @@ from skforge.compiler.frontends.pipeline.transformers import (
     passes_on,
     reads,
     refuse,
-    refuses_marker,
+    refused_markers,
     special_values,
     texts_of,
     unclipped,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError
 
 Array = NDArray[Any]
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
-_EXACT = 1 << 53  # float64 holds whole numbers up to here
-#: Dtypes of whole numbers that rows may have.
-WHOLE = tuple(map(np.dtype, "lbhiBHIL"))
+_EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,32 +52,40 @@ class Stage:
         The columns that it gets.
     sparse : bool
         Whether it gets them as a sparse matrix.
-    nan : list of bool
-        By input: whether it accepts missing numbers.
-    marked : list of bool
-        By input: whether it refuses its marker of missing values, if that is not NaN.
     special : list of ndarray
         By input: values around which the outputs change in any order.
     strict : bool
         Whether it refuses texts and numbers that are not among the special values.
+    markers : list
+        By input: its marker of missing values if it refuses that there, else None.
+    nan : list of bool
+        By input: whether it accepts missing numbers.
     """
 
     step: str
     transformer: Any
     inputs: tuple[Column, ...]
     sparse: bool
-    nan: list[bool]
-    marked: list[bool]
     special: list[Any]
     strict: bool
+    markers: list[Any]
+    nan: list[bool]
+
+    def checks(self) -> Iterator[tuple[Column, Any, Any, bool]]:
+        """Yield inputs with special values, refused markers, and if NaN is accepted."""
+        return zip(self.inputs, self.special, self.markers, self.nan, strict=True)
 
     def transform(self, columns: Sequence[Array]) -> Any:
         """Return the transformer's own answer for these columns, as it gives it."""
-        return _called(self.transformer, _matrix(self, columns), finite=True)
+        return _called(self.transformer, _matrix(self, columns))
 
-    def check(self, columns: Sequence[Array]) -> None:
-        """Raise the transformer's own error about missing values, if it has one."""
-        _called(self.transformer, _matrix(self, columns), finite=False)
+    def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
+        """Ask a transformer whether it accepts columns with missing values."""
+        try:
+            _called(transformer, _matrix(self, columns), finite=False)
+        except (TypeError, ValueError):
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +101,7 @@ class Column:
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     place: int = 0
-    #: The columns of the rows that are whole numbers if it is; None: it never is.
+    #: The columns of the rows that hold whole numbers if it does; None: never.
     whole: frozenset[int] | None = None
 
 
@@ -119,9 +126,9 @@ class Plan:
     scaled : list of Column
         What scalers compute, also if it is clipped or dropped later: a number that
         is too large draws a warning there.
-    whole : list of (tuple of int, tuple of str)
-        Columns of the rows that must not all be whole numbers, and the dtypes: a
-        step refuses these, or does not answer as for float64.
+    whole : list of (list of int, list of str)
+        Columns of the rows, and dtypes of whole numbers: if these are the columns'
+        common dtype, a step raises an error, or does not answer as for float64.
     """
 
     width: int
@@ -131,7 +138,7 @@ class Plan:
     stages: list[Stage] = field(default_factory=list)
     texts: dict[int, list[str]] = field(default_factory=dict)
     scaled: list[Column] = field(default_factory=list)
-    whole: list[tuple[tuple[int, ...], tuple[str, ...]]] = field(default_factory=list)
+    whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
 
     def sources(self) -> Array:
         """Return the column of the rows that each column depends on."""
@@ -227,9 +234,8 @@ def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
             "this."
         )
     plan = Plan(int(width), np.dtype(dtype))
-    columns = tuple(
-        Column(i, plan.dtype, whole=frozenset({i})) for i in range(plan.width)
-    )
+    whole = [frozenset({i}) for i in range(plan.width)]
+    columns = tuple(Column(i, plan.dtype, whole=one) for i, one in enumerate(whole))
     sparse = False
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
@@ -239,7 +245,7 @@ def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
         for column in given:
             known = column.stage is None and column.source in plan.texts
             if is_last if column.dtype == np.object_ else known:
-                _refuse_texts(where)
+                cannot_fold(f"A column of strings reaches {where} of the pipeline")
     return replace(plan, columns=columns, sparse=sparse)
 
 
@@ -283,13 +289,13 @@ def _of_one(
     try:
         texts = texts_of(transformer, len(inputs))
     except TypeError as error:
-        _refuse(step, transformer, str(error))
+        fail(step, transformer, str(error))
     special = special_values(transformer, len(inputs))
-    marked = refuses_marker(transformer, len(inputs))
+    markers = refused_markers(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = known is None and is_encoder(transformer) and values.dtype == object
         if objects and column.dtype != np.object_:
-            _refuse(step, transformer, "was fitted on numbers of dtype object")
+            fail(step, transformer, "was fitted on numbers of dtype object")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -300,65 +306,43 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    stage = Stage(
-        step,
-        lenient(transformer),
-        inputs,
-        sparse,
-        nan=[],
-        marked=marked,
-        special=special,
-        strict=is_strict(transformer),
-    )
+    asked, strict = lenient(transformer), is_strict(transformer)
+    stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
     missing = [
         np.full(1, np.nan, one.dtype) if known is None else one
         for one, known in zip(examples, texts, strict=True)
     ]
-    asked = stage.transformer if any(marked) else transformer
-    by_nan = any(marked) and is_missing(transformer.missing_values)
-    nan = _takes_nan(stage, asked, missing)
-    stage = replace(stage, nan=[nan and not (one and by_nan) for one in marked])
+    nan = stage.accepts(missing, transformer if strict else asked)
+    stage = replace(stage, nan=[nan and one == one for one in markers])
     plan.stages.append(stage)
     answer = stage.transform(examples)
     found = _dense(answer)
     if found.dtype not in (plan.dtype, np.float64, np.bool_, np.object_):
-        _refuse(step, transformer, f"returns columns of dtype {found.dtype}")
+        fail(step, transformer, f"returns columns of dtype {found.dtype}")
     read = reads(transformer, len(inputs))
     if found.shape[1] != len(read):
         why = f"returns {found.shape[1]} columns instead of {len(read)}"
-        _refuse(step, transformer, why)
-    stays = _ask_about_whole(stage, plan)
+        fail(step, transformer, why)
+    kind, whole = found.dtype, _whole(stage, plan)
+    if kind == np.bool_:  # beside whole numbers, these stay whole
+        whole = [frozenset()] * len(inputs)
     made = tuple(
-        Column(
-            inputs[at].source,
-            found.dtype,
-            found[0, place],
-            stage,
-            at,
-            place,
-            frozenset()
-            if found.dtype == np.bool_
-            else inputs[at].whole
-            if stays
-            else None,
-        )
-        for place, at in enumerate(read)
+        Column(inputs[i].source, kind, found[0, place], stage, i, place, whole[i])
+        for place, i in enumerate(read)
     )
     if is_scaler(transformer):
         bare = replace(stage, transformer=unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
     if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
-        _refuse(step, transformer, "returns columns of dtype object")
+        fail(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
-        raise UnsupportedModelError(
-            f"The step {column.stage.step!r} of the pipeline returns numbers where "
-            "the next step reads strings, so it cannot be folded into the forest."
-        )
+        step = column.stage.step
+        cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
     if column.stage is not None:
@@ -385,7 +369,7 @@ def _by_columns(
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
-            _refuse(step, transformer, f"assigns {places} to the outputs of {name!r}")
+            fail(step, transformer, f"assigns {places} to the outputs of {name!r}")
         found.update(zip(range(places.start, places.stop), made, strict=True))
     joined = _joined([tuple(found[i] for i in range(len(found)))])
     return joined, bool(transformer.sparse_output_)
@@ -398,7 +382,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     if len(kinds) < 2:
         return columns
     if np.dtype(object) in kinds:
-        _refuse_texts("a step beside numbers")
+        cannot_fold("A column of strings reaches a step beside numbers")
     common = np.result_type(*kinds)
     return tuple(
         column if column.dtype == common else replace(column, dtype=common)
@@ -406,60 +390,42 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
-def _ask_about_whole(stage: Stage, plan: Plan) -> bool:
-    """Note the dtypes of whole numbers that a transformer does not take as float64.
-
-    Return whether it gives whole numbers for whole numbers.
-    """
-    groups = [column.whole for column in stage.inputs]
-    encodes = is_encoder(stage.transformer)
-    if not encodes:  # it gets one matrix, of one dtype
-        groups = [None if None in groups else frozenset().union(*filter(None, groups))]
-    if plan.dtype != np.float64 or not any(groups):
-        return False
+def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
+    """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
+    inputs = [column.whole for column in stage.inputs]
+    groups = [one for one in inputs if one is not None]
+    if not is_encoder(stage.transformer):  # it gets one matrix, of one dtype
+        groups = [frozenset().union(*groups)] * (None not in inputs)
     refused, stays = [], False
-    for dtype in WHOLE:
+    wide = any(groups) and plan.dtype == np.float64
+    for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
         rows = [_whole_values(one, stage.strict, dtype) for one in stage.special]
         rows = [np.resize(one, max(map(len, rows))) for one in rows]
         floats = [one if one.dtype == np.object_ else one.astype("f8") for one in rows]
         try:
-            answer = _called(stage.transformer, _matrix(stage, rows), strict=True)
-            answer, expected = _dense(answer), _dense(stage.transform(floats))
-            if not np.array_equal(answer, expected, equal_nan=True):
-                raise ValueError
+            found = _called(stage.transformer, _matrix(stage, rows), errors="raise")
+            expected = _dense(stage.transform(floats))
+            same = np.array_equal(_dense(found), expected, equal_nan=True)
         except (ArithmeticError, LookupError, TypeError, ValueError):
+            same = False
+        if same:
+            stays = _dense(found).dtype.kind not in "bf"
+        else:
             refused.append(dtype.str)
-            continue
-        stays = answer.dtype.kind not in "bf"
-        if not stays and not encodes and answer.dtype != np.bool_:
-            break  # it converts all whole numbers first
-    plan.whole.extend((tuple(sorted(one)), tuple(refused)) for one in groups if one)
-    return stays
+    plan.whole.extend((sorted(one), refused) for one in groups if one and refused)
+    return inputs if stays else [None] * len(inputs)
 
 
 def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
     """Return whole numbers for which a transformer may have rules of its own."""
     if special.dtype.kind in "OU":  # a column of texts
         return np.array([*special[:1], ""], object)[:1]
-    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-    known = special[(np.trunc(special) == special) & (np.abs(special) <= _EXACT)]
-    known = known[(known >= least) & (known <= most)]
-    known = np.concatenate([known[:32], known[32:][-32:]]).astype(dtype)
-    if strict and len(known):  # others are refused
-        return known
-    others = np.clip([0, 1, -1, -(1 << 24), 1 << 24], least, most)
-    return np.concatenate([known, others.astype(dtype)])
-
-
-def _takes_nan(stage: Stage, transformer: Any, columns: list[Array]) -> bool:
-    """Ask a transformer whether it accepts missing numbers."""
-    try:
-        _called(transformer, _matrix(stage, columns), finite=False)
-    except UnsupportedModelError:
-        raise
-    except ValueError:
-        return False
-    return True
+    low, high = np.clip([np.iinfo(dtype).min, np.iinfo(dtype).max], -_EXACT, _EXACT)
+    known = np.nan_to_num(special).clip(low, high).astype(dtype)
+    known = known[known == special][:64]
+    others = np.clip([0.0, 1.0, -1.0, -1e6, 1e6], low, high).astype(dtype)
+    # a strict encoder refuses all others
+    return known if strict and len(known) else np.concatenate([known, others])
 
 
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
@@ -486,18 +452,15 @@ def frame_of(columns: Sequence[Array]) -> Any:
 
 
 def _called(
-    transformer: Any, rows: Any, *, finite: bool = True, strict: bool = False
+    transformer: Any, rows: Any, *, finite: bool = True, errors: Any = "ignore"
 ) -> Any:
-    """Return a transformer's own answer for rows, without its warnings.
-
-    ``strict`` makes NumPy's warnings errors.
-    """
+    """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
     with (
         warnings.catch_warnings(),
         config_context(assume_finite=finite),
-        np.errstate(all="raise" if strict else "ignore", under="ignore"),
+        np.errstate(all=errors, under="ignore"),
     ):
         warnings.simplefilter("ignore")
         return transformer.transform(rows)
@@ -506,18 +469,3 @@ def _called(
 def _dense(answer: Any) -> Array:
     """Return a matrix that a transformer made."""
     return np.asarray(answer.toarray() if hasattr(answer, "tocsr") else answer)
-
-
-def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, so "
-        "it cannot be folded into the forest. CompiledForest(pipeline) runs it in its "
-        "own library."
-    )
-
-
-def _refuse_texts(where: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"A column of strings reaches {where} of the pipeline, so it cannot be folded "
-        "into the forest."
-    )

@@ -8,7 +8,7 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,33 +19,31 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
-from skforge.compiler.frontends.pipeline.transformers import numbers_of
-from skforge.exceptions import UnsupportedModelError
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, numbers_of
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The numbers that a pipeline takes: an interval for each column, and NaN.
-
-    ``whole`` is as in :class:`Plan`.
-    """
+    """The numbers that a pipeline takes: an interval for each column, and NaN."""
 
     low: Array
     high: Array
     nan: Flags
-    whole: Sequence[tuple[Sequence[int], Sequence[str]]] = ()
+    #: As ``Plan.whole``.
+    whole: Sequence[tuple[list[int], list[str]]] = ()
 
     def holds(self, rows: Array) -> bool:
         """Tell whether all values of rows are inside."""
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
-    def takes(self, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are."""
+        dtypes = {i: dtype for places, dtype in given for i in places if self.whole}
         return not any(
-            np.result_type(*(dtypes[i] for i in columns)).str in refused
+            np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
             for columns, refused in self.whole
         )
 
@@ -92,11 +90,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     ``takes_nan`` tells whether the last step accepts missing values. Infinite values
     are never accepted here: the pipeline itself says what it makes of them.
     """
-    numbers = [
-        one
-        for stage in plan.stages
-        for one in zip(stage.inputs, stage.nan, strict=True)
-    ]
+    numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
     numbers += [(c, True) for c in plan.scaled]
     checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
     n_inside = len(checks)
@@ -106,7 +100,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         np.full(plan.width, -largest, plan.dtype),
         np.full(plan.width, largest, plan.dtype),
         np.ones(plan.width, np.bool_),
-        [one for one in plan.whole if one[1]],
+        plan.whole,
     )
     if not checks:
         return found
@@ -126,10 +120,9 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     zeros = np.zeros(len(checks), plan.dtype)
     if not finite(zeros, which).all():
         at = columns[int(finite(zeros, which).argmin())]
-        raise UnsupportedModelError(
+        cannot_fold(
             f"The pipeline turns a 0 in column {at.source} into a value that is not "
-            "finite, so its steps cannot be folded into the forest; "
-            "CompiledForest(pipeline) runs them in their own library."
+            "finite"
         )
     sign = np.repeat([-1.0, 1.0], len(checks))
     ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)
@@ -150,7 +143,7 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
     """
     pieces: dict[int, Array] = {}
     for stage in plan.stages:
-        for column, special in zip(stage.inputs, stage.special, strict=True):
+        for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
                 _divide(plan, column, numbers_of(special), bounds, pieces)
     for number, special in _tested(plan, forest).items():
@@ -247,16 +240,13 @@ def refused_pieces(
     itself is refused is noted in ``bounds``.
     """
     found: dict[int, Flags] = {}
-    checks: list[tuple[Column, Array | None, bool, Any]] = []
+    checks: list[tuple[Column, Array | None, Any, bool]] = []
     for stage in plan.stages:
-        marker = getattr(stage.transformer, "missing_values", None)
-        for column, special, nan, marked in zip(
-            stage.inputs, stage.special, stage.nan, stage.marked, strict=True
-        ):
+        for column, special, marker, nan in stage.checks():
             known = numbers_of(special) if stage.strict else None
-            checks.append((column, known, nan, marker if marked else None))
-    checks += [(column, None, takes_nan, None) for column in plan.columns]
-    for column, known, nan_is_fine, marker in checks:
+            checks.append((column, known, marker, nan))
+    checks += [(column, None, None, takes_nan) for column in plan.columns]
+    for column, known, marker, nan_is_fine in checks:
         source = column.source
         if known is not None and source not in plan.texts:  # NaN may be all it knows
             pieces.setdefault(source, bounds.high[source : source + 1])

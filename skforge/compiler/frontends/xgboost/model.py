@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -374,19 +374,12 @@ def _names_of(entry: Any) -> tuple[str | int, ...]:
     return tuple(text[a:b].decode() for a, b in pairwise(ends))
 
 
-#: Dtypes of integer categories, as XGBoost numbers them.
-_INDEX_DTYPES = {
-    9 + i: kind + bits
-    for i, (bits, kind) in enumerate(product(("8", "16", "32", "64"), ("int", "uint")))
-}
-
-
-def index_dtypes(booster: Any) -> tuple[str, ...]:
-    """Return the dtype of each feature's integer categories; "" for other features."""
-    learner = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]
-    trees = learner["gradient_booster"]
+def index_dtypes(booster: Any) -> tuple[str | None, ...]:
+    """Return the dtype of each feature's integer categories, which rows must have."""
+    trees = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]["gradient_booster"]
     encoded = trees.get("gbtree", trees)["model"]["cats"]["enc"]
-    return tuple(_INDEX_DTYPES.get(entry.get("type"), "") for entry in encoded)
+    dtypes = {9: "int8", 10: "uint8", 11: "int16", 13: "int32", 15: "int64"}
+    return tuple(dtypes.get(entry.get("type")) for entry in encoded)
 
 
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
