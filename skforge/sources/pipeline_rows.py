@@ -216,11 +216,13 @@ class PipelineRows:
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
                 self.bounds.nan.tolist(),
-            ]
-            + [[*map(list, self.bounds.whole)]] * bool(self.bounds.whole),
+                [*map(list, self.bounds.whole)],
+            ],
             "texts": [
-                [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
-                + [[*one.refused]] * bool(one.refused)
+                [
+                    *(column, [*one.texts], [*one.refused]),
+                    *map(_stored, (one.unknown, one.none, one.nan)),
+                ]
                 for column, one in self.texts.items()
             ],
             "numbers": [
@@ -232,18 +234,15 @@ class PipelineRows:
     @classmethod
     def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
         """Return the rows that :meth:`described` describes."""
-        *ends, nan = rules["bounds"][:3]
+        *ends, nan, whole = rules["bounds"]
         low, high = np.array(ends, float)
-        whole = rules["bounds"][3:]  # old artifacts lack it
         names = rules["feature_names"]
         return cls(
             width,
-            Bounds(low, high, np.array(nan, bool), *whole),
+            Bounds(low, high, np.array(nan, bool), whole),
             {
-                column: TextCodes(
-                    tuple(texts), *map(_code, codes[:3]), *map(tuple, codes[3:])
-                )
-                for column, texts, *codes in rules["texts"]
+                column: TextCodes(tuple(texts), *map(_code, others), tuple(refused))
+                for column, texts, refused, *others in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
@@ -264,9 +263,11 @@ def is_described(rules: Any, forest: Forest) -> bool:
     try:
         rows = PipelineRows.of(rules, width)
         again = rows.described()
+        whole = [i for columns, _ in rows.bounds.whole for i in columns]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
-    places = [*rows.texts, *rows.numbers, *(rows.by_name or [])]
+    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole]
+    texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
@@ -275,11 +276,8 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and type(rows.by_position) is bool
         and all(one is None or len(one) == width for one in sizes)
         and all(type(one) is int and 0 <= one < width for one in places)
-        and all(type(one) is str for one in rows.names or ())
+        and all(type(one) is str for one in (*(rows.names or ()), *texts))
         and all(_is_sound(one) for one in rows.numbers.values())
-        and all(
-            all(type(text) is str for text in one.texts) for one in rows.texts.values()
-        )
     )
 
 

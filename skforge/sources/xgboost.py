@@ -41,6 +41,9 @@ class _XGBoostRows(Source):
         "n_features": _is_width,
         "feature_names": _are_names,
         "of_no_rows": are_answers,
+        "index_dtypes": lambda value, forest: (
+            are(str, value) and len(value) in (0, forest.n_features)
+        ),
     }
     fill, leaf_dtype = float("nan"), np.float32
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
@@ -60,11 +63,11 @@ class _XGBoostRows(Source):
 
     @cached_property
     def _columns(self) -> FrameColumns:
-        """The columns of frames; an artifact takes integer categories of any width."""
-        names = self.forest.category_names
+        names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
         integers = any(type(one) is int for labels in names for one in labels[:1])
-        known = integers and self.model is not None
-        return FrameColumns(names, index_dtypes(self._booster) if known else ())
+        if integers and self.model is not None:
+            dtypes = index_dtypes(self._booster)
+        return FrameColumns(names, tuple(dtypes))
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return the kind, the features, and the answers to 0 rows."""
@@ -73,6 +76,7 @@ class _XGBoostRows(Source):
             "n_features": self.forest.n_features,
             "feature_names": None if names is None else list(map(str, names)),
             "of_no_rows": self._of_no_rows(),
+            "index_dtypes": [*self._columns.index_dtypes],
         }
 
     def reading(self) -> Reading:

@@ -19,7 +19,7 @@ from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
 Names: TypeAlias = tuple[tuple[str | int, ...], ...]
-Dtypes: TypeAlias = tuple[str | None, ...]
+Dtypes: TypeAlias = tuple[str, ...]
 
 
 def is_plain(dtype: Any) -> bool:
@@ -69,7 +69,7 @@ class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
     They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
-    a feature's integer categories must have; without them, any will do.
+    a feature's integer categories must have, or "" for any.
     """
 
     def __init__(self, category_names: Names, index_dtypes: Dtypes = ()) -> None:
@@ -197,8 +197,8 @@ class FrameColumns:
 
     def _fits(self, i: int, given: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
-        dtype = self.index_dtypes[i] if self.index_dtypes else None
-        return dtype is None or getattr(given, "dtype", None) == dtype
+        dtype = self.index_dtypes[i] if self.index_dtypes else ""
+        return not dtype or getattr(given, "dtype", None) == dtype
 
     def _positions(
         self,

@@ -321,8 +321,7 @@ def _of_one(
         fail(step, transformer, f"returns columns of dtype {found.dtype}")
     read = reads(transformer, len(inputs))
     if found.shape[1] != len(read):
-        why = f"returns {found.shape[1]} columns instead of {len(read)}"
-        fail(step, transformer, why)
+        fail(step, transformer, f"returns {found.shape[1]} columns, not {len(read)}")
     kind, whole = found.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)

@@ -120,10 +120,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     zeros = np.zeros(len(checks), plan.dtype)
     if not finite(zeros, which).all():
         at = columns[int(finite(zeros, which).argmin())]
-        cannot_fold(
-            f"The pipeline turns a 0 in column {at.source} into a value that is not "
-            "finite"
-        )
+        cannot_fold(f"Steps turn a 0 in column {at.source} into no finite number")
     sign = np.repeat([-1.0, 1.0], len(checks))
     ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)
     low, high = ends.astype(plan.dtype).reshape(2, -1)

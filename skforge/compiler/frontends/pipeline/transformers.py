@@ -236,10 +236,8 @@ def refuse(step: str, transformer: Any) -> None:
         fail(step, transformer, "is not one of the transformers that can be folded")
     if own.endswith(".FunctionTransformer") and transformer.func is not None:
         fail(step, transformer, "calls a Python function")
-    if own.startswith(_ENCODERS) and np.dtype(transformer.dtype) != np.float64:
-        fail(
-            step, transformer, f"returns columns of dtype {np.dtype(transformer.dtype)}"
-        )
+    if own.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
+        fail(step, transformer, f"returns columns of dtype {kind}")
     if own.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = isinstance(marker, (int, float, str, np.number))
@@ -258,9 +256,8 @@ def _is_nan(value: Any) -> bool:
 
 def fail(step: str, transformer: Any, why: str) -> NoReturn:
     """Raise the error for a transformer that does not fold."""
-    cannot_fold(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}"
-    )
+    kind = type(transformer).__name__
+    cannot_fold(f"The step {step!r} of the pipeline, {kind}, {why}")
 
 
 def cannot_fold(why: str) -> NoReturn:
