@@ -241,8 +241,10 @@ class PipelineRows:
             width,
             Bounds(low, high, np.array(nan, bool), whole),
             {
-                column: TextCodes(tuple(texts), *map(_code, others), tuple(refused))
-                for column, texts, refused, *others in rules["texts"]
+                column: TextCodes(
+                    tuple(texts), _code(other), _code(none), _code(nan), tuple(refused)
+                )
+                for column, texts, refused, other, none, nan in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
