@@ -17,11 +17,12 @@ from sklearn.model_selection import (
     FixedThresholdClassifier,
     TunedThresholdClassifierCV,
 )
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError, VerificationError
 from skforge.sources.base import ANSWERS, Source
 from skforge.sources.wrappers.thresholds import Threshold
+from tests.compared_calls import called, difference
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -193,3 +194,26 @@ def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
     model.threshold = 0.1
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         pickle.dumps(fast)
+
+
+def test_raw_scores_of_rows_that_members_read_apart() -> None:
+    boosting = ensemble.GradientBoostingRegressor(n_estimators=3)
+    histogram = ensemble.HistGradientBoostingRegressor(max_iter=3)
+    model = ensemble.VotingRegressor([("a", boosting), ("b", histogram)]).fit(X, SCORE)
+    fast = plain(model).fit(X)
+    whole = np.abs(NEW[:9]).astype(np.uint64)
+    for rows in (NEW[:9].astype(object), NEW[:9].astype(">f8"), whole):
+        expected = fast.predict_raw(rows.astype(float))
+        np.testing.assert_array_equal(fast.predict_raw(rows), expected, strict=True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_raw_scores_of_no_rows(several: bool) -> None:
+    """XGBoost takes them."""
+    first = xgb.XGBRegressor(n_estimators=3)
+    second = xgb.XGBRegressor(n_estimators=3, objective="reg:absoluteerror")
+    members = [("a", first), ("b", second if several else first)]
+    model = ensemble.VotingRegressor(members).fit(X, SCORE)
+    fast = plain(model).fit(X)
+    assert fast.predict_raw(X[:0]).shape == (0, 2)
+    assert fast.predict_raw(X[:0]).dtype == fast.predict_raw(X[:1]).dtype
