@@ -196,6 +196,15 @@ def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
         pickle.dumps(fast)
 
 
+def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
+    """CalibratedClassifierCV counts rows first; a number and a lazy frame have none."""
+    model = clone(AROUND["calibrated"]).fit(TEXTS, TWO)
+    fast = plain(model).fit(TEXTS)
+    for rows in (3.5, None, pytest.importorskip("polars").from_pandas(TEXTS).lazy()):
+        assert difference(fast.predict, model.predict, rows) == ""
+        assert called(fast.predict, rows)[1].startswith("TypeError: Expected sequence")
+
+
 def test_raw_scores_of_rows_that_members_read_apart() -> None:
     boosting = ensemble.GradientBoostingRegressor(n_estimators=3)
     histogram = ensemble.HistGradientBoostingRegressor(max_iter=3)
