@@ -226,3 +226,14 @@ def test_raw_scores_of_no_rows(several: bool) -> None:
     fast = plain(model).fit(X)
     assert fast.predict_raw(X[:0]).shape == (0, 2)
     assert fast.predict_raw(X[:0]).dtype == fast.predict_raw(X[:1]).dtype
+
+
+def test_frames_that_only_their_columns_show_how_to_read() -> None:
+    """Of polars frames, LightGBM's adapter knows each column, not how to cast all."""
+    pytest.importorskip("polars")
+    light = lgb.LGBMClassifier(n_estimators=8, min_child_samples=2, verbose=-1)
+    steps = make_union(PCA(1), "passthrough").set_output(transform="polars")
+    model = make_pipeline(steps, light).fit(TEXTS[["a", "b"]], TWO)
+    fast = plain(model, reduction="reproducible").fit(TEXTS[["a", "b"]])
+    new = NEW_TEXTS[["a", "b"]]
+    np.testing.assert_array_equal(fast.predict(new), model.predict(new))
