@@ -261,6 +261,8 @@ def _fail(step: str, transformer: Any, why: str) -> None:
 
 def is_absent(transformer: Any) -> bool:
     """Tell whether a step of a Pipeline does nothing."""
+    if class_of(transformer) == PIPELINE:
+        return all(is_absent(step) for _, step in transformer.steps)
     return transformer is None or transformer == "passthrough"
 
 
