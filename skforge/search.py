@@ -322,26 +322,22 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = result
         self.schedules_ = table
         self.results_ = _results(result, score)
-        self._choose()
-        if self.refit:
-            self.best_estimator_ = compiled
-        else:
-            self.__dict__.pop("best_estimator_", None)
-        return self
-
-    def _choose(self) -> None:
         means = self.results_["mean_score"]
         if len(means) and not np.isnan(means).all():
             self.best_index_ = int(np.nanargmax(means))
             self.best_schedule_ = self.results_["schedule"][self.best_index_]
             self.best_params_ = dict(self.results_["params"][self.best_index_])
             self.best_score_ = float(means[self.best_index_])
-            return
-        # from a record: the schedules are known, their times are not
-        self.best_index_ = -1
-        self.best_schedule_ = self.schedules_[max(self.schedules_)]
-        self.best_params_ = {"schedule": self.best_schedule_}
-        self.best_score_ = float("nan")
+        else:  # from a record: the schedules are known, their times are not
+            self.best_index_ = -1
+            self.best_schedule_ = self.schedules_[max(self.schedules_)]
+            self.best_params_ = {"schedule": self.best_schedule_}
+            self.best_score_ = float("nan")
+        if self.refit:
+            self.best_estimator_ = compiled
+        else:
+            self.__dict__.pop("best_estimator_", None)
+        return self
 
     def _model(self) -> Any:
         model = self.estimator
@@ -475,7 +471,10 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
     columns["mean_score"] = means
-    columns["rank_score"] = _ranks(means)
+    # from 1 for the greatest; ties share one, NaN comes last
+    known = np.where(np.isnan(means), -np.inf, means)
+    ranks = [1 + int((known > one).sum()) for one in known]
+    columns["rank_score"] = np.array(ranks, np.int32)
     return columns
 
 
@@ -485,12 +484,6 @@ def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     for trial in result.trials:
         found.setdefault(trial.batch, trial.n_rows)
     return found
-
-
-def _ranks(scores: Any) -> Any:
-    """Return ranks from 1 for the greatest score; ties share one, NaN comes last."""
-    known = np.where(np.isnan(scores), -np.inf, scores)
-    return np.array([1 + int((known > one).sum()) for one in known], np.int32)
 
 
 def _objects(values: list[Any]) -> Any:

@@ -16,26 +16,14 @@ if TYPE_CHECKING:
 
 
 def load_schedule(text: str | None) -> Schedule | None:
-    """Return the schedule that an option gives, None for the defaults.
-
-    Parameters
-    ----------
-    text : str or None
-        A preset's name, JSON, the calls that ``skforge inspect --level schedule``
-        prints, a file with one of these, or ``-`` for standard input.
-
-    Raises
-    ------
-    ScheduleError
-        If it is none of these.
-    """
+    """Return the schedule that ``--schedule`` gives, None for the defaults."""
     from skforge.compiler.schedule.schedule import Schedule
 
     if text is None or text == "auto":
         return None
     if text == "-":
         text = sys.stdin.read()
-    elif not _is_text_of_schedule(text) and Path(text).suffix:
+    elif not text.lstrip().startswith(("{", "Schedule(")) and Path(text).suffix:
         text = _content(text)
     text = text.strip()
     if text.startswith("{"):
@@ -43,10 +31,6 @@ def load_schedule(text: str | None) -> Schedule | None:
     if text.startswith("Schedule"):
         return schedule_of(text)
     return Schedule.preset(text)
-
-
-def _is_text_of_schedule(text: str) -> bool:
-    return text.lstrip().startswith(("{", "Schedule("))
 
 
 def _content(path: str) -> str:
@@ -64,11 +48,6 @@ def schedule_of(text: str) -> Schedule:
 
     >>> schedule_of('Schedule().tile("batch", "b0", "b1", 8)\n  .unroll("b1")')
     Schedule().tile("batch", "b0", "b1", 8).unroll("b1")
-
-    Raises
-    ------
-    ScheduleError
-        If the text is anything else, or the schedule is not legal.
     """
     from skforge.compiler.schedule.directives import BY_NAME
     from skforge.compiler.schedule.schedule import Schedule

@@ -30,13 +30,12 @@ from skforge.exceptions import (
     TuningWarning,
     warn,
 )
+from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import (
     KernelMeasurer,
     Measurer,
     ModuleMeasurer,
-    measurer_for,
 )
-from skforge.tuning.measure.rows import BATCH_BYTES
 from skforge.tuning.records import Record, RecordKey, TuningRecords
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
@@ -331,8 +330,8 @@ class SearchTask:
 
     def measurer(self, n_jobs: int | None) -> KernelMeasurer | ModuleMeasurer:
         """Return the target's measurer."""
-        how = self.target, self.reduction, n_jobs, self.kernels
-        return measurer_for(self.forest, *how)
+        kind = ModuleMeasurer if self.target.is_gpu else KernelMeasurer
+        return kind(self.forest, self.target, self.reduction, n_jobs, self.kernels)
 
     def _unusable(self, kept: Record) -> str:
         """Return why a record cannot be used; empty if it can."""
@@ -446,7 +445,12 @@ class SearchTask:
                 "schedule; the default schedules are used.",
                 TuningWarning,
             )
-        _check_anything_legal(result)
+        tried = [t for t in result.trials if t.candidate.origin == result.strategy]
+        if tried and result.complete and all(t.status == "illegal" for t in tried):
+            raise TuningError(
+                f"none of the {len(tried)} schedules tried is legal for this forest "
+                f"and target; the reason for the first: {tried[0].reason}"
+            )
         if self.records is None or not timed:
             return
         try:
@@ -477,13 +481,3 @@ def _untimed(ranges: Iterable[BatchRange]) -> str:
         f"for {text} rows, no schedule promised enough gain to be worth timing: "
         "nothing was measured there"
     )
-
-
-def _check_anything_legal(result: TuningResult) -> None:
-    """Raise TuningError if every proposed schedule is illegal."""
-    proposed = [t for t in result.trials if t.candidate.origin == result.strategy]
-    if proposed and result.complete and all(t.status == "illegal" for t in proposed):
-        raise TuningError(
-            f"none of the {len(proposed)} schedules tried is legal for this forest "
-            f"and target; the reason for the first: {proposed[0].reason}"
-        )

@@ -13,10 +13,9 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.measure import rows
-from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure import bench as rows
+from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import (
