@@ -13,13 +13,11 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.measure import rows
-from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure import bench as rows
+from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.progress import Progress
 from skforge.tuning.search.ranges import (
     choose,
     main_size,
@@ -29,6 +27,7 @@ from skforge.tuning.search.ranges import (
 )
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.task import Progress
 from skforge.tuning.tuner import Tuner
 from tests.exactness.forests import drawn
 
