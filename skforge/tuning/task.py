@@ -15,6 +15,7 @@ from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.runtime import machine
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.targets import default_table
 from skforge.compiler.schedule.schedule import Schedule
@@ -156,7 +157,9 @@ class SearchTask:
 
     def store(self) -> UserStore:
         """Return the user's store for this search."""
-        return UserStore.of(self.forest, self._key(), self.defaults, self.seconds)
+        profile = None if self.target.is_gpu else machine.machine_profile(self.target)
+        how = self._key(), self.defaults, self.seconds, profile
+        return UserStore.of(self.forest, *how)
 
     def from_store(self, store: UserStore | None) -> TuningResult | None:
         """Return what an earlier search for a forest of this shape found, or None."""
@@ -194,7 +197,7 @@ class SearchTask:
         found = self._record(result)
         if result.table == self._default_result().table:
             found = replace(found, strategy=DEFAULT)
-        store.add(found)
+        store.add(found, not result.complete or machine.is_busy(self.target))
 
     def given_up(self, waited: float) -> TuningResult:
         """Return the defaults, because other processes measure."""

@@ -40,20 +40,8 @@ class CostEstimate:
     ) -> Counts:
         """Return the estimated seconds of calls; infinite for what is not estimated.
 
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule that the forest allows; this is not checked.
-        n_rows : int or array-like of shape (n_sizes,)
-            Rows of a call.
-        n_threads : int, default=1
-            Threads that share blocks of rows and tiles of trees, if loops over them
-            are parallel.
-
-        Returns
-        -------
-        ndarray of shape (n_sizes,) or ()
-            Seconds of each call.
+        The forest must allow the schedule, which is not checked. Threads share blocks
+        of rows and tiles of trees, if loops over them are parallel.
         """
         plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
         if plan is None:

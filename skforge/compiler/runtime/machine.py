@@ -1,76 +1,167 @@
-"""The profile of this machine: stored with the package, or measured once and kept."""
+"""The profile of this machine: stored with the package, or measured and kept.
+
+A measured profile is kept in the cache, with the load under which it was measured. If
+other work ran meanwhile, or a number is far from the modelled one, it is doubtful, and
+measured again some minutes later, until a measurement agrees with it.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
-import secrets
-from dataclasses import asdict
-from functools import lru_cache
+import time
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
 from skforge._version import __version__
-from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.microkernels import measure
 from skforge.compiler.target import Target
 
+#: Ratio to the modelled number from which a number is measured twice, and is doubtful.
+FAR = 3.0
 
-@lru_cache(maxsize=16)
+#: Share of a core below which other work ran, too.
+SHARE = 0.8
+
+#: Seconds until a doubtful profile is measured again, and any other.
+SOON, LATER = 600.0, 30 * 86400.0
+
+#: Folder of the cache, and the format of its files.
+KIND, _FORMAT = "machines", "profile 2"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A profile that was measured on this machine, and how."""
+
+    profile: MachineProfile
+    when: float  # the last time, in seconds since 1970
+    load: float | None  # average of the last minute, where the system has one
+    share: float  # CPU time, as a share of the time that measuring took
+    doubts: tuple[str, ...]  # why it is measured again soon
+
+    @property
+    def again(self) -> float:
+        """When it is measured again, in seconds since 1970."""
+        return self.when + (SOON if self.doubts else LATER)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it need not be measured again yet."""
+        return self.when <= time.time() < self.again
+
+    def beside(self, old: Measured) -> Measured:
+        """Return what is kept of this measurement and an older one.
+
+        If both agree, the older numbers stay, so that schedules do not change. If this
+        one is doubtful, the lesser numbers count, because other work only adds time.
+        """
+        if self.profile.near(old.profile):
+            return replace(self, profile=old.profile, doubts=())
+        pairs = zip(astuple(self.profile), astuple(old.profile), strict=True)
+        least = MachineProfile(*map(min, pairs))
+        return replace(self, profile=least) if self.doubts else self
+
+
+#: The profiles that this process uses.
+USED: dict[Target, Measured] = {}
+
+
 def machine_profile(target: Target) -> MachineProfile:
     """Return the profile of a CPU.
 
     A CPU that the package knows is not measured, so that all its processes choose the
-    same schedules. Another one, if it is this machine, is measured once (0.1 s) and its
+    same schedules. Another one, if it is this machine, is measured (0.1 s) and its
     profile kept in the cache; without a cache, or for another machine, the modelled
     profile of the CPU stands in, or that of a common one: measured beats modelled.
     """
-    if MachineProfile.is_stored(target) or target != Target.host():
-        return MachineProfile.of(target)
-    file = kept_in(target)
-    if file is None:
-        return MachineProfile.of(target)
-    found = _read(file)
-    if found is None:
-        found = MachineProfile(**measure(target))
-        _write(file, found)
-    return found
+    used = USED.get(target)
+    if used is None or not used.counts:
+        here = not MachineProfile.is_stored(target) and target == Target.host()
+        if not here or kept_in(target) is None:
+            return MachineProfile.of(target)
+        used = from_cache(target)
+        if used is None or not used.counts:
+            used = renewed(target)
+        USED[target] = used
+    return used.profile
 
 
 def known_profile(target: Target) -> MachineProfile:
     """Return the profile of a CPU without measuring: stored, kept or modelled."""
-    if not MachineProfile.is_stored(target):
-        file = kept_in(target)
-        found = None if file is None else _read(file)
-        if found is not None:
-            return found
-    return MachineProfile.of(target)
+    stored = MachineProfile.is_stored(target)
+    used = None if stored else USED.get(target) or from_cache(target)
+    return MachineProfile.of(target) if used is None else used.profile
 
 
 def kept_in(target: Target) -> Path | None:
     """Return the file that keeps a measured profile, or None without a cache."""
-    folder = object_cache.opened("machines", create=True)
-    if folder is None:
-        return None
-    key = hashlib.sha256(f"{__version__} {target.to_json()}".encode()).hexdigest()
-    return folder / f"{key[:32]}.json"
+    folder = object_cache.opened(KIND, create=True)
+    return None if folder is None else folder / _key(target)
 
 
-def _read(file: Path) -> MachineProfile | None:
-    try:
-        held = json.loads(file.read_text(encoding="utf-8"))
-        found = MachineProfile(**{name: float(value) for name, value in held.items()})
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-    usable = all(0 < value < 1e6 for value in asdict(found).values())
-    return found if usable else None
+def from_cache(target: Target) -> Measured | None:
+    """Return the profile that the cache keeps, or None."""
+    content = object_cache.read(_key(target), KIND)
+    with suppress(ValueError, TypeError, LookupError, AttributeError):
+        facts = json.loads(b"" if content is None else content.tobytes())
+        profile, doubts = MachineProfile(**facts.pop("profile")), facts.pop("doubts")
+        return Measured(profile, doubts=tuple(doubts), **facts)
+    return None
 
 
-def _write(file: Path, profile: MachineProfile) -> None:
-    """Keep a profile; a file is whole or not there, whoever else writes it."""
-    beside = file.with_name(f".{secrets.token_hex(8)}")
-    with contextlib.suppress(OSError):
-        beside.write_text(json.dumps(asdict(profile)), encoding="utf-8")
-        os.replace(beside, file)
+def renewed(target: Target, anew: bool = False) -> Measured:
+    """Measure this machine, and keep the profile unless samples disagree.
+
+    Missing numbers are then those of the kept or the modelled profile. With ``anew``, a
+    kept profile does not count.
+    """
+    begin, cpu = time.perf_counter(), time.thread_time()
+    modelled, numbers = asdict(MachineProfile.of(target)), measure(target)
+    ratios = {name: value / modelled[name] for name, value in numbers.items()}
+    far = [name for name, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR]
+    if far:
+        pairs = {
+            n: (numbers.get(n, value), value) for n, value in measure(target).items()
+        }
+        numbers = {n: min(p) for n, p in pairs.items() if n not in far or agree(*p)}
+    share = (time.thread_time() - cpu) / (time.perf_counter() - begin)
+    doubts = [f"{name} is {ratios[name]:.2g} times the modelled number" for name in far]
+    if share < SHARE:
+        doubts.append(f"other work had {1 - share:.0%} of the core")
+    load = load_average()
+    if is_busy(target):
+        doubts.append(f"the load average was {load:.1f} on {target.n_cores} cores")
+    missing = [name for name in modelled if name not in numbers]
+    if missing:
+        doubts.append(f"samples of {', '.join(missing)} disagree")
+    old = None if anew else from_cache(target)
+    if old is not None and old.counts:
+        return old  # another process has measured meanwhile
+    others = modelled if old is None else asdict(old.profile)
+    profile = MachineProfile(**others | numbers)
+    fresh = Measured(profile, time.time(), load, share, tuple(doubts))
+    if not missing:
+        fresh = fresh if old is None else fresh.beside(old)
+        object_cache.write(_key(target), KIND, [json.dumps(asdict(fresh)).encode()])
+    return fresh
+
+
+def load_average() -> float | None:
+    """Return how many threads have wanted to run, on average of the last minute."""
+    with suppress(AttributeError, OSError):  # Windows does not know
+        return os.getloadavg()[0]
+    return None
+
+
+def is_busy(target: Target) -> bool:
+    """Return whether other processes of this machine had much to do lately."""
+    load = load_average()
+    return load is not None and load > 1 + target.n_cores / 2
+
+
+def _key(target: Target) -> str:
+    return object_cache.key_of((_FORMAT, __version__, target.to_json()))

@@ -68,16 +68,13 @@ class Learned:
         predicts that it is clearly faster than the default. "top-5" measures the five
         best. "autotune" measures rounds of a few schedules, and retrains the model
         after each, until time is up.
-    samples, beam, passes : int
-        Ignored; kept for compatibility. They configured an earlier beam search.
+    samples, beam, passes, groups
+        Ignored; kept for compatibility.
     iterations : int, default=20
         Maximum number of rounds of "autotune".
     outright : int, default=10000
         Largest space that is scored completely; of larger spaces, 4,096 points are
         drawn and scored.
-    groups : bool, default=False
-        Ignored; kept for compatibility. It gave trees of similar depth separate loops,
-        which no measurement favoured.
     model : CostModel, optional
         The cost model; None uses the shipped model. For a GPU that it was not trained
         for, "one-shot" raises an error, and the other modes begin with an estimate.
