@@ -138,7 +138,7 @@ def run(folder: Path, n: int, n_forests: int = FORESTS) -> list[Row]:
     doubtful = [sum(bool(one["doubts"]) for one in found[b]) for b in BUSY]
     near.notes += (
         f"; {', '.join(parts)} busy processes ({', '.join(map(str, doubtful))} of them "
-        f"doubtful) on {Target.host()}; load average {min(loads):.1f} to {max(loads):.1f}"
+        f"doubtful), load average {min(loads):.1f} to {max(loads):.1f}; {Target.host()}"
     )
     near.facts = {"quiet": quiet, "profiles": {str(b): found[b] for b in BUSY}}
     profiles = [MachineProfile(**one["profile"]) for b in BUSY for one in found[b]]

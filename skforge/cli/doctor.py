@@ -103,8 +103,8 @@ def _profile(host: Target, measured: Measured | None) -> dict[str, str]:
     if file is None and MachineProfile.is_modelled(host):
         return {"profile": "stored with skforge, modelled and not measured"}
     if file is None or measured is None:
-        text = "that of a common CPU, as this one is unknown and there is no cache"
-        return {"profile": text}
+        why = "as this one is unknown and there is no cache"
+        return {"profile": f"that of a common CPU, {why}"}
     load = "" if measured.load is None else f", load average {measured.load:.1f}"
     facts = {
         "profile": f"measured on this machine, in {file}",

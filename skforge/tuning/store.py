@@ -4,9 +4,8 @@ An entry lies in the cache of machine code (:mod:`skforge.compiler.runtime.objec
 has the rules for its place, damage, size and several writers), so ``SKFORGE_CACHE=off``
 switches it off. Its key is exact in what decides which schedules are legal, in the
 machine, in the versions of skforge and LLVM and in what was asked for; the sizes of the
-forest may differ by ``NEAR``, so that the folds of a cross-validation share a search,
-and so may the machine's profile. A doubtful result counts for a day only, unless it is
-what an earlier search has found, too.
+forest and the machine's profile may differ by ``NEAR``, so that the folds of a
+cross-validation share a search. A doubtful result counts for a day, at first.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import numpy as np
 
-from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import object_cache
@@ -96,13 +94,12 @@ class UserStore:
         key: RecordKey,
         defaults: dict[BatchRange, Schedule],
         budget: float,
-        profile: MachineProfile | None,
+        profile: tuple[float, ...],
     ) -> UserStore:
         """Return the store for a search with the records' key ``key``."""
         facts = repr(shape_key(forest, list(defaults.values()), budget))
         shape = hashlib.sha256(facts.encode()).hexdigest()[:24]
-        numbers = () if profile is None else astuple(profile)
-        return cls(replace(key, forest=shape), (*sizes_of(forest), *numbers))
+        return cls(replace(key, forest=shape), (*sizes_of(forest), *profile))
 
     @property
     def _name(self) -> str:

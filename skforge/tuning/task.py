@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,8 @@ class SearchTask:
 
     def store(self) -> UserStore:
         """Return the user's store for this search."""
-        profile = None if self.target.is_gpu else machine.machine_profile(self.target)
+        gpu = self.target.is_gpu
+        profile = () if gpu else astuple(machine.machine_profile(self.target))
         how = self._key(), self.defaults, self.seconds, profile
         return UserStore.of(self.forest, *how)
 

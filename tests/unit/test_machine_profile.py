@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -144,9 +145,16 @@ def test_interruptions_of_many_samples_do_not_count(fake, step, every):
 
 
 def test_one_sample_that_is_too_short_does_not_count(fake):
-    """The time of a host that ran other guests is taken off the wrong sample."""
-    fake.disturb = lambda run, name, s: s / 10 if run == 150 else s
+    """A host that ran another guest may take that time off the wrong sample."""
+    runs = Counter()
+
+    def tenth_is_short(run, name, seconds):
+        runs[name] += 1
+        return seconds * (0.6 if runs[name] == 10 else 1)
+
+    fake.disturb = tenth_is_short
     assert_true(machine.machine_profile(TARGET))
+    assert another_process().doubts == ()
 
 
 def test_a_coarse_clock_is_not_used(fake):
@@ -218,7 +226,6 @@ def test_a_number_far_from_the_modelled_one_is_measured_twice(fake):
     assert_true(replace(profile, gather=TRUE["gather"]))
     assert ratios(profile)["gather"] == pytest.approx(2, rel=0.05)
     assert another_process().doubts == ("gather is 4.1 times the modelled number",)
-    assert fake.runs > 2 * len(TRUE) * microkernels.ENOUGH
     # A later measurement that agrees removes the doubt, and the number stays.
     fake.wall += machine.SOON
     assert machine.machine_profile(TARGET) == profile
@@ -226,20 +233,23 @@ def test_a_number_far_from_the_modelled_one_is_measured_twice(fake):
 
 
 def test_a_number_that_was_far_once_is_not_kept(fake, monkeypatch):
-    passes = []
+    measured, least_times = [], microkernels.least_times
 
-    def measured(target):
-        fake.spend(1.0)
-        passes.append(target)
-        return {**TRUE, "mux": TRUE["mux"] * (200 if len(passes) == 1 else 1)}
+    def counted(works):
+        measured.append(set(works))
+        return least_times(works)
 
-    monkeypatch.setattr(machine, "measure", measured)
+    def slow_at_first(run, name, seconds):
+        return seconds * (200 if name == "mux" and len(measured) == 1 else 1)
+
+    monkeypatch.setattr(microkernels, "least_times", counted)
+    fake.disturb = slow_at_first
     profile = machine.machine_profile(TARGET)
-    assert len(passes) == 2 and profile == MachineProfile(
-        **{**TRUE, "mux": GENERIC[256].mux}
-    )
+    assert measured == [set(TRUE), {"mux"}]
+    assert_true(replace(profile, mux=TRUE["mux"]))
+    assert profile.mux == GENERIC[256].mux
     assert another_process() is None
-    assert machine.machine_profile(TARGET) == MachineProfile(**TRUE)
+    assert_true(machine.machine_profile(TARGET))
     assert another_process().doubts == ()
 
 
@@ -290,7 +300,7 @@ def test_a_profile_that_another_process_has_kept_meanwhile_is_used(fake, monkeyp
     def measured(target):
         monkeypatch.setattr(machine, "measure", lambda target: TRUE)
         machine.renewed(TARGET)
-        return {name: 1.1 * value for name, value in TRUE.items()}
+        return {name: 1.5 * value for name, value in TRUE.items()}
 
     monkeypatch.setattr(machine, "measure", measured)
     assert machine.machine_profile(TARGET) == MachineProfile(**TRUE)

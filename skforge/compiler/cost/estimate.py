@@ -16,16 +16,9 @@ from skforge.compiler.target import Target
 
 
 class CostEstimate:
-    """Estimates calls of one forest on one CPU.
+    """Estimates calls of one forest, which is counted once, on one CPU.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest; it is counted once.
-    target : Target
-        The CPU.
-    profile : MachineProfile, default=None
-        The CPU's speed; None uses the profile stored for it.
+    ``profile`` is the CPU's speed; None uses the one stored for it.
     """
 
     def __init__(

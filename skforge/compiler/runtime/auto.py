@@ -185,18 +185,15 @@ class AutoModule:
     def find_crossover(self) -> int:
         """Measure the batch size from which the GPU is faster; set and return it.
 
-        Rows are NumPy arrays, so copies to the device and back are included. Both take
-        turns. The size is the best for calls of all sizes together, so that one that
-        was timed in a bad second does not decide. If the GPU is not worth it, it is
-        used only above the sizes that were tried.
+        Rows are NumPy arrays, so copies to the device and back are included. The size
+        is the best for calls of all sizes, so that one that was timed in a bad second
+        does not decide. If it is none of them, the GPU is used above them only.
         """
         rows = draw_rows(self.forest, 1024, 0).astype(self.forest.input_dtype)
         gains = []
         for n in TRIED_ROWS:
             batch = np.resize(rows, (n, rows.shape[1]))
-            taken = [
-                [_seconds(part, batch) for part in self.parts] for _ in range(CALLS)
-            ]
+            taken = [[_seconds(one, batch) for one in self.parts] for _ in range(CALLS)]
             cpu, gpu = np.min(taken[1:], axis=0)  # the first calls warm up
             gains.append(np.clip(np.log(cpu / gpu), -MOST_GAIN, MOST_GAIN))
         sums = [sum(gains[k:]) for k in range(len(gains) + 1)]

@@ -11,25 +11,18 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 
 from skforge._version import __version__
-from skforge.compiler.cost.profile import MachineProfile, agree
+from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.runtime import object_cache
-from skforge.compiler.runtime.microkernels import measure
+from skforge.compiler.runtime.microkernels import far_off, measure
 from skforge.compiler.target import Target
 
-#: Ratio to the modelled number from which a number is measured twice, and is doubtful.
-FAR = 3.0
-
-#: Share of a core below which other work ran, too.
-SHARE = 0.8
-
-#: Seconds until a doubtful profile is measured again, and any other.
-SOON, LATER = 600.0, 30 * 86400.0
-
-#: Folder of the cache, and the format of its files.
+#: Share of a core below which other work ran, too; seconds until a doubtful profile is
+#: measured again, and any other; folder of the cache, and the format of its files.
+SHARE, SOON, LATER = 0.8, 600.0, 30 * 86400.0
 KIND, _FORMAT = "machines", "profile 2"
 
 
@@ -120,29 +113,23 @@ def renewed(target: Target, anew: bool = False) -> Measured:
     kept profile does not count.
     """
     begin, cpu = time.perf_counter(), time.thread_time()
-    modelled, numbers = asdict(MachineProfile.of(target)), measure(target)
-    ratios = {name: value / modelled[name] for name, value in numbers.items()}
-    far = [name for name, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR]
-    if far:
-        pairs = {
-            n: (numbers.get(n, value), value) for n, value in measure(target).items()
-        }
-        numbers = {n: min(p) for n, p in pairs.items() if n not in far or agree(*p)}
+    numbers = measure(target)
     share = (time.thread_time() - cpu) / (time.perf_counter() - begin)
-    doubts = [f"{name} is {ratios[name]:.2g} times the modelled number" for name in far]
+    far = far_off(numbers, target).items()
+    doubts = [f"{name} is {ratio:.2g} times the modelled number" for name, ratio in far]
     if share < SHARE:
         doubts.append(f"other work had {1 - share:.0%} of the core")
     load = load_average()
     if is_busy(target):
         doubts.append(f"the load average was {load:.1f} on {target.n_cores} cores")
-    missing = [name for name in modelled if name not in numbers]
+    missing = [f.name for f in fields(MachineProfile) if f.name not in numbers]
     if missing:
         doubts.append(f"samples of {', '.join(missing)} disagree")
     old = None if anew else from_cache(target)
     if old is not None and old.counts:
         return old  # another process has measured meanwhile
-    others = modelled if old is None else asdict(old.profile)
-    profile = MachineProfile(**others | numbers)
+    others = MachineProfile.of(target) if old is None else old.profile
+    profile = replace(others, **numbers)
     fresh = Measured(profile, time.time(), load, share, tuple(doubts))
     if not missing:
         fresh = fresh if old is None else fresh.beside(old)

@@ -3,10 +3,9 @@
 They are written in LIR and compiled as every kernel, so they consist of the
 instructions that forests take on the target.
 
-Other processes only add time, so the least sample counts, if another one agrees with
-it. Samples are short, so that most lie between two interruptions, and the kernels take
-turns, so that a slow moment meets one sample of each. A kernel that ends too early runs
-longer from then on, so an interrupted first sample does not make the others short.
+Other processes only add time, so the least sample counts if another one agrees with it.
+Samples are short and take turns, so that a slow moment meets few of each kernel. One
+that ends too early runs longer from then on, so none is short after an interruption.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ import ctypes
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
 from math import inf
-from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.cost.profile import AGREE, agree
+from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
@@ -32,18 +31,20 @@ from skforge.compiler.target import Target
 
 Clock: TypeAlias = Callable[[], float]
 
-#: Seconds that a number of turns took.
+#: Takes a number of turns, and returns their seconds.
 Work: TypeAlias = Callable[[int], float]
-
-#: Work by name, with the least turns of a sample, and the units of work of a turn.
+#: By name, with the least turns of a sample, and the units of work of a turn.
 Works: TypeAlias = dict[str, tuple[Work, int, int]]
 
 #: Least seconds of a sample, and the largest step of a clock for them.
 SAMPLE, STEP = 4e-5, 4e-6
 
-#: Samples that are enough if they agree; and after so many seconds of CPU time, or of
-#: any time, two are.
-ENOUGH, MOST_CPU, MOST_SECONDS = 8, 0.06, 1.0
+#: Largest ratio of samples that agree: those at one frequency of the CPU. So many of
+#: them are enough, and two after some seconds of CPU time, or of any time.
+SAME, ENOUGH, MOST_CPU, MOST_SECONDS = 1.1, 8, 0.06, 1.0
+
+#: Ratio to the modelled number from which a number is measured twice.
+FAR = 3.0
 
 #: The best clock first: CPU time leaves out other processes, but some systems count it
 #: in steps of 10 ms.
@@ -201,10 +202,22 @@ def measure(target: Target) -> dict[str, float]:
     """Return the nanoseconds of each kind of work on this machine, by name.
 
     They are the numbers of ``MachineProfile``, without those that samples disagree on.
+    A number that is far from the modelled one is measured twice.
     """
     clock = fine_clock()
     works = {} if clock is None else works_of(target, clock)
-    return without_kernels(least_times(works), target)
+    found = least_times(works)
+    again = least_times({name: works[name] for name in far_off(found, target)})
+    pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
+    sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
+    return without_kernels(sound, target)
+
+
+def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
+    """Return the ratios of numbers to the modelled ones, where they are large."""
+    modelled = asdict(MachineProfile.of(target))
+    ratios = {name: value / modelled[name] for name, value in found.items()}
+    return {name: one for name, one in ratios.items() if not 1 / FAR <= one <= FAR}
 
 
 def fine_clock() -> Clock | None:
@@ -238,10 +251,8 @@ def works_of(target: Target, clock: Clock) -> Works:
         walked, before = (lines // PART, stream) if far else (lines, None)
         data = _cycle(lines, walked, random)
         chase = _timed(module, "chase", data, clock, walked, before)
-        works |= {
-            f"line_{level}": (stream, 1, lines),
-            f"wait_{level}": (chase, walked, 1),
-        }
+        works[f"line_{level}"] = stream, 1, lines
+        works[f"wait_{level}"] = chase, walked, 1
     return works
 
 
@@ -249,16 +260,15 @@ def least_times(works: Works) -> dict[str, float]:
     """Return the nanoseconds of a unit of works, if two samples agree on them."""
     turns = {name: least for name, (_, least, _) in works.items()}
     samples: dict[str, list[float]] = {name: [] for name in works}
-    left, random = list(works), Random(0)
     cpu, end = time.thread_time() + MOST_CPU, time.perf_counter() + MOST_SECONDS
-    while left and time.thread_time() < cpu and time.perf_counter() < end:
-        random.shuffle(left)  # out of step with what happens at regular intervals
-        for name in left:
+    while None in (_least(taken, ENOUGH) for taken in samples.values()):
+        if time.thread_time() > cpu or time.perf_counter() > end:
+            break
+        for name, taken in samples.items():
             while (seconds := works[name][0](turns[name])) < SAMPLE:
                 turns[name] *= 4
-                samples[name].clear()
-            samples[name].append(seconds / turns[name])
-        left = [name for name in left if _least(samples[name], ENOUGH) is None]
+                taken.clear()
+            taken.append(seconds / turns[name])
     found = {name: _least(taken, 2) for name, taken in samples.items()}
     return {n: 1e9 * low / works[n][2] for n, low in found.items() if low is not None}
 
@@ -266,8 +276,8 @@ def least_times(works: Works) -> dict[str, float]:
 def _least(samples: list[float], n: int) -> float | None:
     """Return the least sample that agrees with the next one, if ``n`` agree."""
     pairs = pairwise(sorted(samples))
-    low = next((one for one, other in pairs if agree(one, other)), inf)
-    return low if sum(low <= one <= AGREE * low for one in samples) >= n else None
+    low = next((one for one, other in pairs if other <= SAME * one), inf)
+    return low if sum(low <= one <= SAME * low for one in samples) >= n else None
 
 
 def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
@@ -317,10 +327,8 @@ def _timed(
 
     def seconds(turns: int) -> float:
         laps, turns = (turns // least, least) if before else (1, turns)
-        places = [one.ctypes.data for one in kept[1]]
-        first, slots = (
-            struct.pack("5q", *places, n, len(data)) for n in (least, turns)
-        )
+        at = [one.ctypes.data for one in kept[1]]
+        first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
         taken = 0.0
         for _ in range(laps):
             run(first, None, 1)
