@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from importlib.util import find_spec
 from multiprocessing import current_process
 from typing import Any
@@ -18,6 +18,7 @@ from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.runtime import machine
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.targets import default_table
 from skforge.compiler.schedule.schedule import Schedule
@@ -277,7 +278,10 @@ class SearchTask:
 
     def store(self) -> UserStore:
         """Return the user's store for this search."""
-        return UserStore.of(self.forest, self._key(), self.defaults, self.seconds)
+        gpu = self.target.is_gpu
+        profile = () if gpu else astuple(machine.machine_profile(self.target))
+        how = self._key(), self.defaults, self.seconds, profile
+        return UserStore.of(self.forest, *how)
 
     def from_store(self, store: UserStore | None) -> TuningResult | None:
         """Return what an earlier search for a forest of this shape found, or None."""
@@ -315,7 +319,7 @@ class SearchTask:
         found = self._record(result)
         if result.table == self._default_result().table:
             found = replace(found, strategy=DEFAULT)
-        store.add(found)
+        store.add(found, not result.complete or machine.is_busy(self.target))
 
     def given_up(self, waited: float) -> TuningResult:
         """Return the defaults, because other processes measure."""

@@ -66,10 +66,9 @@ class Tuner:
         measuring; new results are added. "auto" is the user's store beside the cache of
         machine code, which the heuristic on the target's whole space reads and writes:
         a result is reused for forests of a similar shape (same columns, dtypes and
-        kinds of tests; trees, nodes and depths within a factor of 1.25), such as those
-        of the other folds of a cross-validation, on the same machine, with the same
-        budget, by the same release. Processes of one machine then search one after
-        another. With ``SKFORGE_CACHE=off`` or None, every search measures again.
+        kinds of tests; trees, nodes and depths within a factor of 1.25), on the same
+        machine, with the same budget, by the same release. With ``SKFORGE_CACHE=off``
+        or None, every search measures again.
     measurer : Measurer, default=None
         Compiles and times candidates; None uses the target's measurer.
 

@@ -168,6 +168,11 @@ def test_a_cold_first_look_is_not_the_last():
     assert bench.compare(Steps(100.0, 90.0), 5, 1.0).stopped
 
 
+def test_a_first_look_in_a_slow_moment_is_not_the_last():
+    bench = Bench([np.zeros((1, 1))], Steps(*[1.0] * 5, 9.0, 9.0, 1.0), slot=1e-3)
+    assert bench.compare(Steps(9.0, 9.0, 0.5), 5, 1.0).relative == 0.5
+
+
 def test_kernels_are_those_of_a_compiled_forest():
     cache = KernelCache(FOREST, Target.host(), "exact")
     assert cache.lowered(A, "accumulator").kernel.data

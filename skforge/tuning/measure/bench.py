@@ -203,7 +203,6 @@ class Bench:
     ) -> None:
         self._batches, self._yardstick, self._slot = batches, yardstick, slot
         self._rounds: dict[int, int] = {}
-        self._look(yardstick)  # cold
         self._look(yardstick)
         #: Seconds per call of the yardstick, in the order measured.
         self.baseline: list[float] = [self._sample(yardstick) for _ in range(3)]
@@ -223,10 +222,9 @@ class Bench:
         standard = median(self.baseline)
         seconds = self._look(runner)
         if seconds > HOPELESS * best * standard:
-            # repeat: the first call is cold, or another process interfered
-            seconds = min(seconds, self._look(runner))
-            if seconds > HOPELESS * best * standard:
-                ratio = seconds / standard
+            # If the machine is slow now, the default is slow, too.
+            ratio = seconds / max(standard, self._look(self._yardstick))
+            if ratio > HOPELESS * best:
                 text = f"one call took {ratio:.1f} times as long as the default's"
                 return Sampled((seconds,), (ratio,), text)
         taken: list[float] = []
@@ -273,8 +271,8 @@ class Bench:
         return base, self._sample(runner)
 
     def _look(self, runner: Runner) -> float:
-        """Time the batches once, to warm up and to set the repetitions per sample."""
-        seconds = max(1e-9, runner.time(self._batches, 1))
+        """Time the batches twice, to warm up and to set the repetitions per sample."""
+        seconds = max(1e-9, min(runner.time(self._batches, 1) for _ in range(2)))
         fit = int(self._slot / (seconds * len(self._batches)))
         self._rounds[id(runner)] = max(1, min(MOST_ROUNDS, fit))
         return seconds
