@@ -69,14 +69,15 @@ def no_attribute(wrapper: Any, name: str) -> str:
     model = wrapper.__dict__.get("estimator_")
     if name.startswith("_"):
         return text
-    if hasattr(type(wrapper), name):  # a method of other models
+    if name in ("predict_proba", "predict_log_proba", "decision_function"):
         forest = wrapper.__dict__.get("forest_")
         if forest is not None and forest.outputs.function == "unknown":
             return f"{text}. {UNKNOWN}"
         kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
-        if kind == "classifier":
-            return text
-        return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+        if kind != "classifier":
+            return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+    if hasattr(type(wrapper), name):
+        return text
     if model is None or isinstance(model, (str, bytes, os.PathLike)):
         return text
     # not hasattr(model, name): properties compute, and may raise anything

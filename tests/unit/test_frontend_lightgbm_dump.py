@@ -83,6 +83,20 @@ def test_files_predict_as_the_booster(objective, params, tmp_path):
         np.testing.assert_array_equal(fast.predict_raw(X), raw)
 
 
+def test_infinite_thresholds_are_1e300_in_dumps():
+    """A test of whether a value is missing; LightGBM's JSON cannot write infinity."""
+    X = np.linspace(-1, 1, 200).reshape(-1, 1)
+    X[::2] = np.nan
+    params = {"objective": "regression", "num_leaves": 2, "verbose": -1}
+    booster = lgb.train(params, lgb.Dataset(X, np.isnan(X[:, 0]) * 1.0), 2)
+    forest = load_forest(booster.dump_model())
+    assert np.isinf(forest.threshold).any()
+    rows = np.array([[np.nan], [np.inf], [-np.inf], [1.5e300], [1.0]])
+    np.testing.assert_array_equal(
+        reference_raw(forest, rows)[:, 0], booster.predict(rows)
+    )
+
+
 def test_an_early_dump_has_scores_and_no_predictions(tmp_path):
     """LightGBM names the objective in dumps since 2.2.3, beside average_output."""
     path = DATA / "2.1.2-binary.json"

@@ -104,7 +104,9 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
     for node, decision in zip(inner, decisions, strict=True):
         threshold = node.get("threshold")
         if not decision & 1:
-            thresholds.append(_number(threshold, where))
+            number = _number(threshold, where)
+            # LightGBM writes infinity as 1e300
+            thresholds.append(number.replace("1e+300", "inf"))
             continue
         thresholds.append(str(len(ends) - 1))
         sets += _set(threshold, where)
