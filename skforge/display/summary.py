@@ -15,8 +15,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.card import card
-from skforge.display.text import Table, aligned, duration, plural, ranges_of
+from skforge.display.text import Table, aligned, card, duration, plural, ranges_of
 from skforge.display.times import CallTime, known_times
 from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.sources.base import Source
@@ -339,7 +338,7 @@ def name_of(model: Any) -> str:
     if isinstance(model, StoredModel):
         return model.class_name
     if is_path(model):
-        return os.path.basename(os.fspath(model))
+        return str(os.path.basename(os.fspath(model)))
     if isinstance(model, (str, bytes)):
         return "model in memory"
     name = type(model).__name__

@@ -255,7 +255,7 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
                 "the model does not name its objective"
                 if forest.outputs.function == "unknown"
                 else "the C library cannot reproduce the transform "
-                f"{forest.transform.kind!r} bit for bit; predict in Python"
+                f"{forest.outputs.name!r} bit for bit; predict in Python"
             )
         else:
             found[name] = made

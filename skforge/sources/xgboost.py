@@ -176,9 +176,19 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its number of rounds and of features."""
-        rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
-        return [model, rounds, best, model.num_features()]
+        """Return the Booster, its rounds, and parameters that change predictions.
+
+        Two updaters change trees in place.
+        """
+        try:
+            config = model.save_config()
+            rounds = model.num_boosted_rounds(), model.attr("best_iteration")
+        except ValueError:  # parameters that the model cannot have
+            return [model]
+        learner = json.loads(config)["learner"]
+        shape = json.dumps(learner["learner_model_param"])
+        in_place = '"refresh"' in config, '"updater_seq":"prune"' in config
+        return [model, *rounds, learner["objective"]["name"], shape, *in_place]
 
     @property
     def declines(self) -> Refused | None:

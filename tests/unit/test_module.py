@@ -186,6 +186,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "rows must be two-dimensional, with one row per sample. Got shape (5,) "
         "instead. Use X.reshape(1, -1) for one row.",
     ),
+    "no rows": (
+        [],
+        "rows must be two-dimensional, with one row per sample. Got shape (0,) "
+        "instead. Give at least one row.",
+    ),
     "three dimensions": (
         ROWS[None],
         "rows must be two-dimensional, with one row per sample. Got shape (1, 50, 5) "

@@ -89,7 +89,9 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
     """Refuse rows of another shape."""
     if len(shape) != 2:
         mend = "Use X.reshape(1, -1) for one row."
-        if len(shape) > 2:
+        if shape == (0,):
+            mend = "Give at least one row."
+        elif len(shape) > 2:
             mend = f"Use X.reshape({shape[0]}, -1) to make one row of each X[i]."
         raise InvalidInputError(
             "rows must be two-dimensional, with one row per sample. Got shape "

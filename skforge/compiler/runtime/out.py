@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError, with_article
-
-Array = NDArray[Any]
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
