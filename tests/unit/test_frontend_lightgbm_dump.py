@@ -291,9 +291,7 @@ def test_a_small_file_cannot_ask_for_huge_category_sets(dump, monkeypatch):
 def test_trees_too_deep_for_json(tmp_path):
     path = tmp_path / "deep.json"
     path.write_text('{"name": "tree", "tree_info": ' + "[" * 300_000)
-    with pytest.raises(
-        SkforgeError, match=r"^deep\.json: The (trees are too deep|file)"
-    ):
+    with pytest.raises(InvalidModelError, match=r"^deep\.json: The JSON is nested"):
         load_forest(path)
 
 
@@ -302,7 +300,9 @@ def test_files_cut_short_are_refused(dump, tmp_path):
     path = tmp_path / "cut.json"
     for size in range(40, len(text) - 1, len(text) // 50):
         path.write_text(text[:size])
-        with pytest.raises(InvalidModelError, match=r"^cut\.json: .* is not JSON"):
+        with pytest.raises(
+            InvalidModelError, match=r"^cut\.json: The model is not valid"
+        ):
             load_forest(path)
 
 
