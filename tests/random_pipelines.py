@@ -24,7 +24,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 Choose = Callable[[Sequence[Any]], Any]
 
 N_ROWS = 120
-NUMBERS = ("float", "gaps", "grid", "whole", "narrow", "marked", "bool", "constant")
+NUMBERS = (
+    *("float", "gaps", "grid", "whole", "narrow", "marked", "bool", "constant"),
+    *("halves", "empty"),
+)
 TEXTS = ("text", "text-gaps", "text-marked", "category", "codes", "objects")
 NAN = float("nan")
 
@@ -65,6 +68,10 @@ def column(kind: str, random: np.random.Generator, n: int = N_ROWS) -> Any:
         return pd.Series(random.integers(-1, 6, n))
     if kind == "bool":
         return pd.Series(random.random(n) < 0.4)
+    if kind == "halves":
+        return pd.Series(random.choice([-1.0, 0.0, 0.5, 0.5, 1.0, 2.0], n))
+    if kind == "empty":
+        return pd.Series(np.full(n, np.nan))
     if kind == "constant":
         return pd.Series(np.full(n, 2.5))
     if kind == "text":
@@ -105,7 +112,8 @@ def draw_table(choose: Choose) -> Table:
     elif form == "narrow array":
         kinds = ("narrow",) * n_columns
     else:
-        kinds = tuple(choose(("float", "gaps", "grid")) for _ in range(n_columns))
+        some = ("float", "gaps", "grid", "halves", "halves", "empty")
+        kinds = tuple(choose(some) for _ in range(n_columns))
     random = np.random.default_rng(choose(range(1000)))
     names = ["b", "a", "d 1", "c", "é"][:n_columns]
     frame = pd.DataFrame(
@@ -144,7 +152,7 @@ def imputer(choose: Choose, missing: Any = NAN) -> Any:
     return SimpleImputer(
         missing_values=missing,
         strategy=kind,
-        fill_value=choose([None, 0, -1.5]) if kind == "constant" else None,
+        fill_value=choose([None, 0, 0.5, -1.5]) if kind == "constant" else None,
         add_indicator=choose([False, True]),
         keep_empty_features=choose([False, False, True]),
     )
@@ -221,8 +229,13 @@ def number_step(choose: Choose, depth: int = 1) -> Any:
         return selector(choose)
     if kind == "marks":
         features = choose(["all", "missing-only"])
-        marks = MissingIndicator(features=features, error_on_new=choose([True, False]))
-        return FeatureUnion([("filled", SimpleImputer()), ("marks", marks)])
+        marker = choose([NAN, NAN, -1, 0, 0.5])
+        new = choose([True, True, False])
+        marks = MissingIndicator(
+            missing_values=marker, features=features, error_on_new=new
+        )
+        filled = choose([SimpleImputer(), imputer(choose, marker), "passthrough"])
+        return FeatureUnion([("filled", filled), ("marks", marks)])
     if kind == "encode":
         return encoder(choose)
     if kind == "nothing" or not depth:
@@ -248,6 +261,12 @@ def text_step(choose: Choose) -> Any:
         marks = choose([False, True])
         steps.append(
             SimpleImputer(missing_values=missing, strategy=fill, add_indicator=marks)
+        )
+    elif choose([False, False, False, True]):
+        return MissingIndicator(
+            missing_values=choose(["?", "S", np.nan]),
+            features=choose(["all", "missing-only"]),
+            error_on_new=choose([True, True, False]),
         )
     steps.append(encoder(choose))
     if choose([False, False, True]):
@@ -363,3 +382,17 @@ def draw_pipeline(choose: Choose, table: Table, counts: Sequence[int]) -> Pipeli
     if choose([False, False, False, False, True]):
         model.set_output(transform="pandas")
     return model
+
+
+def draw_steps(choose: Choose, table: Table) -> Pipeline:
+    """Draw one or two steps before a small tree: what counts is what they refuse."""
+    texts = any(kind in TEXTS for kind in table.kinds)
+    if texts or choose([True, False, False]):
+        steps = [columns_step(choose, table)]
+    else:
+        steps = [number_step(choose)]
+    if choose([True, False, False]):
+        steps.append(number_step(choose, 0))
+    regresses = table.y.dtype == np.float64
+    kind = tree.DecisionTreeRegressor if regresses else tree.DecisionTreeClassifier
+    return make_pipeline(*steps, kind(max_depth=6, random_state=0))

@@ -60,6 +60,11 @@ def inspect(
             f"{model_file.name} has its own schedules and its own target; to use "
             "--schedule or --target, inspect the model it was made from."
         )
+    elif level == "pipeline" and not compiled:
+        raise InvalidInputError(
+            f"{model_file.name} holds no CompiledForest, whose steps --level pipeline "
+            "shows."
+        )
     elif compiled:
         text = str(model.inspect(level, n_rows=rows)).rstrip("\n")
     elif is_own(model_file):
@@ -82,8 +87,8 @@ def _level_text(
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lir_passes, lower
-    from skforge.compiler.runtime.code import code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
+    from skforge.compiler.runtime.kernels import code_levels, gpu_text
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
     from skforge.tuning.search.ranges import table_at

@@ -20,7 +20,7 @@ from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
-from skforge.sources.plain import PlainRows, Read, Reading
+from skforge.sources.plain import PlainRows, Read, Reading, array_of
 
 Array = NDArray[Any]
 
@@ -110,7 +110,7 @@ class PipelineRows:
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
         elif (kind is list or kind is tuple) and self.by_position:
-            read = self._array(_array_of(X))
+            read = self._array(array_of(X))
         elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas"):
             read = self._frame(X)
         else:
@@ -134,7 +134,8 @@ class PipelineRows:
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
-        if X.dtype.kind in "iu" and not self._is_exact(X):
+        whole = [(range(self.width), X.dtype)] if X.dtype.kind in "iu" else []
+        if whole and not (self._is_exact(X) and self.bounds.takes(whole)):
             return None
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
@@ -144,7 +145,9 @@ class PipelineRows:
             if self.bounds.low.dtype != np.float64:
                 return None
             found = self._frames.read(X)
-            if found is None or not all(map(self._is_exact, found.whole)):
+            if found is None or not all(self._is_exact(one) for _, one in found.whole):
+                return None
+            if not self.bounds.takes((at, one.dtype) for at, one in found.whole):
                 return None
             for place, values in found.others:
                 texts = self.texts.get(place)
@@ -158,8 +161,10 @@ class PipelineRows:
         if not self.by_position or not len(X) or not all(map(self._is_known, dtypes)):
             return None
         read = self._plain.read(X)
-        whole = any(dtype.kind in "iu" for dtype in dtypes)
-        return None if read is None or (whole and not self._is_exact(read[0])) else read
+        if read is None or not any(dtype.kind in "iu" for dtype in dtypes):
+            return read
+        whole = [([i], dtype) for i, dtype in enumerate(X.dtypes)]
+        return read if self._is_exact(read[0]) and self.bounds.takes(whole) else None
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
@@ -211,9 +216,13 @@ class PipelineRows:
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
                 self.bounds.nan.tolist(),
+                [*map(list, self.bounds.whole)],
             ],
             "texts": [
-                [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
+                [
+                    *(column, [*one.texts], [*one.refused]),
+                    *map(_stored, (one.unknown, one.none, one.nan)),
+                ]
                 for column, one in self.texts.items()
             ],
             "numbers": [
@@ -225,14 +234,17 @@ class PipelineRows:
     @classmethod
     def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
         """Return the rows that :meth:`described` describes."""
-        low, high, nan = rules["bounds"]
+        *ends, nan, whole = rules["bounds"]
+        low, high = np.array(ends, float)
         names = rules["feature_names"]
         return cls(
             width,
-            Bounds(np.array(low, float), np.array(high, float), np.array(nan, bool)),
+            Bounds(low, high, np.array(nan, bool), whole),
             {
-                column: TextCodes(tuple(texts), *map(_code, others))
-                for column, texts, *others in rules["texts"]
+                column: TextCodes(
+                    tuple(texts), _code(other), _code(none), _code(nan), tuple(refused)
+                )
+                for column, texts, refused, other, none, nan in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
@@ -253,9 +265,11 @@ def is_described(rules: Any, forest: Forest) -> bool:
     try:
         rows = PipelineRows.of(rules, width)
         again = rows.described()
+        whole = [i for columns, _ in rows.bounds.whole for i in columns]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
-    places = [*rows.texts, *rows.numbers, *(rows.by_name or [])]
+    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole]
+    texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
@@ -264,11 +278,8 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and type(rows.by_position) is bool
         and all(one is None or len(one) == width for one in sizes)
         and all(type(one) is int and 0 <= one < width for one in places)
-        and all(type(one) is str for one in rows.names or ())
+        and all(type(one) is str for one in (*(rows.names or ()), *texts))
         and all(_is_sound(one) for one in rows.numbers.values())
-        and all(
-            all(type(text) is str for text in one.texts) for one in rows.texts.values()
-        )
     )
 
 
@@ -285,13 +296,6 @@ def _stored(code: float | None) -> float | None:
 
 def _code(stored: float | None) -> float | None:
     return np.nan if stored is not None and stored < 0 else stored
-
-
-def _array_of(X: Any) -> Array | None:
-    try:
-        return np.asarray(X)
-    except ValueError:  # ragged
-        return None
 
 
 def _dtypes(X: Any) -> set[Any]:

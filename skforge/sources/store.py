@@ -55,7 +55,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
         left_out.append("score")
     if source.own_log_proba:
         left_out.append("predict_log_proba")
-    is_file = isinstance(model, (str, os.PathLike))
+    is_file = isinstance(model, (str, bytes, os.PathLike))
     return StoredModel(
         forest,
         "model file" if is_file else type(model).__name__,
@@ -137,5 +137,5 @@ def _labels_fit(labels: Any, forest: Forest) -> bool:
         return False
     if forest.n_outputs > 1:
         return len(labels) == forest.n_outputs
-    of_two = forest.transform.kind.startswith(("gb_", "hist_"))
+    of_two = forest.outputs.function == "expit"
     return len(labels) == 2 or (len(labels) == 1 and not of_two)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skforge._docs import documented
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
@@ -15,17 +16,10 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
-from skforge.exceptions import (
-    InvalidInputError,
-    TuningError,
-)
+from skforge.exceptions import InvalidInputError, TuningError
 from skforge.tuning.measure.measure import Measurer
 from skforge.tuning.measure.rows import SampleRows
-from skforge.tuning.records import (
-    AUTO,
-    TuningRecords,
-    as_records,
-)
+from skforge.tuning.records import AUTO, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.learned import Learned
@@ -274,6 +268,7 @@ def check_space(space: object) -> None:
         )
 
 
+@documented(Tuner.tune, Tuner)
 def tune(
     forest: Forest,
     rows: Any = None,
@@ -294,18 +289,8 @@ def tune(
 
     Parameters
     ----------
-    forest : Forest
-        A forest from :func:`skforge.load_forest`.
-    rows : array-like of shape (n_rows, n_features), default=None
-        Sample rows.
-    strategy, space
-        See :class:`Tuner`.
     records : TuningRecords, path, "auto" or None, default=None
-        See :class:`Tuner`; None measures again.
-    measurer
-        See :class:`Tuner`.
-    target, reduction, ranges, n_jobs, budget, random_state, verbose
-        See :meth:`Tuner.tune`.
+        As for :class:`Tuner`; None measures again.
 
     Returns
     -------

@@ -10,16 +10,19 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
-from skforge import Schedule, compile_forest, load_forest
+from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
-from skforge.compiler.runtime import object_cache
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.runtime.cpu import jit as llvm_jit
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
@@ -304,6 +307,53 @@ def test_what_others_may_write_is_not_used(level, mode, folder, compiled, caplog
     assert [r.levelname for r in caplog.records] == ["DEBUG"]
     # a loose file is replaced by one of our own, a loose directory is left alone
     assert len(compiled) == (2 if level == "file" else 3)
+
+
+def everything(folder):
+    """Return what lies in a folder, with its modes and contents."""
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else None
+        found[path] = (path.stat().st_mode & 0o7777, content)
+    return found
+
+
+@posix
+@pytest.mark.parametrize("before", ["empty", "used"])
+@pytest.mark.parametrize("level", ["cache", "locks", "objects"])
+def test_nothing_is_made_where_others_may_write(level, before, folder):
+    """A whole fit keeps kernels and a search, which takes a lock."""
+    X, y = make_classification(n_samples=60, n_features=4, random_state=0)
+    source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
+    options = {"tuning_budget": 1.0, "batch_sizes": [8], "target": "cpu"}
+    cache = folder.parent
+    if before == "used":
+        CompiledForest(source, **options).fit(X)
+        kinds = {path.name for path in cache.iterdir()}
+        assert kinds - {"machines"} == {"kernels", "locks", "objects"}
+        modes = {mode for mode, _ in everything(cache).values()}
+        assert modes == {0o700, 0o600}
+    loose = cache if level == "cache" else cache / level
+    loose.mkdir(parents=True, exist_ok=True)
+    loose.chmod(0o1777)
+    before_fit = everything(loose)
+    fast = CompiledForest(source, **options).fit(X)
+    assert fast.predict(X).tobytes() == source.predict(X).tobytes()
+    assert everything(loose) == before_fit
+
+
+@posix
+def test_a_profile_that_is_a_pipe_is_not_waited_for(folder):
+    unknown, found = replace(Target.host(), cpu="unheard-of"), []
+    os.mkfifo(machine.kept_in(unknown))
+
+    def read():
+        found.append(machine.known_profile(unknown))
+
+    thread = Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert found == [MachineProfile.of(unknown)]
 
 
 @posix

@@ -601,6 +601,37 @@ def test_a_pipeline_that_changes_is_noticed():
         fast.predict(X.astype(np.float32))
 
 
+def edit_mean(model):
+    model[0].named_transformers_["scale"].mean_[:] = 3
+
+
+def edit_category(model):
+    model[0].named_transformers_["encode"].categories_[0][0] = 7.0
+
+
+def edit_bins(model):
+    model[0].named_transformers_["bins"].bin_edges_[0][1:-1] += 0.5
+
+
+@pytest.mark.parametrize("edit", [edit_mean, edit_category, edit_bins])
+def test_numbers_edited_inside_a_step_are_noticed(edit):
+    rows = np.column_stack([X[:, :4], X[:, 4:5].round()])
+    steps = [
+        ("scale", pre.StandardScaler(), [0, 1]),
+        ("bins", pre.KBinsDiscretizer(3, encode="ordinal"), [2, 3]),
+        ("encode", pre.OneHotEncoder(handle_unknown="ignore"), [4]),
+    ]
+    model = make_pipeline(ColumnTransformer(steps), clone(FORESTS["forest"]))
+    fast = compiled(model.fit(rows, Y), rows)
+    pickle.dumps(fast)
+    before = fast.predict_proba(rows)
+    edit(model)
+    assert (model.predict_proba(rows) != before).any()
+    same(fast.predict_proba(rows), before)
+    with pytest.raises(skforge.InvalidModelError, match="has changed since"):
+        pickle.dumps(fast)
+
+
 def test_each_pipeline_folds_once_and_none_is_kept(monkeypatch):
     folds, fold = [], pipeline_model.folded
     monkeypatch.setattr(
@@ -633,6 +664,56 @@ def test_an_artifact_needs_no_pipeline(tmp_path):
         same(kept.predict(X), model.predict(named()))
     with pytest.raises(skforge.SourceNeededError):
         kept.predict(named().astype(np.float32))
+
+
+@pytest.mark.parametrize("steps", ["texts", "numbers", "by position"])
+def test_an_artifact_says_that_the_pipeline_itself_answers(steps, tmp_path):
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame({"t": np.where(Y, "a", "b"), "x": X[:, 0], "k": Y})
+    if steps == "texts":
+        step = ColumnTransformer([("a", pre.OneHotEncoder(), ["t"])], remainder="drop")
+    else:
+        rows = rows[["x", "k"]]
+        step = pre.StandardScaler()
+        if steps == "numbers":
+            step = ColumnTransformer([("a", step, ["x", "k"])])
+    model = make_pipeline(step, clone(FORESTS["forest"])).fit(rows, Y)
+    skforge.save(compiled(model, rows), tmp_path / "fast.skforge")
+    kept = skforge.load(tmp_path / "fast.skforge")
+    last, few = rows.columns[0], rows[:3]
+    forms = [
+        few.to_numpy(object),
+        few.assign(**{last: pd.Timestamp("2020-01-01")}),
+        few.assign(**{last: 1j}),
+        few.assign(**{last: pd.array([1, None, 3], "Int64")}),
+        few.assign(**{last: True}),
+        [["x"] * rows.shape[1]],
+    ]
+    if steps != "texts":
+        forms += [few.astype(object), few.convert_dtypes(), few.astype("category")]
+    if steps != "by position":
+        forms.append(few.assign(**{last: True, "more": "any"}))
+    for form in forms:
+        with pytest.raises(skforge.SourceNeededError) as error:
+            kept.predict(form)
+    columns, names = {
+        "texts": ("3 columns", " and texts, named t, x, k"),
+        "numbers": ("2 columns", ", named x, k"),
+        "by position": ("2 columns", ", named x, k"),
+    }[steps]
+    assert str(error.value) == (
+        f"predict of these rows (DataFrame of shape {form.shape}) needs the Pipeline "
+        "itself, which this CompiledForest was saved without: alone, it takes rows "
+        f"with {columns} of finite numbers (float64 or integers){names}, in this "
+        "order; use the original model."
+    )
+    for wrong, why in {
+        "path": r"rows are the text or path 'path'",
+        (1.0, 2.0): r"rows must be two-dimensional",
+        ((1.0, 2.0), (1.0,)): r"rows do not form a rectangular array",
+    }.items():
+        with pytest.raises(skforge.InvalidInputError, match=why):
+            kept.predict(wrong)
 
 
 # ------------------------------------------------------------ refusals

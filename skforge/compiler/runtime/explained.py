@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.contributions import Contributions
@@ -17,8 +18,6 @@ from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-
-Array = NDArray[Any]
 
 
 class Explained:
@@ -41,31 +40,8 @@ class Explained:
     ) -> Array:
         """Return what each feature contributes to the raw scores (SHAP values).
 
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        interactions : bool, default=False
-            Return SHAP interaction values.
-        approximate : bool, default=False
-            Return Saabas' values instead: the changes of the mean along each path.
-        background : array-like of shape (n_background, n_features), default=None
-            Take features that are not known from these rows (interventional values)
-            instead of following the training rows (path-dependent values).
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
-            In the accumulator's dtype. The last column is the expected raw score, and
-            the sum of a row its raw score (that of an isolation forest divided by its
-            number of trees). Interactions have one more axis of ``n_features + 1``.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model does not keep the covers of its nodes.
+        Rows and ``n_jobs`` are those of :meth:`predict_raw`; the options, the result
+        and the errors are those of :meth:`CompiledForest.predict_contribs`.
         """
         if is_device_array(X):
             raise InvalidInputError(

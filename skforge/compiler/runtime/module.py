@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
+from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import (
@@ -31,7 +34,6 @@ from skforge.compiler.outputs.steps import (
 )
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device
-from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -42,7 +44,7 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
@@ -57,7 +59,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
-Array: TypeAlias = NDArray[Any]
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
@@ -137,6 +138,18 @@ class CompiledModule(Explained):
             f"{self.reduction}, {n} schedule{'s' if n != 1 else ''}>"
         )
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to call instead of a classifier's methods."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("predict_proba", "predict_log_proba"):
+                text += (
+                    "; its predict returns what a Booster's does, the probabilities of "
+                    "a classifier, and CompiledForest has the methods of scikit-learn"
+                )
+            raise AttributeError(text)
+
     @property
     def parts(self) -> tuple[CompiledModule, ...]:
         """The module of each target: this one."""
@@ -152,19 +165,25 @@ class CompiledModule(Explained):
     # ------------------------------------------------------------ predictions
 
     def predict_raw(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+        self,
+        X: Any,
+        *,
+        n_jobs: int | None = None,
+        out: Array | None = None,
+        **other: NoReturn,
     ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows, cast to the forest's input dtype as the source does. A GPU module
-            also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
+            Rows, cast to the forest's input dtype as the source does. With a GPU, also
+            arrays in its memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
         out : ndarray of the result's shape and dtype, default=None
-            Where to write the scores of rows in host memory.
+            Where to write the results of rows in host memory; a ``numpy.memmap`` for
+            results that do not fit in memory.
 
         Returns
         -------
@@ -175,8 +194,10 @@ class CompiledModule(Explained):
         Raises
         ------
         InvalidInputError
-            If the rows do not fit the forest, or ``out`` the scores.
+            If the rows do not fit the forest, or ``out`` the results.
         """
+        if other:
+            refuse_arguments("predict_raw", other)
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._raw_entry
@@ -196,27 +217,26 @@ class CompiledModule(Explained):
             self._count_small_call()
         return raw
 
+    @documented(predict_raw)
     def predict(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+        self,
+        X: Any,
+        *,
+        n_jobs: int | None = None,
+        out: Array | None = None,
+        **other: NoReturn,
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 
         For classifiers these are the probabilities that a Booster returns, not labels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-        out : ndarray of the result's shape and dtype, default=None
-            Where to write the output of rows in host memory.
 
         Returns
         -------
         ndarray
             In the source's shape and dtype; ``out`` if it was given.
         """
+        if other:
+            refuse_arguments("predict", other)
         if out is not None:
             return into(out, self.predict(X, n_jobs=n_jobs))
         if is_device_array(X):
@@ -228,15 +248,9 @@ class CompiledModule(Explained):
         answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
         return answer
 
+    @documented(predict_raw)
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
 
         Returns
         -------
@@ -306,7 +320,7 @@ class CompiledModule(Explained):
 
         Returns
         -------
-        CompiledModule
+        CompiledModule or CompiledForest
             Itself. Later calls with these batch sizes, including :meth:`apply`, compile
             nothing.
 
@@ -316,6 +330,13 @@ class CompiledModule(Explained):
             If a size is not a number of rows.
         UnsupportedModelError
             If ``contribs=True`` and the model does not store the covers of its nodes.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+        >>> compile_forest(tree).warm_up([1]).predict([[1.0]])
+        array([4.])
         """
         if contribs:
             self.warm_up_contribs(batch_sizes)
@@ -514,7 +535,7 @@ def compile_forest(
 
     Parameters
     ----------
-    forest : Forest, path, Booster, ModelProto or fitted estimator
+    forest : Forest, path, bytes, Booster, ModelProto or fitted estimator
         A forest from :func:`skforge.load_forest`, or anything that it accepts.
     schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
         One schedule or a preset's name for every batch size, one of these for each
@@ -522,8 +543,7 @@ def compile_forest(
     target : str or Target, default="cpu"
         "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
         GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
-        GPU schedules on the CPU; "emulated-source" runs the text of their kernels
-        on the CPU and needs g++.
+        GPU schedules on the CPU.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         ``exact``: the source's bits. ``reproducible``: the same bits for every
         schedule and number of threads. ``fast``: any order of summation.
