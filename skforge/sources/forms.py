@@ -25,8 +25,9 @@ def computed(form: Any, width: int) -> list[np.dtype[Any]]:
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
-    if isinstance(form, TableForm):
-        return [number_of(own) or wide for own in form.types]
+    if isinstance(form, TableForm):  # whole numbers of these may be missing
+        known = [number_of(own) or wide for own in form.types]
+        return [wide if own.kind in "iu" and own.itemsize > 2 else own for own in known]
     return [own if isinstance(own, np.dtype) else wide for own in form]
 
 

@@ -62,8 +62,9 @@ def kind_of(X: Any) -> str:
     if kind is list or kind is tuple:
         # scikit-learn makes an array of objects of them if there are texts
         first = X[0] if len(X) else None
-        texts = type(first) in (list, tuple) and str in map(type, first)
-        return "list" if texts else ""
+        if type(first) is list or type(first) is tuple:
+            return "list" if str in map(type, first) else ""
+        return ""
     library = kind.__module__.partition(".")[0]
     return library if (library, kind.__name__) in _TABLES else ""
 
@@ -111,18 +112,7 @@ def numbers_in(column: Any, kind: str) -> tuple[Array, Array | None] | None:
 def codes_in(column: Any, kind: str, texts: TextCodes) -> Array | None:
     """Return the codes of a column's texts; None if the pipeline must answer."""
     if kind == "polars":
-        if len(column) < _MANY:
-            return texts.codes(column.to_list())
-        known = column.unique()
-        table = texts.codes(known.to_list())
-        if table is None:
-            return None
-        import polars
-
-        text = polars.String
-        places = dict(zip(known.cast(text).to_list(), table.tolist(), strict=True))
-        codes = column.cast(text).replace_strict(places, return_dtype=polars.Float64)
-        return np.asarray(codes.to_numpy())
+        return texts.codes(column.to_list())
     if kind == "pyarrow":
         if len(column) < _MANY:
             return texts.codes(column.to_pylist())
@@ -144,15 +134,14 @@ def table_of(frame: Any, form: TableForm, gaps: Collection[int]) -> Any:
         return frame.to_numpy(object).tolist()
     columns = {}
     for place, (name, own) in enumerate(zip(frame.columns, form.types, strict=True)):
-        values, number = frame[name], None if own is None else number_of(own)
-        if number is None and own is not None:
-            objects = [None if value != value else value for value in values]
-        else:
-            number = np.dtype(np.float64) if number is None else number
-            missing = values.isna() if place in gaps else np.zeros(len(values), bool)
-            whole = values.to_numpy(float) if number.kind == "f" else values.fillna(0)
-            objects = np.where(missing, None, np.asarray(whole).astype(number).tolist())
-            objects = objects.tolist()
+        values = frame[name].to_numpy(object)
+        number = None if own is None else number_of(own)
+        if number is not None:  # NaN is a number of floats
+            values = values.astype(number if number.kind == "f" else object)
+        gone = [place in gaps or number is None] * np.array([v != v for v in values])
+        if number is not None and number.kind != "f":
+            values = [number.type(0 if v != v else v).item() for v in values]
+        objects = [None if out else v for v, out in zip(values, gone, strict=True)]
         columns[name] = _column(form.kind, objects, own)
     if form.kind == "polars":
         import polars
@@ -176,4 +165,8 @@ def _column(kind: str, values: list[Any], own: Any) -> Any:
     found = pyarrow.array(values, None if texts else own)
     if not texts:
         return found
-    return found.dictionary_encode() if hasattr(own, "index_type") else found.cast(own)
+    if not hasattr(own, "index_type"):
+        return found.cast(own)
+    coded = found.dictionary_encode()
+    at, known = coded.indices.cast(own.index_type), coded.dictionary
+    return pyarrow.DictionaryArray.from_arrays(at, known.cast(own.value_type))
