@@ -74,8 +74,8 @@ class FrameReader:
 
     Parameters
     ----------
-    names : sequence of str
-        The wanted columns.
+    names : sequence of str or None
+        The wanted columns; None for all, by position.
     places : sequence of int
         Their columns in the rows that are returned.
     width : int
@@ -87,13 +87,14 @@ class FrameReader:
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Sequence[str] | None,
         places: Sequence[int],
         width: int,
         *,
         ordered: bool = False,
     ) -> None:
-        self._names, self._places = list(names), np.asarray(places, np.intp)
+        self._names = None if names is None else list(names)
+        self._places = np.asarray(places, np.intp)
         self._width, self._ordered = width, ordered
         #: The last column index, the place of each of its columns in the rows (-1 for
         #: none) and the plans of its blocks. None: such frames are not read.
@@ -171,6 +172,8 @@ class FrameReader:
 
     def _places_of(self, columns: Any) -> Array | None:
         """Return the place of each column in the rows; None if frames are not read."""
+        if self._names is None:
+            return self._places if len(columns) == self._width else None
         if not columns.is_unique or {*map(type, columns)} != {str}:
             return None  # scikit-learn warns or raises
         at = columns.get_indexer(self._names)
@@ -225,9 +228,10 @@ def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:
     else:
         kept = values._data
     found.rows[:, place] = kept
+    gone = mask.any()
     if plan.number.kind in "iu":
-        found.whole.append(kept)
-    if mask.any():
+        found.whole.append(kept[~mask] if gone else kept)
+    if gone:
         found.rows[mask, place] = np.nan
         found.gaps.append(place)
 

@@ -92,11 +92,9 @@ class PipelineRows:
         return PlainRows(self.reading, self.width, ())
 
     @cached_property
-    def _frames(self) -> FrameReader | None:
-        if self.names is None:
-            return None
+    def _frames(self) -> FrameReader:
         at = [*range(self.width)] if self.by_name is None else self.by_name
-        names = [self.names[i] for i in at]
+        names = None if self.names is None else [self.names[i] for i in at]
         return FrameReader(names, at, self.width, ordered=self.by_name is None)
 
     @cached_property
@@ -152,7 +150,7 @@ class PipelineRows:
         is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
         if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
             return X.dtype
-        if self._frames is None or not is_pandas_frame(kind):
+        if not is_pandas_frame(kind):
             parts = self._parts(X)
             return None if parts is None else parts[0]
         layout = self._frames.layout(X)
@@ -180,7 +178,7 @@ class PipelineRows:
                 places = [where[self.names[i]] for i in at]
                 columns = [columns[i] for i in places]
                 types = [types[i] for i in places]
-        elif len(columns) != self.width or (kind == "list" and not self.by_position):
+        elif len(columns) != self.width:
             return None
         own = dict(zip(at, types, strict=True))
         form = TableForm(kind, tuple(own.get(i) for i in range(self.width)))
@@ -222,30 +220,26 @@ class PipelineRows:
         return None if read is None else (read[0], self.warning)
 
     def _frame(self, X: Any) -> Read | None:
-        if self._frames is not None:
-            if self.bounds.low.dtype != np.float64:
-                return None
-            found = self._frames.read(X, self.forms)
-            if found is None:
-                return None
-            if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
-                return None
-            if not all(map(self._is_exact, found.whole)):
-                return None
-            for place, values in found.others:
-                texts = self.texts.get(place)
-                codes = None if texts is None else texts.of_column(values)
-                if codes is None:
-                    return None
-                found.rows[:, place] = codes
-            missed = len(found.others) < self._n_texts
-            return None if missed else (found.rows, "")
-        dtypes = _dtypes(X)
-        if not self.by_position or not len(X) or not all(map(self._is_known, dtypes)):
+        if self.bounds.low.dtype != np.float64:
             return None
-        read = self._plain.read(X)
-        whole = any(dtype.kind in "iu" for dtype in dtypes)
-        return None if read is None or (whole and not self._is_exact(read[0])) else read
+        said: str | None = ""
+        if self.names is None:
+            said = self._plain.warning_of(X) if self.by_position else None
+        found = None if said is None else self._frames.read(X, self.forms)
+        if found is None or said is None:
+            return None
+        if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
+            return None
+        if not all(map(self._is_exact, found.whole)):
+            return None
+        for place, values in found.others:
+            texts = self.texts.get(place)
+            codes = None if texts is None else texts.of_column(values)
+            if codes is None:
+                return None
+            found.rows[:, place] = codes
+        missed = len(found.others) < self._n_texts
+        return None if missed else (found.rows, said)
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
@@ -404,14 +398,6 @@ def _array_of(X: Any) -> Array | None:
         return np.asarray(X)
     except ValueError:  # ragged
         return None
-
-
-def _dtypes(X: Any) -> set[Any]:
-    """Return the dtypes of a pandas frame; {None} if they are not known."""
-    try:
-        return {block.dtype for block in X._mgr.blocks}
-    except AttributeError:  # another pandas' internals
-        return {None}
 
 
 def is_pandas_frame(kind: type) -> bool:
