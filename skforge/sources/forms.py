@@ -31,6 +31,14 @@ def computed(form: Any, width: int) -> list[np.dtype[Any]]:
     return [own if isinstance(own, np.dtype) else wide for own in form]
 
 
+def told(form: Any) -> str:
+    """Return a form as text, which an artifact keeps."""
+    if isinstance(form, np.dtype):
+        return f"ndarray: {form.name}"
+    kind, own = form if isinstance(form, TableForm) else ("pandas", form)
+    return f"{kind}: {', '.join(map(str, own))}"
+
+
 def nullable(form: Any) -> list[int]:
     """Return the columns that may hold pandas' NA."""
     if isinstance(form, np.dtype):

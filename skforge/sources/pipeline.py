@@ -32,7 +32,7 @@ from skforge.sources.base import (
     are_answers,
     register,
 )
-from skforge.sources.forms import computed, inside, nullable, same_tests
+from skforge.sources.forms import computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
@@ -203,7 +203,13 @@ class PipelineSource(Source):
 
         Steps compute in the dtypes of the rows: in float32, scalers round otherwise.
         """
-        if self.stored is not None or self._form is not None:
+        if self.stored is not None:
+            gaps = self._known.stored.get(told(form))
+            if gaps is None:
+                return None
+            self._known.forms[form] = gaps
+            return self
+        if self._form is not None:
             return None
         dtypes = computed(form, self._known.width)
         whole = form == np.float32 and self.forest.input_dtype == np.float64
@@ -228,7 +234,7 @@ class PipelineSource(Source):
             and inside(self._known.bounds, parts.bounds, dtypes)
             and all(map(partial(same_tests, dtypes=dtypes), mine, others))
         ):
-            self._known.forms[form] = gaps
+            self._known.forms[form] = self._known.stored[told(form)] = gaps
             return self
         return other
 

@@ -74,6 +74,8 @@ class PipelineRows:
     #: The forms of rows that are read, with their columns that may have pandas' NA;
     #: None are float64, whole numbers and texts.
     forms: dict[Any, Collection[int]] = field(default_factory=lambda: {None: ()})
+    #: The same as text, those that an artifact knows included.
+    stored: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
     def reading(self) -> Reading:
@@ -313,6 +315,7 @@ class PipelineRows:
             "estimator": self.estimator,
             "warning": self.warning,
             "largest": self.largest,
+            "forms": [[form, [*gaps]] for form, gaps in self.stored.items()],
             "bounds": [
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
@@ -350,6 +353,7 @@ class PipelineRows:
             rules["estimator"],
             rules["warning"],
             rules["largest"],
+            stored=dict(rules["forms"]),
         )
 
 
@@ -362,12 +366,15 @@ def is_described(rules: Any, forest: Forest) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
     places = [*rows.texts, *rows.numbers, *(rows.by_name or [])]
+    places += [place for gaps in rows.stored.values() for place in gaps]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
         and type(rows.estimator) is type(rows.warning or "") is str
         and type(rows.largest) is int
         and type(rows.by_position) is bool
+        and all(type(form) is str for form in rows.stored)
+        and all(type(gaps) is list for gaps in rows.stored.values())
         and all(one is None or len(one) == width for one in sizes)
         and all(type(one) is int and 0 <= one < width for one in places)
         and all(type(one) is str for one in rows.names or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from sklearn import compose, ensemble, impute, preprocessing, tree
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
+import skforge
+from skforge import SourceNeededError
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -184,3 +187,18 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected)
     model.predict_proba = None
     np.testing.assert_array_equal(fast.predict_proba(rows), expected)
+
+
+@pytest.mark.parametrize("name", ["bool", "Int64 with NA", "polars", "table"])
+def test_artifacts_know_the_forms_that_fit_or_calls_met(
+    name: str, tmp_path: Path
+) -> None:
+    model = fitted("impute", "forest")
+    rows = FORMS[name](FRAME)
+    fast = plain(model).fit(FRAME if name == "polars" else rows)
+    expected = fast.predict_proba(rows)
+    skforge.save(fast, tmp_path / "fast.skforge")
+    loaded = skforge.load(tmp_path / "fast.skforge")
+    np.testing.assert_array_equal(loaded.predict_proba(rows), expected, strict=True)
+    with pytest.raises(SourceNeededError):
+        loaded.predict_proba(FORMS["float16"](FRAME))
