@@ -16,7 +16,7 @@ from skforge.cli.timing import interleave
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.target import Target
 from tests.run_kernel import call

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from skforge._moved import find_moved_modules
 from skforge._version import __version__
 from skforge.exceptions import (
     CompilerError,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from skforge.explainer import TreeExplainer
     from skforge.exporters.api import export
     from skforge.persistence.artifact import load, save
-
-find_moved_modules()
 
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {

@@ -18,10 +18,11 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._docs import documented
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.module import Method
+from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.shown import Shown
@@ -69,8 +70,7 @@ class CompiledForest(Shown):
     target : str or Target, default="auto"
         The machine to compile for. "cpu": this CPU. "cuda", "hip": CuPy's current
         GPU. "auto": the CPU and, if there is one, the GPU; each batch runs on the
-        faster of the two. "emulated": the CPU runs GPU schedules. "emulated-source":
-        the CPU runs the source text of GPU kernels, which needs g++.
+        faster of the two. "emulated": the CPU runs GPU schedules.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         How leaf values are summed. Only "exact" returns the model's own bits.
     tuning : {"off", "heuristic", "learned", "exhaustive", "random", "halving"} \
@@ -314,13 +314,9 @@ class CompiledForest(Shown):
         return self._compiled().predict_proba(X, self.n_jobs, out)
 
     @offered("predict_log_proba")
+    @documented(predict)
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
 
         Returns
         -------
@@ -330,13 +326,9 @@ class CompiledForest(Shown):
         return self._compiled().predict_log_proba(X, self.n_jobs)
 
     @offered("decision_function", entry=True)
+    @documented(predict)
     def decision_function(self, X: Any) -> Any:
         """Return the model's own decision function.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
 
         Returns
         -------
@@ -345,13 +337,9 @@ class CompiledForest(Shown):
         return self._compiled().decision_function(X, self.n_jobs)
 
     @offered("score_samples", entry=True)
+    @documented(predict)
     def score_samples(self, X: Any) -> Any:
         """Return the model's own scores of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
 
         Returns
         -------
@@ -360,13 +348,9 @@ class CompiledForest(Shown):
         return self._compiled().score_samples(X, self.n_jobs)
 
     @offered("apply")
+    @documented(predict)
     def apply(self, X: Any) -> Any:
         """Return the leaf that each row reaches in each tree, numbered by the source.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
 
         Returns
         -------
@@ -376,30 +360,13 @@ class CompiledForest(Shown):
         return self._compiled().apply(X, self.n_jobs)
 
     @offered("predict_raw", entry=True)
+    @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> Any:
-        """Return raw scores: XGBoost's margins, scikit-learn forests' averages.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        out : ndarray of the answer's shape and dtype, default=None
-            Where to write the scores; a ``numpy.memmap`` for answers that do not fit
-            in memory.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            In the dtype of the source's sums; ``out`` if it was given.
-
-        Raises
-        ------
-        InvalidInputError
-            If ``out`` does not fit the answer.
-        """
+        """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
         return self._compiled().predict_raw(X, self.n_jobs, out)
 
     @offered("predict_contribs")
+    @documented(CompiledModule.predict_contribs)
     def predict_contribs(
         self,
         X: Any,
@@ -408,33 +375,7 @@ class CompiledForest(Shown):
         approximate: bool = False,
         background: Any = None,
     ) -> Any:
-        """Return what each feature contributes to the raw scores (SHAP values).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        interactions : bool, default=False
-            Return SHAP interaction values, with one more axis of ``n_features + 1``.
-        approximate : bool, default=False
-            Return Saabas' values instead: the changes of the mean along each path.
-        background : array-like of shape (n_background, n_features), default=None
-            Take features that are not known from these rows (interventional values)
-            instead of following the training rows (path-dependent values).
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features + 1), or \
-                (n_samples, n_outputs, n_features + 1) for several outputs
-            In the dtype of the source's sums. The last column is the expected raw
-            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
-            divided by its number of trees: its mean path length, as in shap.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the model does not keep the covers of its nodes.
-        """
+        """Return what each feature contributes to the raw scores (SHAP values)."""
         return self._compiled().contribs(
             X,
             self.n_jobs,
@@ -472,30 +413,20 @@ class CompiledForest(Shown):
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(model.score(X, y, **weights))
 
+    @documented(CompiledModule.inspect)
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"
     ) -> str:
         """Return a level of the compilation as text.
 
-        Parameters
-        ----------
-        level : str
-            pipeline: which steps are folded into the trees, and why others are not;
-            schedule, loops, hir, mir, lir, llvm or asm; cuda or ptx for a GPU.
-        n_rows : int, default=None
-            The batch size whose kernel to show; None means the largest range.
-        method : {"predict", "contributions", "interactions"}, default="predict"
-            Whose kernel to show: that of predictions, or of ``predict_contribs``.
-
-        Returns
-        -------
-        str
+        Also "pipeline": which steps are folded into the trees, and why others are not.
         """
         if level == "pipeline":
             return table_of(self)
         module = self._compiled().module
         return str(module.inspect(level, n_rows=n_rows, method=method))
 
+    @documented(CompiledModule.warm_up)
     def warm_up(
         self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
     ) -> CompiledForest:
@@ -503,36 +434,9 @@ class CompiledForest(Shown):
 
         In a service, no request then waits for the compiler. ``fit`` compiles the
         scores of the smallest batches only; a loaded or unpickled object has nothing
-        compiled. Kernels are compared on sample rows as they are compiled.
-
-        Parameters
-        ----------
-        batch_sizes : array-like of int, default=None
-            Batch sizes of the calls to come; None means any.
-        contribs : bool, default=False
-            Whether to compile :meth:`predict_contribs` without options, too.
-
-        Returns
-        -------
-        CompiledForest
-            Itself. Later calls with these batch sizes compile nothing.
-
-        Raises
-        ------
-        InvalidInputError
-            If a size is not a number of rows.
-        UnsupportedModelError
-            If ``contribs`` and the model does not keep the covers of its nodes.
-        VerificationError
-            If a kernel is wrong and no other can take its place; if one can, a
-            ``VerificationWarning`` says so.
-
-        Examples
-        --------
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
-        >>> CompiledForest(tree).fit([[0.0]]).warm_up([1]).predict([[1.0]])
-        array([4.])
+        compiled. Kernels are compared on sample rows as they are compiled. If one is
+        wrong, a ``VerificationWarning`` says so, or a ``VerificationError`` if no other
+        can take its place.
         """
         methods = [name for name in METHODS if hasattr(self, name)]
         self._compiled().warm_up(methods, batch_sizes, self.n_jobs, contribs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import suppress
+from io import BytesIO, TextIOBase
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,17 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._container import container_bytes, container_from
+from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.means import Means, explained
+from skforge.compiler.forest.record import check_version, entry
 from skforge.compiler.frontends.pipeline.split import flat_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
-from skforge.exceptions import InvalidInputError, VerificationError
+from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
+from skforge.persistence.artifact import from_bytes, to_bytes
+from skforge.sources.base import given_names
 from skforge.sources.delegation import model_of, start_of
 
 __all__ = ["TreeExplainer"]
@@ -30,8 +38,8 @@ ADDITIVE = 1e-2
 class TreeExplainer:
     """SHAP values of a tree ensemble, for code written for ``shap.TreeExplainer``.
 
-    Shapes, the order of the axes, ``expected_value`` and the rules of the arguments
-    are those of shap 0.51; the values are those of
+    Members, arguments, shapes, the order of the axes and ``expected_value`` are those
+    of shap 0.51 to 0.54; the values are those of
     :meth:`CompiledForest.predict_contribs`. All background rows are used, while shap
     samples 100 of them. All trees that the model predicts with are used: for a Booster
     that stopped early, these are all its trees, while shap stops at the best iteration.
@@ -56,6 +64,8 @@ class TreeExplainer:
     feature_names : list of str, default=None
         Names of the columns. None uses those of the explained DataFrame, of the
         background rows, or of the model.
+    approximate, link, linearize_link : None
+        Not used, as in shap.
     background : array-like of shape (n_background, n_features), default=None
         Another name for ``data``, as in ``predict_contribs``.
     n_jobs : int, default=None
@@ -66,12 +76,8 @@ class TreeExplainer:
     ----------
     model : CompiledForest or CompiledModule
         The compiled model that computes the values.
-    expected_value : float or ndarray of shape (n_outputs,)
-        The expected score of a row whose features are all unknown.
-    data : array-like or None
-        The background rows.
-    feature_perturbation : str
-        "interventional" or "tree_path_dependent".
+    feature_names, data_feature_names, output_names : list of str or None
+        The argument; the same, or else the names of the background rows; None.
 
     Examples
     --------
@@ -84,10 +90,13 @@ class TreeExplainer:
     >>> values = explainer.shap_values(X)
     >>> values.shape
     (442, 10)
-    >>> sums = explainer.expected_value + values.sum(axis=1)
+    >>> sums = explainer.expected_value[0] + values.sum(axis=1)
     >>> bool(abs(sums - forest.predict(X)).max() < 1e-10)
     True
     """
+
+    linearize_link = True
+    output_names = None
 
     def __init__(
         self,
@@ -96,6 +105,9 @@ class TreeExplainer:
         model_output: str = "raw",
         feature_perturbation: str = "auto",
         feature_names: Any = None,
+        approximate: Any = None,
+        link: Any = None,
+        linearize_link: Any = None,
         *,
         background: Any = None,
         n_jobs: int | None = None,
@@ -113,19 +125,30 @@ class TreeExplainer:
                     "only one of them."
                 )
             data = background
-        self.data = _rows_of_masker(data)
-        self.feature_perturbation = _perturbation(feature_perturbation, self.data)
+        if approximate is not None:
+            warnings.warn(
+                "approximate has no effect here, as in shap; pass it to shap_values or "
+                "to the call of the explainer.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        self._background = _rows_of_masker(data)
+        self.feature_perturbation = _perturbation(
+            feature_perturbation, self._background
+        )
         self.model_output = model_output
-        self.data_feature_names = _names(feature_names)
-        if self.data_feature_names is None:
-            self.data_feature_names = _names(getattr(data, "columns", None))
+        self.feature_names = _names(feature_names)
+        columns = _names(getattr(data, "columns", None))
+        self.data_feature_names = self.feature_names or columns
         self.model = _compiled(model, n_jobs)
         self._expected: Any = None
+        forest = self._forest
+        dtype = getattr(self._background, "dtype", forest.input_dtype)
+        self._contribs(np.empty((0, forest.n_features), dtype))  # or raise
 
     def __repr__(self) -> str:
         """Return the size of the model and the kind of values."""
-        fast = self.model
-        forest = fast.forest_ if isinstance(fast, CompiledForest) else fast.forest
+        forest = self._forest
         return (
             f"<TreeExplainer of {forest.n_trees:,} trees, {forest.n_features:,} "
             f"features, {self.feature_perturbation}>"
@@ -133,22 +156,50 @@ class TreeExplainer:
 
     @property
     def expected_value(self) -> Any:
-        """The expected score of a row whose features are all unknown."""
-        if self._expected is None:
-            if self.data is None:  # the bias of any row
-                fast = self.model
-                if isinstance(fast, CompiledForest):
-                    fast = fast._compiled().module
-                rows = np.zeros((1, fast.forest.n_features), fast.forest.input_dtype)
-                found = fast.predict_contribs(rows)
-            else:
-                found = self._contribs(self.data[:1])
-            self._expected = found[0].T[-1]
+        """The expected score of a row whose features are all unknown.
+
+        An array of shape (n_outputs,). As in shap, one output has a scalar if there
+        are background rows, and also after :meth:`shap_values` of XGBoost or LightGBM.
+        """
+        if self._expected is None and self._background is None:
+            self._expected = Means.of(explained(self._forest)).bias
+        elif self._expected is None:
+            self._expected = self._contribs(self._background[:1])[0].T[-1]
         return self._expected
 
     @expected_value.setter
     def expected_value(self, value: Any) -> None:
         self._expected = value
+
+    @property
+    def data(self) -> Any:
+        """The background rows as an array, or None."""
+        rows = self._background
+        dense = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+        return None if rows is None else dense
+
+    @property
+    def data_missing(self) -> Array | None:
+        """Whether each value of the background rows is missing, or None."""
+        if hasattr(self._background, "isna"):
+            return np.asarray(self._background.isna())
+        data = self.data
+        return None if data is None else (data != data) | (data == np.array(None))
+
+    @property
+    def masker(self) -> Any:
+        """The background rows as a ``shap.maskers.Independent``, or None."""
+        rows = self._background
+        if rows is None:
+            return None
+        independent = _of_shap("maskers.Independent", "explainer.masker", "its data")
+        rows = rows if hasattr(rows, "iloc") else self.data
+        return independent(rows, max_samples=rows.shape[0])
+
+    @property
+    def link(self) -> Any:
+        """``shap.links.identity``, because raw scores are explained."""
+        return _of_shap("links.identity", "explainer.link", "the values as they are")
 
     def shap_values(
         self,
@@ -187,15 +238,13 @@ class TreeExplainer:
         VerificationError
             If a sum differs from the score, which is a bug in skforge.
         """
-        self._check_limit(tree_limit)
-        rows, single = _rows(X)
-        found = self._contribs(rows, approximate=approximate)
-        if check_additivity:
-            self._check_sums(found, rows)
-        values = found[..., :-1]
-        if values.ndim == 3:
-            values = np.moveaxis(values, 1, -1)
-        return np.ascontiguousarray(values[0] if single else values)
+        values, rows = self._values(X, tree_limit, approximate=approximate)
+        if check_additivity and len(values):
+            raw = np.asarray(self.model.predict_raw(rows))
+            if self._forest.outputs.function == "path_length":
+                raw = raw / self._forest.n_trees
+            self.assert_additivity(values, raw)
+        return values
 
     def shap_interaction_values(
         self, X: Any, y: Any = None, tree_limit: int | None = None
@@ -215,20 +264,10 @@ class TreeExplainer:
         -------
         ndarray of shape (n_samples, n_features, n_features) or \
                 (n_samples, n_features, n_features, n_outputs)
-            Symmetric; each row adds up to the feature's SHAP value.
-
-        Raises
-        ------
-        InvalidInputError
-            If the explainer has background rows: these interactions are
-            path-dependent.
+            Symmetric; each row adds up to the feature's SHAP value. They are
+            path-dependent, so explainers with background rows have none.
         """
-        self._check_limit(tree_limit)
-        rows, single = _rows(X)
-        values = self._contribs(rows, interactions=True)[..., :-1, :-1]
-        if values.ndim == 4:
-            values = np.moveaxis(values, 1, -1)
-        return np.ascontiguousarray(values[0] if single else values)
+        return self._values(X, tree_limit, interactions=True)[0]
 
     def __call__(
         self,
@@ -254,35 +293,19 @@ class TreeExplainer:
         Returns
         -------
         shap.Explanation
-            With ``values``, ``base_values``, ``data`` and ``feature_names``.
-
-        Raises
-        ------
-        InvalidInputError
-            If shap is not installed.
+            With ``values``, ``base_values``, ``data`` and ``feature_names``. It needs
+            the shap package.
         """
-        try:
-            from shap import Explanation
-        except ImportError as error:
-            raise InvalidInputError(
-                "explainer(X) returns a shap.Explanation, which needs the shap "
-                "package: install it with 'pip install shap', or call "
-                "explainer.shap_values(X)."
-            ) from error
+        form = _of_shap("Explanation", "explainer(X)", "explainer.shap_values(X)")
         start = time.perf_counter()
         rows = _rows(X)[0]
-        if not interactions:
-            values = self.shap_values(rows, y, None, approximate, check_additivity)
-        elif approximate:
-            raise InvalidInputError(
-                "interactions=True and approximate=True cannot be combined; leave one "
-                "of them out."
-            )
+        if interactions:
+            values = self._values(rows, interactions=True, approximate=approximate)[0]
         else:
-            values = self.shap_interaction_values(rows)
-        expected = np.asarray(self.expected_value)
+            values = self.shap_values(rows, y, None, approximate, check_additivity)
+        expected = np.squeeze(self.expected_value)
         shown, names = self._shown(rows)
-        return Explanation(
+        return form(
             values,
             base_values=np.tile(expected, (len(values),) + (1,) * expected.ndim),
             data=shown,
@@ -290,23 +313,143 @@ class TreeExplainer:
             compute_time=time.perf_counter() - start,
         )
 
-    # ------------------------------------------------------------ parts
+    def explain_row(
+        self, row: Any, *, main_effects: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Return the values of one row in the form of shap's exact explainer.
+
+        Parameters
+        ----------
+        row : array-like of shape (n_features,)
+            The row.
+        main_effects : bool, default=False
+            Return the interactions of the features with themselves, too.
+        **options
+            Other arguments of shap (``max_evals``, ``outputs``) are not used.
+
+        Returns
+        -------
+        dict
+            ``values``, ``expected_values``, ``mask_shapes``, ``main_effects``.
+        """
+        row = np.ravel(row)
+        values, effects = self.shap_values(row), None
+        if main_effects:
+            effects = np.diagonal(self.shap_interaction_values(row)).T
+        return {
+            "values": values,
+            "expected_values": np.squeeze(self.expected_value)[()],
+            "mask_shapes": [row.shape],
+            "main_effects": effects,
+        }
+
+    def assert_additivity(self, phi: Any, model_output: Any) -> None:
+        """Check that SHAP values and the expected value add up to raw scores.
+
+        Parameters
+        ----------
+        phi : ndarray, or list of ndarray of shape (n_samples, n_features)
+            What :meth:`shap_values` returns, or an array for each output.
+        model_output : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Raw scores; of an IsolationForest, mean path lengths.
+
+        Raises
+        ------
+        VerificationError
+            If a sum differs by more than 1 % of the sum of the absolute values.
+        """
+        values = np.stack(phi, axis=-1) if isinstance(phi, list) else np.asarray(phi)
+        axis = -1 if self._forest.n_outputs == 1 else -2
+        values = values[np.newaxis] if values.ndim == -axis else values
+        bias = np.squeeze(self.expected_value)
+        sums = values.sum(axis=axis) + bias
+        raw = np.reshape(model_output, sums.shape)
+        size = np.abs(values).sum(axis=axis) + np.abs(bias)
+        wrong = np.abs(sums - raw) > ADDITIVE * size  # never for NaN
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise VerificationError(
+                f"row {row}: the contributions add up to {sums[row].tolist()!r}, but "
+                f"the score is {raw[row].tolist()!r}; please report the model."
+            )
+
+    @staticmethod
+    def supports_model_with_masker(model: Any, masker: Any) -> bool:
+        """Return whether ``TreeExplainer(model, masker)`` works."""
+        with suppress(Exception):  # models of all kinds are tried, as in shap
+            TreeExplainer(model, masker)
+            return True
+        return False
+
+    def save(
+        self, out_file: Any, model_saver: Any = ".save", masker_saver: Any = ".save"
+    ) -> None:
+        """Write the explainer to a file for :meth:`load`, without pickles.
+
+        Parameters
+        ----------
+        out_file : binary file
+            Open for writing; it holds one explainer.
+        model_saver, masker_saver : ".save"
+            The model is written as by :func:`skforge.save`. Background rows must be an
+            array or a pandas DataFrame of numbers.
+        """
+        _check_file(out_file, "write", "wb", model_saver, masker_saver)
+        arrays = {"model": np.frombuffer(to_bytes(self.model), np.uint8)}
+        record: dict[str, Any] = {"skforge_version": __version__, "kind": "explainer"}
+        if self._background is not None:
+            arrays["rows"], record["columns"] = _numbers(self._background)
+        record["feature_names"] = _plain_names(self.feature_names)
+        content = container_bytes(record, arrays)
+        self.load(BytesIO(content))  # not all saved models take the same rows
+        out_file.write(content)
+
+    @classmethod
+    def load(
+        cls,
+        in_file: Any,
+        model_loader: Any = None,
+        masker_loader: Any = None,
+        instantiate: bool = True,
+    ) -> Any:
+        """Load an explainer that :meth:`save` wrote; nothing in the file is executed.
+
+        Parameters
+        ----------
+        in_file : binary file
+            Open for reading; it is read to its end.
+        model_loader, masker_loader : None
+            Not used.
+        instantiate : bool, default=True
+            False returns the arguments of the explainer in a dict.
+        """
+        _check_file(in_file, "read", "rb", model_loader, masker_loader)
+        record, arrays = container_from(in_file.read(), "the explainer")
+        check_version(entry(record, "skforge_version", str))
+        rows: Any = arrays.get("rows")
+        columns = entry(record, "columns", list, None)
+        fits = columns is None or np.shape(rows)[1:] == (len(columns),)
+        if record.get("kind") != "explainer" or "model" not in arrays or not fits:
+            raise InvalidModelError("the file holds no explainer; use skforge.load.")
+        if columns is not None:
+            from pandas import DataFrame
+
+            rows = DataFrame(rows, columns=columns)
+        arguments = {
+            "model": from_bytes(arrays["model"].tobytes(), "the explainer's model"),
+            "data": rows,
+            "feature_names": entry(record, "feature_names", list, None),
+        }
+        return cls(**arguments) if instantiate else arguments
 
     def _contribs(self, rows: Any, **options: bool) -> Array:
-        if self.data is not None:
-            asked = [name for name, given in options.items() if given]
-            if asked:
-                raise InvalidInputError(
-                    f"{asked[0]}=True asks for path-dependent values, but this "
-                    "explainer has background rows; use TreeExplainer(model) without "
-                    "them."
-                )
-            found: Array = self.model.predict_contribs(rows, background=self.data)
-        else:
-            found = self.model.predict_contribs(rows, **options)
-        return found
+        contribs = self.model.predict_contribs
+        return np.asarray(contribs(rows, background=self._background, **options))
 
-    def _check_limit(self, tree_limit: int | None) -> None:
+    def _values(
+        self, X: Any, tree_limit: int | None = None, **options: bool
+    ) -> tuple[Array, Any]:
+        """Return values with shap's order of the axes, and rows."""
         n_trees = self._forest.n_trees
         if tree_limit is not None and 0 <= tree_limit < n_trees:
             raise InvalidInputError(
@@ -314,20 +457,18 @@ class TreeExplainer:
                 f"{tree_limit}; compile load_forest(model, iteration_range=...) to "
                 "explain fewer."
             )
-
-    def _check_sums(self, found: Array, rows: Any) -> None:
-        raw = np.asarray(self.model.predict_raw(rows)).reshape(found.shape[:-1])
-        if self._forest.outputs.function == "path_length":
-            raw = raw / self._forest.n_trees
-        miss = np.abs(found.sum(axis=-1) - raw)
-        wrong = miss > ADDITIVE * np.abs(found).sum(axis=-1)  # never for NaN
-        if wrong.any():
-            row = int(np.argwhere(wrong)[0][0])
-            raise VerificationError(
-                f"row {row}: the contributions add up to "
-                f"{found[row].sum(axis=-1).tolist()!r}, but the score is "
-                f"{raw[row].tolist()!r}; please report the model."
-            )
+        rows, single = _rows(X)
+        contribs = self._contribs(rows, **options)
+        interactions = options.get("interactions")
+        values = contribs[..., :-1, :-1] if interactions else contribs[..., :-1]
+        if self._forest.n_outputs > 1:
+            values = np.moveaxis(values, 1, -1)
+        libraries = ("xgboost",) if interactions else ("xgboost", "lightgbm")
+        by_library = self._background is None and self._forest.source in libraries
+        if by_library and len(contribs):  # shap takes over the bias that they return
+            bias = contribs[0, ..., -1]
+            self._expected = np.array(bias[..., -1] if interactions else bias)[()]
+        return np.ascontiguousarray(values[0] if single else values), rows
 
     def _shown(self, X: Any) -> tuple[Any, list[str] | None]:
         """Return the columns explained, as ``shap.plots`` read them, and names."""
@@ -341,9 +482,8 @@ class TreeExplainer:
             return made.toarray() if hasattr(made, "tocsr") else np.asarray(made), names
         names = _names(getattr(X, "columns", None)) or names
         if names is None:
-            names = _names(getattr(fast, "feature_names_in_", None))
-        if names is None:
-            names = _names(self._forest.feature_names)
+            own: Any = self._forest.feature_names
+            names = _names(given_names(getattr(fast, "feature_names_in_", own)))
         return X.to_numpy() if hasattr(X, "to_numpy") else X, names
 
     @property
@@ -421,3 +561,50 @@ def _rows(X: Any) -> tuple[Any, bool]:
 
 def _names(names: Any) -> list[str] | None:
     return None if names is None else list(names)
+
+
+def _of_shap(name: str, call: str, instead: str) -> Any:
+    """Return a member of the shap package."""
+    try:
+        import shap
+    except ImportError as error:
+        raise InvalidInputError(
+            f"{call} returns a shap.{name}, which needs the shap package: install it "
+            f"with 'pip install shap', or use {instead}."
+        ) from error
+    return attrgetter(name)(shap)
+
+
+def _check_file(file: Any, method: str, mode: str, *functions: Any) -> None:
+    """Raise for anything but a binary file, or for functions that shap would call."""
+    if not hasattr(file, method) or isinstance(file, TextIOBase):
+        raise InvalidInputError(
+            f"pass a file open in binary mode, such as open(path, {mode!r}). Got "
+            f"{type(file).__name__} instead."
+        )
+    if any(one not in (".save", None) for one in functions):
+        raise InvalidInputError(
+            "skforge writes and reads models and background rows itself, in a format "
+            "of its own; leave out savers and loaders, or pickle the explainer."
+        )
+
+
+def _numbers(rows: Any) -> tuple[Array, Any]:
+    """Return background rows as an array, and the names of a DataFrame."""
+    values = np.asarray(rows)
+    if values.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            "save writes background rows that are an array or a pandas DataFrame of "
+            f"numbers. Got {type(rows).__name__} instead; save explainer.model with "
+            "skforge.save, and make the explainer again from both."
+        )
+    return values, _plain_names(getattr(rows, "columns", None))
+
+
+def _plain_names(names: Any) -> list[Any] | None:
+    plain: list[Any] | None = None if names is None else np.asarray(names).tolist()
+    if not {type(name) for name in plain or ()} <= {str, int}:
+        raise InvalidInputError(
+            f"names must be texts or whole numbers to be saved. Got {plain!r} instead."
+        )
+    return plain

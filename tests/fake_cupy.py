@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.source import SourceDevice
+from tests.simt.source import SourceDevice
 
 H2D, D2H = 1, 2
 

@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.build import opened
-from skforge.compiler.runtime.simt.source import LaunchHeader, SourceDevice
 from skforge.exceptions import TargetError
+from tests.simt.build import opened
+from tests.simt.source import LaunchHeader, SourceDevice
 
 #: "address" finds accesses outside of arrays and undefined arithmetic, "thread" races.
 Sanitizer: TypeAlias = Literal["address", "thread"]

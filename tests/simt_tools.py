@@ -14,12 +14,13 @@ from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
 from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.runtime.simt.source import SourceDevice, aligned_bytes
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
+from tests.simt import EMULATED_SOURCE
+from tests.simt.source import SourceDevice, aligned_bytes
 from tests.simt_server import Order, SanitizedDevice, Sanitizer, order_number
 
-TARGET = Target.cuda("sm_90", kind="emulated-source")
+TARGET = Target.cuda("sm_90", kind=EMULATED_SOURCE)
 ORDERS: tuple[Order, ...] = ("forward", "reverse", 1)
 MODES: tuple[Sanitizer | None, ...] = (None, "address", "thread")
 

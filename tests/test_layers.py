@@ -15,8 +15,8 @@ LAYERS = (
     (
         "skforge._compat",
         "skforge._container",
-        "skforge._moved",
-        "skforge._npy",
+        "skforge._docs",
+        "skforge._container",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",

@@ -26,7 +26,7 @@ from skforge import load_forest
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.gpu.cache import code_of
+from skforge.compiler.runtime.gpu.compilers import code_of
 from skforge.compiler.runtime.targets import resolve_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

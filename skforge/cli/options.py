@@ -46,9 +46,7 @@ SecondsOption = Annotated[
 ]
 RunTarget = Annotated[
     str,
-    typer.Option(
-        help="Where to run: cpu, cuda, hip, auto, emulated or emulated-source."
-    ),
+    typer.Option(help="Where to run: cpu, cuda, hip, auto or emulated."),
 ]
 
 

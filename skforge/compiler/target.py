@@ -13,12 +13,12 @@ import sys
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from skforge.exceptions import TargetError
 
-Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated", "emulated-source"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
+KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
 
 # The psABI's micro-architecture levels, as LLVM feature names.
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
@@ -50,9 +50,8 @@ class Target:
 
     Parameters
     ----------
-    kind : {"cpu", "cuda", "hip", "emulated", "emulated-source"}
-        The code generator. "emulated" runs a GPU schedule on the CPU from LIR, and
-        "emulated-source" runs its CUDA text on the CPU.
+    kind : {"cpu", "cuda", "hip", "emulated"}
+        The code generator. "emulated" runs a GPU schedule on the CPU.
     triple : str
         LLVM target triple of the code or, for GPUs, of the host.
     cpu : str
@@ -188,9 +187,9 @@ class Target:
         Parameters
         ----------
         target : str or Target
-            "auto", "cpu", "x86-64-v2" to "x86-64-v4", "aarch64", "cuda", "hip",
-            "emulated" or "emulated-source"; "cuda" and "hip" take an architecture
-            after a colon, "cuda:sm_90".
+            "auto", "cpu", "x86-64-v2" to "x86-64-v4", "aarch64", "cuda", "hip" or
+            "emulated"; "cuda" and "hip" take an architecture after a colon,
+            "cuda:sm_90".
         """
         if isinstance(target, Target):
             return target
@@ -210,15 +209,13 @@ class Target:
                 return cls.x86_64(target.removeprefix("x86-64-"))
             case "aarch64":
                 return cls.aarch64()
-            case "emulated":
-                return cls.cuda(kind="emulated")
-            case "emulated-source":
-                return cls.cuda(kind="emulated-source")
+            case _ if target in KINDS:
+                return cls.cuda(kind=cast(Kind, target))
             case _:
                 raise TargetError(
                     f"Unknown target {target!r}; use 'auto', 'cpu', 'x86-64-v2' to "
-                    "'x86-64-v4', 'aarch64', 'cuda', 'hip', 'emulated', "
-                    "'emulated-source' or a skforge.Target."
+                    f"'x86-64-v4', 'aarch64', {', '.join(map(repr, KINDS[1:]))} or a "
+                    "skforge.Target."
                 )
 
     # -- facts -------------------------------------------------------------------

@@ -14,8 +14,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.card import card
-from skforge.display.text import Table, aligned, duration, plural, ranges_of
+from skforge.display.text import Table, aligned, card, duration, plural, ranges_of
 from skforge.display.times import CallTime, known_times
 from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.sources.base import Source

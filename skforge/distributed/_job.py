@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
-from skforge.distributed._frames import rows_of_frame
-from skforge.distributed._worker import loaded
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer, Array, as_array, described, n_features
 from skforge.prediction.answers import feature_names as names_of
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
+    from skforge.estimators import CompiledForest
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 
@@ -102,7 +108,20 @@ def job(
     n_jobs: int | None,
     keep_estimator: KeepEstimator,
 ) -> Job:
-    """Return a job after all checks that need no rows."""
+    """Return a job after all checks that need no rows.
+
+    Parameters
+    ----------
+    model : CompiledForest, Artifact or path
+        A fitted model, a ``.skforge`` file, or an artifact from
+        :func:`skforge.distributed.pack`.
+    method : str, default="predict"
+        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
+        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
+        ``predict_contribs``.
+    keep_estimator : bool or "auto", default="auto"
+        See :func:`skforge.distributed.pack`.
+    """
     from skforge.compiler.frontends.base import is_pipeline
     from skforge.sources.delegation import model_of, start_of
 
@@ -142,3 +161,178 @@ def _listed(names: Sequence[Any]) -> str:
     """Return the first five names, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
+
+
+# ------------------------------------------------------------ frames of engines
+
+
+def rows_of_frame(
+    frame: Any,
+    names: Sequence[str] | None,
+    categories: bool,
+    category_names: Sequence[Sequence[str | int]],
+    texts: bool = False,
+) -> Any:
+    """Return a pandas frame with the model's column names, numbers and categories.
+
+    Without ``names``, columns are numbered from 0, which no model checks. With
+    ``categories``, text columns become categories; with ``texts``, they stay texts, and
+    missing ones are NaN. A column without any value has lost its type;
+    ``category_names`` tells whether it is categorical.
+    """
+    changed = {}
+    for place, dtype in enumerate(frame.dtypes):
+        known = category_names[place] if category_names else ()
+        if len(known) and frame.iloc[:, place].first_valid_index() is None:
+            changed[place] = _all_missing(frame.iloc[:, place], known)
+        elif texts and _may_be_text(frame.iloc[:, place]):
+            changed[place] = _texts(frame.iloc[:, place])
+        elif not _is_taken(dtype):
+            changed[place] = _column(frame.iloc[:, place], categories)
+    labels = range(frame.shape[1]) if names is None else names
+    if not changed:
+        return frame.set_axis(labels, axis=1)
+    from pandas import DataFrame
+
+    columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
+    return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
+
+
+def _is_taken(dtype: Any) -> bool:
+    """Return whether models accept columns of this dtype without conversion."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "fiub"
+    return type(dtype).__name__ == "CategoricalDtype"
+
+
+def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
+    from pandas import Categorical, Series
+
+    codes = np.full(len(column), -1, np.int8)
+    missing = Categorical.from_codes(codes, categories=list(names))
+    return Series(missing, index=column.index)
+
+
+def _texts(column: Any) -> Any:
+    from pandas import Series
+
+    values = column.to_numpy(np.object_, na_value=np.nan)
+    return Series(values, index=column.index, dtype=np.object_)
+
+
+def _column(column: Any, categories: bool) -> Any:
+    """Convert a column that is not a numeric NumPy array.
+
+    Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    dtype = column.dtype
+    if not isinstance(dtype, np.dtype) and is_numeric_dtype(dtype):
+        return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
+    if _is_text(column):
+        if categories:
+            return column.astype("category")
+        raise InvalidInputError(
+            f"The column {column.name!r} holds text, but the model has no category "
+            "names; encode it as in training."
+        )
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        numbers = _numbers_of_objects(column)
+        if numbers is not None:
+            return numbers
+    raise InvalidInputError(
+        f"The column {column.name!r} has the dtype {dtype}, which holds neither "
+        "numbers nor categories; convert it to float64."
+    )
+
+
+def _may_be_text(column: Any) -> bool:
+    """Tell whether a column holds texts, or nothing that would show its type."""
+    empty = column.dtype == np.object_ and column.first_valid_index() is None
+    return empty or _is_text(column)
+
+
+def _is_text(column: Any) -> bool:
+    from pandas.api.types import infer_dtype, is_string_dtype
+
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "O":
+        return str(infer_dtype(column, skipna=True)) == "string"
+    return bool(is_string_dtype(column.dtype))
+
+
+def _numbers_of_objects(column: Any) -> Any:
+    """Return numbers, booleans and missing values as float64, else None."""
+    from pandas import isna
+
+    known = (bool, int, float, np.bool_, np.integer, np.floating)
+    values = column.to_list()
+    missing = [value is None or bool(isna(value)) for value in values]
+    if not all(
+        gone or isinstance(value, known)
+        for value, gone in zip(values, missing, strict=True)
+    ):
+        return None
+    return column.astype("float64")
+
+
+# ------------------------------------------------------------ models of a process
+
+# Each model is loaded once for all tasks: a worker gets the same artifact in every
+# task, and finds the model by its checksum. Kernels are compiled with the first rows,
+# for the CPU of this process.
+
+#: Maximum models in the cache; the least recently used is evicted first.
+MOST_MODELS = 16
+
+Key: TypeAlias = tuple[str, int | None]
+
+
+class _Slot:
+    """A cache entry; the first task that needs the model loads it."""
+
+    __slots__ = ("lock", "model")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.model: CompiledForest | None = None
+
+
+_slots: OrderedDict[Key, _Slot] = OrderedDict()
+_lock = Lock()
+
+
+def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
+    """Return the model of an artifact; all threads share one object per ``n_jobs``.
+
+    Callers must not modify it.
+    """
+    key = (artifact.checksum, n_jobs)
+    with _lock:
+        slot = _slots.setdefault(key, _Slot())
+        _slots.move_to_end(key)
+        while len(_slots) > MOST_MODELS:
+            _slots.popitem(last=False)
+    with slot.lock:  # only tasks of the same model wait
+        if slot.model is None:
+            model = artifact.load()
+            model.n_jobs = n_jobs
+            slot.model = model
+        return slot.model
+
+
+def kept() -> list[str]:
+    """Return the checksums of the cached models, least recently used first."""
+    with _lock:
+        return [checksum for (checksum, _), s in _slots.items() if s.model is not None]
+
+
+def _after_fork_in_child() -> None:
+    """Clear the cache: a thread of the parent may have held a lock."""
+    global _lock
+    _lock = Lock()
+    _slots.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

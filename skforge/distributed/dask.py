@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skforge._docs import documented
 from skforge.distributed._artifact import Artifact, KeepEstimator
 from skforge.distributed._job import Job, job
 from skforge.exceptions import InvalidInputError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
+@documented(job)
 def predict(
     model: CompiledForest | Artifact | str | os.PathLike[str],
     X: Any,
@@ -40,24 +42,15 @@ def predict(
 
     Parameters
     ----------
-    model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file, or an artifact from
-        :func:`skforge.distributed.pack`.
     X : dask.array.Array of shape (n_rows, n_features), or dask.dataframe.DataFrame
         Rows. Row counts may be unknown (``nan``), blocks may be empty or sparse
         matrices, and columns may be split into several chunks.
-    method : str, default="predict"
-        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
-        ``predict_contribs``.
     columns : sequence, default=None
         The feature columns of a data frame, in the model's order. None uses the feature
         names the model was trained with, or all columns if it has none.
     n_jobs : int or None, default=1
         Threads of one task. Dask runs a task on each thread of a worker, so 1 uses them
         all; more only helps single-threaded workers.
-    keep_estimator : bool or "auto", default="auto"
-        See :func:`skforge.distributed.pack`.
 
     Returns
     -------

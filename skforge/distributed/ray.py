@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skforge._docs import documented
 from skforge.distributed._artifact import Artifact, KeepEstimator
 from skforge.distributed._job import Job, job
 from skforge.exceptions import InvalidInputError
@@ -82,6 +83,7 @@ def predict(
     )
 
 
+@documented(job)
 class Predictor:
     """A callable class for ``map_batches`` that adds predictions to each batch.
 
@@ -93,10 +95,6 @@ class Predictor:
         A fitted model, a ``.skforge`` file, or preferably an artifact from
         :func:`skforge.distributed.pack`, which is smaller to send. An ``ObjectRef`` of
         any of these is fetched.
-    method : str, default="predict"
-        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
-        ``predict_contribs``.
     columns : sequence of str, default=None
         The feature columns in the model's order, or one column that holds them all as a
         tensor. None uses the feature names the model was trained with, or all columns
@@ -107,8 +105,6 @@ class Predictor:
     n_jobs : int or None, default=1
         Threads of one actor. Ray gives an actor one core by default; with
         ``num_cpus=k``, use k.
-    keep_estimator : bool or "auto", default="auto"
-        See :func:`skforge.distributed.pack`.
 
     Raises
     ------

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skforge._docs import documented
 from skforge.distributed._artifact import Artifact, KeepEstimator
 from skforge.distributed._job import job
 from skforge.distributed._spark_udf import udf_of
@@ -34,6 +35,7 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+@documented(job)
 def predict_udf(
     model: CompiledForest | Artifact | str | os.PathLike[str],
     *,
@@ -44,22 +46,13 @@ def predict_udf(
     """Return a function of Spark columns that predicts with a model.
 
     It is an iterator pandas UDF: rows arrive as Arrow batches, and a Python worker
-    loads the model once for all batches and tasks.
+    loads the broadcast model once for all batches and tasks.
 
     Parameters
     ----------
-    model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file, or an artifact from
-        :func:`skforge.distributed.pack`. It is broadcast.
-    method : str, default="predict"
-        The method of the model: ``predict``, ``predict_proba``, ``predict_log_proba``,
-        ``predict_raw``, ``decision_function``, ``score_samples``, ``apply`` or
-        ``predict_contribs``.
     n_jobs : int or None, default=1
         Threads of one task. Spark runs a task on each core of an executor, so 1 uses
         all cores; with ``spark.task.cpus=k``, use k.
-    keep_estimator : bool or "auto", default="auto"
-        See :func:`skforge.distributed.pack`.
 
     Returns
     -------

@@ -336,7 +336,7 @@ def _metadata(
         "model": {
             "source": forest.source,
             "task": forest.task,
-            "transform": forest.transform.kind,
+            "transform": forest.outputs.name,
             "n_trees": forest.n_trees,
             "n_nodes": forest.n_nodes,
             "n_features": forest.n_features,

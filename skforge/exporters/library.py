@@ -253,7 +253,7 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         if made is None or made.function == "path_length":
             left_out[name] = (
                 "the C library cannot reproduce the transform "
-                f"{forest.transform.kind!r} bit for bit; predict in Python"
+                f"{forest.outputs.name!r} bit for bit; predict in Python"
             )
         else:
             found[name] = made

@@ -206,8 +206,9 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     check_version(entry(manifest, "skforge_version", str))
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
+        advice = "TreeExplainer.load" if kind == "explainer" else "a later skforge"
         raise InvalidModelError(
-            f"it holds a {kind!r}, which this version of skforge does not know."
+            f"it holds a {kind!r}, which skforge.load does not read; use {advice}."
         )
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":

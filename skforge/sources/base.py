@@ -52,6 +52,12 @@ class UnsureError(Exception):
     """An answer is not certain here, so that the model itself must answer."""
 
 
+def given_names(names: Any) -> tuple[Any, ...] | None:
+    """Return feature names; None for those that LightGBM makes (Column_0, ...)."""
+    made = names is None or [*names] == [f"Column_{i}" for i in range(len(names))]
+    return None if made else tuple(names)
+
+
 class Source(ABC):
     """Converts rows as a fitted model does, and calls the model for all others.
 
@@ -218,8 +224,8 @@ class Source(ABC):
         """
         reading, forest = self.reading(), self.forest
         names = None if reading is None else reading.names
-        names = forest.feature_names if names is None else names
-        if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
+        names = given_names(forest.feature_names if names is None else names)
+        if names is None:
             raise InvalidInputError(
                 "the rows are mappings, but the model was trained without feature "
                 "names; pass an array, or train the model on a DataFrame."

@@ -141,5 +141,5 @@ def _labels_fit(labels: Any, forest: Forest) -> bool:
         return False
     if forest.n_outputs > 1:
         return len(labels) == forest.n_outputs
-    of_two = forest.transform.kind.startswith(("gb_", "hist_"))
+    of_two = forest.outputs.function == "expit"
     return len(labels) == 2 or (len(labels) == 1 and not of_two)

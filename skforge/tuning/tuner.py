@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skforge._docs import documented
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
@@ -274,6 +275,7 @@ def check_space(space: object) -> None:
         )
 
 
+@documented(Tuner.tune, Tuner)
 def tune(
     forest: Forest,
     rows: Any = None,
@@ -294,18 +296,8 @@ def tune(
 
     Parameters
     ----------
-    forest : Forest
-        A forest from :func:`skforge.load_forest`.
-    rows : array-like of shape (n_rows, n_features), default=None
-        Sample rows.
-    strategy, space
-        See :class:`Tuner`.
     records : TuningRecords, path, "auto" or None, default=None
-        See :class:`Tuner`; None measures again.
-    measurer
-        See :class:`Tuner`.
-    target, reduction, ranges, n_jobs, budget, random_state, verbose
-        See :meth:`Tuner.tune`.
+        As for :class:`Tuner`; None measures again.
 
     Returns
     -------

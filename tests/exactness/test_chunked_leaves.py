@@ -34,6 +34,7 @@ from tests.exactness.gpu_families import REFUSALS
 from tests.gpu_binary import compile_text
 from tests.gpu_kernels import needs
 from tests.oracles.mir_interpreter import interpret_mir
+from tests.simt import EMULATED_SOURCE
 from tests.simt_tools import need
 
 #: A block of this GPU has shared memory for the leaves of few trees.
@@ -154,11 +155,11 @@ def test_the_interpreter_of_mir_agrees() -> None:
     [
         ("scalar", "emulated"),
         ("three outputs", "emulated"),
-        ("three outputs", "emulated-source"),
+        ("three outputs", EMULATED_SOURCE),
     ],
 )
 def test_a_thousand_trees(kind: str, target: str) -> None:
-    if target == "emulated-source":
+    if target == EMULATED_SOURCE:
         need(None)
     made = many(1000, kind)
     point = {**next(gpu_points(512, 4)), "rows_per_block": 32, "shared_reduce": True}

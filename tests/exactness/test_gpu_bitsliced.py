@@ -17,7 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.bitsliced.gpu import GpuBitslicedLayout, lay_out
+from skforge.compiler.layouts.bitsliced.bitsliced import GpuBitslicedLayout, lay_out
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -35,6 +35,7 @@ from tests.exactness.sliced import MAKERS as SLICED
 from tests.exactness.sliced import case
 from tests.gpu_binary import compile_text
 from tests.oracles.mir_interpreter import interpret_mir
+from tests.simt import EMULATED_SOURCE
 from tests.strategies_forest import edge_rows
 
 TARGET = Target.cuda("sm_90", kind="emulated")
@@ -143,7 +144,7 @@ def test_grids_as_loops(name: str) -> None:
 @pytest.mark.parametrize("name", ["mixed trees", "double categories", "multiclass"])
 def test_the_text_on_a_cpu(name: str) -> None:
     try:
-        check_exact(name, bits(64, 4), target="emulated-source", batches=(1, 200))
+        check_exact(name, bits(64, 4), target=EMULATED_SOURCE, batches=(1, 200))
     except TargetError as error:
         pytest.skip(str(error))
 

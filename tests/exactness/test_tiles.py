@@ -38,6 +38,7 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
+from tests.subset import subset
 from tests.turns import in_turns
 
 
@@ -163,7 +164,7 @@ def test_features_of_any_number(n_features: int, dtype: type) -> None:
 def test_trees_of_any_number(n_trees: int) -> None:
     for kind in ("numbers", "classes", "vectors"):
         made, rows, _ = trained(kind)
-        made = made.subset([k % made.n_trees for k in range(n_trees)])
+        made = subset(made, [k % made.n_trees for k in range(n_trees)])
         raw = reference_raw(made, rows)
         module = compile_forest(made, by_row())
         assert_same_bits(raw_of(module, rows), raw, (kind, n_trees))
@@ -198,8 +199,8 @@ def test_large_forests_fetch_the_next_tree_ahead(
     # two lines of tiles, in the code for one and for two copies of codes, and leaves
     assert prefetches() == 2 * tiled_trees.LINES_AHEAD + 1
     assert_same_bits(raw_of(compile_forest(made, tiles()), rows), raw, "ahead")
-    got = interpreted(made.subset([0, 1]), tiles(15, 32), rows[:40])
-    assert_same_bits(got, reference_raw(made.subset([0, 1]), rows[:40]), "inside")
+    got = interpreted(subset(made, [0, 1]), tiles(15, 32), rows[:40])
+    assert_same_bits(got, reference_raw(subset(made, [0, 1]), rows[:40]), "inside")
 
 
 def kernel_data(made: Forest, schedule: Schedule) -> dict[str, np.ndarray]:
@@ -226,7 +227,7 @@ def test_bytes_of_a_node() -> None:
 def test_nothing_is_read_or_written_out_of_bounds(level: str, kind: str) -> None:
     target = Target.aarch64() if level == "aarch64" else Target.x86_64(level)
     made, rows, raw = trained(kind)
-    made = made.subset([0, 1])
+    made = subset(made, [0, 1])
     raw = reference_raw(made, rows)
     for n in (0, 1, 17, 34):
         got = interpreted(

@@ -387,7 +387,7 @@ PARAMS = [
     {"schedule": "xgboost", "target": Target.host(), "verbose": 1},
     {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning_budget": 1.5},
     {"reduction": "fast", "tuning": "off"},
-    {"tuning": Tuner(Learned("one-shot", samples=3), ScheduleSpace.cpu_paper())},
+    {"tuning": Tuner(Learned("one-shot", iterations=3), ScheduleSpace.cpu_paper())},
     {"tuning": Tuner(SuccessiveHalving(4), ScheduleSpace.cpu(), 5.0), "n_jobs": 1},
 ]
 
@@ -460,7 +460,7 @@ def test_forests_keep_every_field(tmp_path):
         f.name
         for f in fields(Forest)
         if not isinstance(getattr(forest, f.name), np.ndarray)
-    } == set(_CHECKS) - {"transform"}  # by which artifacts name outputs
+    } == set(_CHECKS)
     outputs = replace(forest.outputs, offsets=(0.1, -0.0, 5.0), cutoff=-1e-310)
     forest = replace(
         forest,

@@ -133,11 +133,6 @@ def test_another_process_needs_no_source_library(fitted, tmp_path):
         assert found.tobytes() == fitted(name).predict_contribs(X).tobytes()
 
 
-def test_files_of_before_have_covers():
-    old = skforge.load(ROOT / "tests/data/saved/forest.skforge")
-    assert len(old.forest_.cover) == old.forest_.n_nodes
-
-
 def test_models_without_covers_say_so(tmp_path):
     forest = replace(load_forest(MODELS["xgboost"]()), cover=np.zeros(0))
     skforge.save(forest, tmp_path / "bare.skforge")

@@ -16,9 +16,10 @@ from skforge.compiler.codegen.cuda.prelude import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Function, Value
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.compiler.target import Target
 from tests.llvm_kernels import assert_same_bits, interpreted
+from tests.simt import EMULATED_SOURCE
+from tests.simt.source import SourceDevice
 from tests.simt_server import order_number
 from tests.simt_tools import run_plan
 from tests.strategies_grid import grid_programs
@@ -27,7 +28,7 @@ from tests.strategies_lir import Program, lir_programs
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="needs g++ to run kernels on the CPU"
 )
-TARGET = Target.cuda(kind="emulated-source")
+TARGET = Target.cuda(kind=EMULATED_SOURCE)
 
 
 def drawn(strategy: st.SearchStrategy[Program], count: int) -> list[Program]:

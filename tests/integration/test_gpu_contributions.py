@@ -11,6 +11,7 @@ from skforge import CompiledForest, compile_forest
 from skforge.compiler.defaults.contributions import gpu_contribution_schedule
 from skforge.exceptions import ScheduleError
 from tests.gpu_kernels import needs
+from tests.simt import EMULATED_SOURCE
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(150, 6)).astype(np.float32)
@@ -46,7 +47,7 @@ def test_a_thread_a_row_gives_the_bits_of_the_cpu(model):
 def test_the_text_of_the_kernel_does_the_same():
     for kind in ("classes", "vector leaves"):
         model = MODELS[kind]()
-        gpu = compile_forest(model, target="emulated-source")
+        gpu = compile_forest(model, target=EMULATED_SOURCE)
         wanted = compile_forest(model).predict_contribs(X)
         np.testing.assert_array_equal(gpu.predict_contribs(X), wanted)
 

@@ -19,7 +19,6 @@ import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
 from skforge.compiler.runtime import object_cache, on_device
-from skforge.compiler.runtime.gpu import cache as gpu_cache
 from skforge.compiler.runtime.gpu import compilers as gpu_compilers
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu import device as gpu_device
@@ -48,9 +47,9 @@ def cupy(monkeypatch):
     fake = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(
-        gpu_cache, "code_of", lambda source, arch, kind: source.encode()
+        gpu_compilers, "code_of", lambda source, arch, kind: source.encode()
     )
-    monkeypatch.setattr(device_cupy, "code_of", gpu_cache.code_of)
+    monkeypatch.setattr(device_cupy, "code_of", gpu_compilers.code_of)
     device_cupy.forget()
     yield fake
     device_cupy.forget()
@@ -378,7 +377,7 @@ def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
 
     boosted = GradientBoostingClassifier(n_estimators=5).fit(X, y > 0)
     fast = CompiledForest(boosted, target="cuda", batch_sizes=SIZES).fit(X)
-    with pytest.raises(UnsupportedModelError, match=r"gb_logistic.*call predict_raw"):
+    with pytest.raises(UnsupportedModelError, match=r"expit.*call predict_raw"):
         fast.predict_proba(Array(X))
     with pytest.raises(UnsupportedModelError, match="decision_function is not"):
         fast.decision_function(Array(X))
@@ -651,15 +650,15 @@ def test_the_cache_of_code(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(gpu_compilers, "compiler_version", lambda kind: "13.0")
     monkeypatch.setattr(gpu_compilers, "compile_text", compile_text)
     for _ in range(2):
-        assert gpu_cache.code_of("text 1", "sm_90", "cuda") == b"code of text 1"
-    gpu_cache.code_of("text 1", "sm_80", "cuda")
+        assert gpu_compilers.code_of("text 1", "sm_90", "cuda") == b"code of text 1"
+    gpu_compilers.code_of("text 1", "sm_80", "cuda")
     monkeypatch.setattr(gpu_compilers, "compiler_version", lambda kind: "13.1")
-    gpu_cache.code_of("text 1", "sm_90", "cuda")
+    gpu_compilers.code_of("text 1", "sm_90", "cuda")
     assert len(calls) == 3
     folder = object_cache.directory() / "objects"
     newest = max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-1] + b"?")
-    assert gpu_cache.code_of("text 1", "sm_90", "cuda") == b"code of text 1"
+    assert gpu_compilers.code_of("text 1", "sm_90", "cuda") == b"code of text 1"
     assert len(calls) == 4
 
 

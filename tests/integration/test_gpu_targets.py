@@ -20,6 +20,7 @@ from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
 from tests.exactness.checks import assert_same_bits as same_bits
 from tests.exactness.checks import expected
 from tests.exactness.forests import forest
+from tests.simt import EMULATED_SOURCE
 
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 SCHEDULES = {
@@ -136,13 +137,13 @@ def test_default_schedules_compile_for_gpus(kind: str) -> None:
 @needs_gxx
 def test_the_text_itself_gives_the_source_s_bits(name: str) -> None:
     model = SOURCES[name]()
-    fast = CompiledForest(model, target="emulated-source", tuning="off").fit(X[:40])
+    fast = CompiledForest(model, target=EMULATED_SOURCE, tuning="off").fit(X[:40])
     _same(fast.predict_proba(X), model.predict_proba(X), name)
 
 
-@pytest.mark.parametrize("target", ["emulated", "emulated-source"])
+@pytest.mark.parametrize("target", ["emulated", EMULATED_SOURCE])
 def test_two_threads_at_once(target: str) -> None:
-    if target == "emulated-source" and shutil.which("g++") is None:
+    if target == EMULATED_SOURCE and shutil.which("g++") is None:
         pytest.skip("needs g++")
     rows, raw, leaves = expected("multiclass")
     module = compile_forest(forest("multiclass"), target=target)
@@ -211,7 +212,7 @@ def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
 def test_batches_run_in_parts(monkeypatch) -> None:
     rows, raw, _ = expected("scalar")
     module = compile_forest(
-        forest("scalar"), Schedule.preset("rapids", threads=8), "emulated-source"
+        forest("scalar"), Schedule.preset("rapids", threads=8), EMULATED_SOURCE
     )
     monkeypatch.setattr(gpu_runtime, "PART_BYTES", 3 * rows.strides[0])
     _same(module.predict_raw(rows).reshape(raw.shape), raw)
@@ -222,7 +223,7 @@ def test_scratch_bounds_a_part(monkeypatch) -> None:
     monkeypatch.setattr(gpu_runtime, "SCRATCH_BYTES", 4096)
     splitting = Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3)
     rows, raw, _ = expected("multiclass")
-    module = compile_forest(forest("multiclass"), splitting, "emulated-source")
+    module = compile_forest(forest("multiclass"), splitting, EMULATED_SOURCE)
     _same(module.predict_raw(rows).reshape(raw.shape), raw)
     (kernel,) = module.compiler._kernels.values()
     assert 1 <= kernel.most_rows(rows.shape[1]) < len(rows)
@@ -232,7 +233,7 @@ def test_rows_over_a_short_dimension_run_in_parts() -> None:
     module = compile_forest(
         forest("scalar"),
         Schedule().gpu_dimension("batch", "grid.y"),
-        Target.cuda("sm_90", kind="emulated-source"),
+        Target.cuda("sm_90", kind=EMULATED_SOURCE),
     )
     kernel = module._kernel(1, "accumulator")
     assert kernel.most_rows(forest("scalar").n_features) == 1 << 15
@@ -241,7 +242,7 @@ def test_rows_over_a_short_dimension_run_in_parts() -> None:
 def test_a_run_has_so_many_launches(monkeypatch) -> None:
     schedule = Schedule().gpu_dimension("tree", "grid.x")
     module = compile_forest(
-        forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
+        forest("scalar"), schedule, Target.cuda("sm_90", kind=EMULATED_SOURCE)
     )
     kernel = module._kernel(1, "accumulator")
     found = kernel.most_rows(forest("scalar").n_features)
@@ -250,7 +251,7 @@ def test_a_run_has_so_many_launches(monkeypatch) -> None:
     monkeypatch.setattr(gpu_runtime, "MOST_LAUNCHES", 1)
     schedule = Schedule().gpu_dimension("batch", "grid.x").reorder("tree", "batch")
     module = compile_forest(
-        forest("scalar"), schedule, Target.cuda("sm_90", kind="emulated-source")
+        forest("scalar"), schedule, Target.cuda("sm_90", kind=EMULATED_SOURCE)
     )
     kernel = module._kernel(1, "accumulator")
     assert kernel.most_rows(forest("scalar").n_features) > 1 << 20
@@ -265,7 +266,7 @@ def test_launches_of_a_loop_share_their_scratch() -> None:
         .gpu_dimension("tree", "grid.x")
         .gpu_dimension("b1", "block.x")
     )
-    module = compile_forest(forest("scalar"), schedule, "emulated-source")
+    module = compile_forest(forest("scalar"), schedule, EMULATED_SOURCE)
     rows, raw, _ = expected("scalar")
     _same(module.predict_raw(rows[:30]), raw[:30, 0])
     (kernel,) = module.compiler._kernels.values()

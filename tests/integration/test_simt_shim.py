@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skforge.compiler.runtime.simt import build as emulated_build
-from skforge.compiler.runtime.simt.source import SourceDevice
 from skforge.exceptions import CompilerError, TargetError
+from tests.simt import build as emulated_build
+from tests.simt.source import SourceDevice
 from tests.simt_server import Order, SanitizedDevice, order_number
 from tests.simt_tools import MODES, ORDERS, close, device_of, need, scratch_of
 

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
-from skforge._container import read_container, write_container
-from skforge._npy import plain_array
+from skforge._container import plain_array, read_container, write_container
 from skforge.exceptions import ModelNotFoundError
 
 ARRAYS = {

@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, load_forest
-from skforge.distributed import Artifact, _worker, pack
+from skforge.distributed import Artifact, _job, pack
 from skforge.distributed._job import job
 from skforge.distributed._spark_udf import _answer, spark_type
 from skforge.distributed.ray import Predictor
@@ -49,7 +49,7 @@ from tests.distributed_tools import (  # noqa: E402 - it needs pandas
 
 @pytest.fixture(autouse=True)
 def no_models_yet():
-    _worker._after_fork_in_child()
+    _job._after_fork_in_child()
 
 
 def trained(kind):
@@ -386,13 +386,13 @@ def counted(monkeypatch):
 def test_tasks_at_once_share_one_model(monkeypatch):
     artifact, loads = pack(named_model()), counted(monkeypatch)
     work, start = job(artifact, "predict_proba", 1, "auto"), threading.Barrier(8)
-    _worker._after_fork_in_child()
+    _job._after_fork_in_child()
     loads.clear()
     found: list[object] = []
 
     def task():
         start.wait()
-        model = _worker.loaded(artifact, 1)
+        model = _job.loaded(artifact, 1)
         found.append((model, work.of_frame(table())))
 
     threads = [threading.Thread(target=task) for _ in range(8)]
@@ -400,7 +400,7 @@ def test_tasks_at_once_share_one_model(monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert loads == [artifact.checksum] == _worker.kept()
+    assert loads == [artifact.checksum] == _job.kept()
     assert len({id(model) for model, _ in found}) == 1
     for _, answer in found:
         same_bits(answer, named_model().predict_proba(table()))
@@ -408,22 +408,22 @@ def test_tasks_at_once_share_one_model(monkeypatch):
 
 def test_each_number_of_threads_is_a_model_of_its_own():
     artifact = pack(named_model())
-    one, two = _worker.loaded(artifact, 1), _worker.loaded(artifact, 2)
+    one, two = _job.loaded(artifact, 1), _job.loaded(artifact, 2)
     assert (one.n_jobs, two.n_jobs) == (1, 2)
-    assert _worker.loaded(artifact, 1) is one
+    assert _job.loaded(artifact, 1) is one
     for model in (one, two):
         same_bits(model.predict_proba(table()), named_model().predict_proba(table()))
 
 
 def test_models_asked_for_long_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(_worker, "MOST_MODELS", 2)
+    monkeypatch.setattr(_job, "MOST_MODELS", 2)
     artifact, loads = pack(named_model()), counted(monkeypatch)
     for n_jobs in (1, 2, 1, 3):
-        _worker.loaded(artifact, n_jobs)
-    assert [n_jobs for _, n_jobs in _worker._slots] == [1, 3]
-    _worker.loaded(artifact, 1)
+        _job.loaded(artifact, n_jobs)
+    assert [n_jobs for _, n_jobs in _job._slots] == [1, 3]
+    _job.loaded(artifact, 1)
     assert len(loads) == 3
-    _worker.loaded(artifact, 2)
+    _job.loaded(artifact, 2)
     assert len(loads) == 4
 
 
@@ -432,19 +432,19 @@ def test_a_load_that_failed_is_tried_again(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Artifact, "load", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            _worker.loaded(artifact, 1)
-    assert _worker.kept() == []
-    assert _worker.loaded(artifact, 1).forest_.n_trees == 12
+            _job.loaded(artifact, 1)
+    assert _job.kept() == []
+    assert _job.loaded(artifact, 1).forest_.n_trees == 12
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_a_model_loads_does_not_hang():
     artifact = pack(named_model())
-    with _worker._lock:
+    with _job._lock:
         child = os.fork()
         if child == 0:
-            ok = _worker.loaded(artifact, 1).forest_.n_trees == 12
+            ok = _job.loaded(artifact, 1).forest_.n_trees == 12
             os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

@@ -17,6 +17,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
 from tests.exactness.forests import forest_of
 from tests.exactness.sliced import chain, grown
 from tests.oracles.encode_tree import Encoder, tree_of
+from tests.subset import subset
 
 
 def encoded(made: Forest, bits: int) -> tuple[EncodedTrees, list[int], int]:
@@ -121,7 +122,7 @@ def test_memory_is_linear_in_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     few = forest_of([grown(60, random) for _ in range(50)], n_features=200)
     peaks = []
     for times in (2, 4):
-        made = few.subset(np.tile(np.arange(few.n_trees), times))
+        made = subset(few, np.tile(np.arange(few.n_trees), times))
         line_of = np.arange(made.n_predicates, dtype=np.int32)
         order = np.arange(made.n_trees, dtype=np.int32)
         tracemalloc.start()

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec, PostTransform, outputs_named
-from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import (
     MAX_WRITTEN,
     OUTPUTS,
@@ -44,6 +44,7 @@ from skforge.compiler.runtime.entry.text import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
+from tests.outputs_of import outputs_of
 
 SIZES = (1, 2, 63, 64, 65, 600)
 WIDTH = 5
@@ -51,12 +52,13 @@ WIDTH = 5
 
 def forest_of(
     n_outputs: int = 1,
-    transform: str | PostTransform = "identity",
+    transform: str = "identity",
     row_dtype: str = "float32",
     sum_dtype: str = "float32",
     n_trees: int = 10,
     n_features: int = WIDTH,
     seed: int = 0,
+    constants: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Forest:
     """Return trees of two levels with drawn thresholds and leaves."""
@@ -94,9 +96,8 @@ def forest_of(
         "task": task,
         "source": "xgboost",
     } | fields
-    if isinstance(transform, str):
-        transform = PostTransform(transform)
-    outputs = outputs_named(transform, parts["task"], parts["source"], n_outputs)
+    task, source = parts["task"], parts["source"]
+    outputs = outputs_of(transform, task, source, n_outputs, **(constants or {}))
     return Forest(**{"outputs": outputs, **parts}).validate()
 
 
@@ -203,7 +204,8 @@ def test_lightgbms_outputs(transform, n_outputs, task, divisor):
             sum_dtype="float64",
             source="lightgbm",
             task=task,
-            transform=PostTransform(transform, parameter=1.7, divisor=divisor),
+            transform=transform,
+            constants={"parameter": 1.7, "divisor": divisor},
         )
     )
 
@@ -367,9 +369,8 @@ def test_onnxs_post_transforms(number, post, row_dtype, sum_dtype, dtype):
             divisor=divisor,
             source="onnx",
             task=task,
-            transform=PostTransform(
-                f"onnx:{layout}:{post}:{dtype}", parameter=parameter, offsets=offsets
-            ),
+            transform=f"onnx:{layout}:{post}:{dtype}",
+            constants={"parameter": parameter, "offsets": offsets},
         )
         with np.errstate(all="ignore"):
             there = check_all_outputs(forest, sizes=(1, 65))
@@ -388,7 +389,8 @@ def test_extreme_scores_of_onnx(post):
             n_trees=max(2, len(offsets)),
             source="onnx",
             task=task,
-            transform=PostTransform(f"onnx:{layout}:{post}:float32", offsets=offsets),
+            transform=f"onnx:{layout}:{post}:float32",
+            constants={"offsets": offsets},
         )
         leaves = np.random.default_rng(seed).choice(values, forest.leaf_value.shape)
         with np.errstate(all="ignore"):
@@ -402,7 +404,8 @@ def test_onnx_with_many_classes_or_none_is_left_to_the_ordinary_path():
             n_trees=len(offsets),
             source="onnx",
             task="multiclass",
-            transform=PostTransform("onnx:columns:none:float32", offsets=offsets),
+            transform="onnx:columns:none:float32",
+            constants={"offsets": offsets},
         )
         assert steps(forest, "labels") is None and steps(forest, "raw") is not None
 
@@ -418,7 +421,8 @@ def test_votes_of_adaboost(n_outputs):
         sum_dtype="float64",
         source="sklearn",
         task="binary" if n_outputs == 2 else "multiclass",
-        transform=PostTransform("samme", parameter=3.7),
+        transform="samme",
+        constants={"parameter": 3.7},
     )
     assert check_all_outputs(forest) == {"raw", "labels"}
 
@@ -426,7 +430,6 @@ def test_votes_of_adaboost(n_outputs):
 @pytest.mark.parametrize("cutoff", [-0.3, -0.5, -0.8])
 @pytest.mark.parametrize("scale", [0.5, 13.0, 1024.7])
 def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
-    transform = PostTransform("path_length", parameter=scale, cutoff=cutoff)
     forest = forest_of(
         1,
         n_trees=1,
@@ -434,7 +437,8 @@ def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
         base=np.zeros(1),
         source="sklearn",
         task="outlier",
-        transform=transform,
+        transform="path_length",
+        constants={"parameter": scale, "cutoff": cutoff},
     )
     cut = inlier_length(forest)
     assert cut is not None and steps(forest, "transformed") is not None

@@ -24,6 +24,7 @@ from skforge.compiler.forest.forest import (
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError
+from tests.subset import subset
 
 
 def small_forest(**changes):
@@ -168,18 +169,18 @@ def test_validation_of_two_million_nodes_is_cheap():
 
 def test_subset_keeps_only_what_its_trees_use():
     forest = small_forest(cover=np.arange(8.0))
-    second = forest.subset([1]).validate()
+    second = subset(forest, [1]).validate()
     assert (second.n_trees, second.n_nodes, second.n_leaves) == (1, 3, 2)
     assert second.n_predicates == 1
     assert_array_equal(second.left, [1, -1, -1])
     assert_array_equal(second.leaf_value, [[4], [5]])
     assert_array_equal(second.category_words, [1 << 5, 1 << 8])
     assert_array_equal(second.cover, [5, 6, 7])
-    again = forest.subset(slice(None))
+    again = subset(forest, slice(None))
     assert again.content_hash() == forest.content_hash()
-    swapped = forest.subset([1, 0]).subset([1, 0])
+    swapped = subset(subset(forest, [1, 0]), [1, 0])
     assert swapped.content_hash() == forest.content_hash()
-    assert forest.subset([]).validate().n_nodes == 0
+    assert subset(forest, []).validate().n_nodes == 0
 
 
 DAMAGED = "; the model is damaged, export it again."
@@ -294,7 +295,7 @@ DAMAGED = "; the model is damaged, export it again."
         ),
         (
             replace(small_forest(), outputs=OutputSpec("softmax_by_rows")),
-            "the transform 'gb_softmax' is not for 1 outputs",
+            "the transform 'softmax_by_rows' is not for 1 outputs",
         ),
         (
             replace(small_forest(base=np.zeros(2)), outputs=OutputSpec("path_length")),

@@ -376,7 +376,7 @@ def test_custom_objective_gives_raw_scores():
 
     X, rng = make_rows()
     booster = train(X, make_target(X, rng, "regression"), objective=squared)
-    assert check_booster(booster, X).transform.kind == "identity"
+    assert check_booster(booster, X).outputs.function == "identity"
 
 
 def test_continued_and_refitted_models():

@@ -403,12 +403,10 @@ def test_a_forest_that_reads_nothing_takes_wide_rows():
     assert_same_bits(reference_raw(forest, rows), reference_raw(forest, rows[:, :1]))
 
 
-def test_records_of_forests_from_before_these_fields():
+def test_a_record_has_every_field():
     forest = load_forest(one_set([1, 2], 0, False, "float32"))
     arrays: dict[str, Any] = {}
     record = forest_out(forest, arrays)
-    for name in ("aggregate", "wider_rows"):
-        del record[name]
     assert forest_in(record, arrays).content_hash() == forest.content_hash()
     del record["divisor"]
     with pytest.raises(InvalidModelError, match="'forest' of its manifest"):

@@ -140,7 +140,7 @@ def test_what_a_forest_says_of_its_source():
     assert (forest.n_outputs, forest.divisor, forest.n_trees) == (9, 7, 7)
     assert set(forest.tree_output.tolist()) == {-1}
     assert forest.cover[0] == N
-    assert forest.transform.kind == "identity"
+    assert forest.outputs.function == "identity"
 
 
 def test_feature_names_are_kept():

@@ -67,8 +67,8 @@ def test_both_formats_give_the_same_forest(tmp_path):
             booster.save_model(tmp_path / f"m.{suffix}")
             hashes.add(load_forest(tmp_path / f"m.{suffix}").content_hash())
         assert len(hashes) == 1
-        saved = load_forest(tmp_path / "m.json").transform
-        if saved.kind != "sorted":  # quantiles, once XGBoost 3.4 has saved them
+        saved = load_forest(tmp_path / "m.json").outputs
+        if saved.function != "sorted":  # quantiles, once XGBoost 3.4 has saved them
             assert hashes == {load_forest(path).content_hash()}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.runtime.gpu import cache as gpu_cache
 from skforge.compiler.runtime.gpu import compilers as gpu_compilers
 from skforge.compiler.runtime.gpu.resources import KernelResources
 from skforge.compiler.schedule.schedule import Schedule
@@ -73,7 +72,7 @@ def test_nvrtc_says_what_spills(tmp_path, monkeypatch):
     assert judged(FEW) == ""
     assert "bytes of local memory per thread" in judged(MANY)
     # The code is kept: it is what a device would load.
-    monkeypatch.setattr(gpu_cache.gpu_compilers, "compile_text", None)
+    monkeypatch.setattr(gpu_compilers, "compile_text", None)
     assert judged(FEW) == ""
 
 

@@ -24,6 +24,7 @@ from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
 from tests.strategies_forest import random_forest
+from tests.subset import subset
 
 
 def two_trees() -> Forest:
@@ -264,5 +265,5 @@ def test_padded_forests_are_drawn_whole(golden):
 
 
 def test_large_forests_are_summarised(golden):
-    forest = two_trees().subset(np.repeat([0, 1, 0], [20, 3, 7]))
+    forest = subset(two_trees(), np.repeat([0, 1, 0], [20, 3, 7]))
     golden(print_hir(hir_of(forest, 1)), "hir")

@@ -10,15 +10,14 @@ import pytest
 
 from skforge.compiler import pipeline
 from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
-from skforge.compiler.binning.rows import RowAt
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import RowAt, Rules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.lanes import lanes
 from skforge.compiler.layouts.lanes.lane_masks import _interleaved

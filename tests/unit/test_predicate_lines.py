@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Comparison, Missing

@@ -12,6 +12,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
+from tests.subset import subset
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
 ODD += [-0.5, -0.999, 1e-35, ZERO_THRESHOLD, 1.00000003e-35]
@@ -188,7 +189,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
 def test_no_rows_and_no_trees():
     forest = random_forest(0, n_outputs=2)
     assert reference_raw(forest, np.zeros((0, 4))).shape == (0, 2)
-    nothing = forest.subset([])
+    nothing = subset(forest, [])
     assert_array_equal(reference_raw(nothing, np.zeros((2, 4))), [forest.base] * 2)
     assert reference_leaves(nothing, np.zeros((2, 4))).shape == (2, 0)
 

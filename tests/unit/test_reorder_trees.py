@@ -12,6 +12,7 @@ from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.ir.hir.verifier import verify_tiles
 from skforge.compiler.passes.hir import reorder_trees, tile_nodes
 from tests.strategies_forest import edge_rows, random_forest
+from tests.subset import subset
 from tests.tile_walk import tile_leaves
 
 
@@ -60,7 +61,7 @@ def test_a_second_run_changes_nothing(forest):
 @given(random_forest(max_trees=1, max_depth=2, shapes=("chain left",)))
 def test_mirror_images_are_told_apart(forest):
     # four trees alike in size and depths, of two structures, by turns
-    repeated = forest.subset([0, 0, 0, 0])
+    repeated = subset(forest, [0, 0, 0, 0])
     mirrored = np.isin(np.arange(repeated.n_nodes) // forest.n_nodes, [1, 3])
     repeated = replace(
         repeated,

@@ -13,6 +13,7 @@ import pytest
 import skforge.compiler.target as target_module
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from tests.simt import EMULATED_SOURCE
 
 MAKERS = {
     "host": Target.host,
@@ -143,7 +144,7 @@ def test_cache_sizes_are_read_from_the_system(tmp_path):
         ("hip", "hip", "gfx90a"),
         ("hip:gfx1030", "hip", "gfx1030"),
         ("emulated", "emulated", "sm_80"),
-        ("emulated-source", "emulated-source", "sm_80"),
+        (EMULATED_SOURCE, EMULATED_SOURCE, "sm_80"),
     ],
 )
 def test_parse(name, kind, cpu):

@@ -16,6 +16,7 @@ from skforge.compiler.ir.hir.tile_shapes import shapes
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
 from tests.strategies_forest import edge_rows, random_forest
+from tests.subset import subset
 from tests.tile_walk import tile_leaves
 
 KINDS = ("uniform", "probability")
@@ -153,7 +154,7 @@ def test_growing_tiles_in_parts_changes_nothing(forest, kind):
 
 @given(random_forest(), st.integers(1, 8))
 def test_a_forest_without_trees_has_no_items(forest, size):
-    tiles = tile_nodes.run(forest.subset([]), size)
+    tiles = tile_nodes.run(subset(forest, []), size)
     assert (tiles.n_trees, tiles.n_items) == (0, 0)
     assert tiles.child.shape == (0, size + 1)
 

@@ -70,10 +70,8 @@ def test_an_estimator_of_its_file_answers_with_labels(model, tmp_path):
     assert fast.classes_.tolist() == ["no", "yes"]
 
 
-def test_it_is_saved_without_a_name(model, tmp_path):
-    """No artifact knew these outputs before: they are kept whole."""
+def test_it_is_saved(model, tmp_path):
     forest = load_forest(model)
-    assert not forest.named_outputs()[1]
     skforge.save(forest, tmp_path / "m.skforge")
     for again in (
         skforge.load(tmp_path / "m.skforge"),

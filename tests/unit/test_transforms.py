@@ -19,16 +19,12 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.outputs import (
-    PostTransform,
-    name_of,
-    outputs_named,
-)
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.outputs_of import outputs_of
 
 N = 100_000
 OBJECTIVES = [
@@ -142,17 +138,18 @@ def test_a_regressor_has_no_classes(function, regressor):
     )
 
 
-@pytest.mark.parametrize("kind", ["probit", "onnx", "onnx:one:none", "onnx:a:b:c"])
-def test_an_unknown_transform_is_refused(kind, regressor):
-    """An artifact names it; the forest is not made."""
+@pytest.mark.parametrize(
+    "part", ["function", "probabilities", "labels", "decision", "layout", "post"]
+)
+def test_unknown_outputs_in_an_artifact_are_refused(part, regressor):
     arrays = {}
     record = forest_out(regressor, arrays)
-    record["transform"]["kind"] = kind
-    with pytest.raises(UnsupportedModelError) as error:
+    record["outputs"][part] = "gompertz"
+    with pytest.raises(InvalidModelError) as error:
         forest_in(record, arrays)
     assert str(error.value) == (
-        f"The transform {kind!r} is unknown to this version of skforge; a newer "
-        "version made this forest, so update skforge."
+        "the entry 'outputs' of its manifest has a value that save never writes; save "
+        "the model again."
     )
 
 
@@ -161,26 +158,8 @@ def test_raw_scores_of_one_output_may_be_flat(shape, regressor):
     assert apply_transform(regressor, np.zeros(shape)).shape == (5,)
 
 
-KINDS = ("identity", "sigmoid", "softmax", "exp", "hinge", "sorted", "argmax")
-KINDS += ("logistic", "signed_square", "log1p_exp", "samme", "path_length")
-KINDS += ("gb_logistic", "gb_exponential", "gb_softmax")
-KINDS += ("hist_logistic", "hist_softmax", "hist_exp")
-KINDS += ("onnx:one:logistic:float32", "onnx:columns:none:float64")
-
-
-@pytest.mark.parametrize("source", ["xgboost", "lightgbm", "sklearn", "onnx", "other"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_name_in_artifacts_is_written_as_it_was_read(kind, source):
-    parameter = 1.0 if kind == "gb_exponential" else 1.5
-    name = PostTransform(kind, parameter, 3, (np.nan, 0.5), -0.25)
-    for task in ("regression", "binary", "multiclass", "multilabel"):
-        for n_outputs in (1, 2, 3):
-            outputs = outputs_named(name, task, source, n_outputs)
-            assert name_of(outputs, task, source, n_outputs) == (name, True)
-
-
 def models():
-    """Yield models of every kind of output, and the names they had in artifacts."""
+    """Yield models of every kind of output, and the names of their outputs."""
     random = np.random.default_rng(0)
     X = random.standard_normal((60, 3))
     two, three = (X[:, 0] > 0) * 1, np.digitize(X[:, 0], [-0.5, 0.5])
@@ -200,17 +179,23 @@ def models():
     yield poisson.fit(X, three), "hist_exp"
 
 
-def test_what_frontends_fill_is_what_names_stand_for():
-    for model, kind in models():
-        forest = load_forest(model)
-        arrays = {}
-        record = forest_out(forest, arrays)
-        assert forest.transform.kind == kind and "outputs" not in record
-        assert forest_in(record, arrays).outputs == forest.outputs
+def check_outputs(forest, name):
+    spec = forest.outputs
+    fitted = ["divisor", "cutoff"]
+    if name in ("samme", "path_length", "logistic"):
+        fitted.append("parameter")
+    constants = {constant: getattr(spec, constant) for constant in fitted}
+    task, source = forest.task, forest.source
+    assert spec == outputs_of(name, task, source, forest.n_outputs, **constants)
+
+
+def test_frontends_fill_the_outputs_of_their_library():
+    for model, name in models():
+        check_outputs(load_forest(model), name)
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_what_frontends_of_libraries_fill_is_what_names_stand_for(library):
+def test_frontends_of_libraries_fill_the_outputs_of_their_library(library):
     module = pytest.importorskip(library)
     prefix = {"xgboost": "XGB", "lightgbm": "LGBM"}[library]
     X = np.random.default_rng(0).standard_normal((60, 3))
@@ -221,4 +206,4 @@ def test_what_frontends_of_libraries_fill_is_what_names_stand_for(library):
     for name, y in [*made, (f"{prefix}Regressor", X[:, 1])]:
         quiet = {"verbose": -1} if library == "lightgbm" else {}
         forest = load_forest(getattr(module, name)(n_estimators=2, **quiet).fit(X, y))
-        assert forest.named_outputs()[1]
+        check_outputs(forest, forest.outputs.function)

@@ -193,17 +193,6 @@ def test_every_structure_of_a_large_space_is_drawn_before_one_is_drawn_twice():
     assert len(points) == len({tuple(point.values()) for point in points}) <= 4096
 
 
-@pytest.mark.parametrize(
-    "old", [{"samples": 8}, {"beam": 4, "passes": 1}, {"groups": True}]
-)
-def test_sizes_of_the_search_that_is_gone_have_no_effect(old):
-    plain, same = (
-        proposed(search(Learned("top-5", model=Model(), **options)))
-        for options in ({}, old)
-    )
-    assert [t.schedule for t in plain] == [t.schedule for t in same]
-
-
 def test_top_five_measures_five_of_more_than_one_kind():
     found = proposed(search(Learned("top-5", model=Model())))
     assert len(found) == 5
@@ -270,8 +259,8 @@ def test_strategies_by_name_include_it_and_modes_are_checked():
     assert result.tune(FOREST, target=TARGET, ranges={BATCH: 64}, budget=1.0)
     with pytest.raises(InvalidInputError, match="one-shot"):
         Learned("twice")
-    with pytest.raises(InvalidInputError, match="samples"):
-        Learned(samples=0)
+    with pytest.raises(InvalidInputError, match="iterations"):
+        Learned(iterations=0)
 
 
 # -------------------------------------------------------------- the cost model

@@ -22,9 +22,8 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.forest_facts import ForestFacts, Setting
 from skforge.tuning.cost.gpu_work import GpuWork
-from skforge.tuning.cost.setting import Setting
 from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
 from skforge.tuning.search.strategies import Problem

@@ -25,14 +25,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.binning.row_gather import GatheredBins
+from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.target import Target
 
 #: Rows transposed together: their words stay in L2 for 4000 columns.
 PART = 128
@@ -278,3 +279,36 @@ class ColumnBins:
                 to = b.add(to, place)
                 for k, row in enumerate(transpose(b, vectors, 4)):
                     b.store(codes, b.add(to, k * stride), b.reinterpret(row, code_vec))
+
+
+# ------------------------------------------------------------ by column, or row by row
+
+
+def quantize_block(
+    rules: Rules,
+    table: CodeTable,
+    target: Target,
+    block: int,
+    rows: BlockRows,
+    count: Value,
+) -> Buffer:
+    """Return scratch memory with the codes of the first ``count`` rows of a block.
+
+    A block has at most ``block`` rows; row i starts at ``i * code_stride(table)``.
+    """
+    b = rules.b
+    registers = Registers.of(target, rules.forest.threshold.dtype)
+    by_column = block >= registers.lanes
+    room = block
+    if by_column:
+        part = part_rows(block, target.vector_bits // 32)
+        room = -(-block // part) * part
+    size = b.const(room * code_stride(table))
+    codes = b.alloc("codes", scalar_of(table.dtype), size, alignment=64)
+    if not table.n_columns:  # trees of single leaves test nothing
+        return codes
+    if by_column:
+        ColumnBins(rules, table, registers, block).encode(rows, count, codes)
+    else:
+        GatheredBins(rules, table, registers.lanes).encode(rows, count, codes)
+    return codes

@@ -28,14 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 
 #: Most buckets of a column, and buckets for each threshold.
 MAX_BUCKETS, BUCKETS_EACH = 4096, 2

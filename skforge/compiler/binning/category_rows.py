@@ -22,12 +22,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import RowAt
-from skforge.compiler.binning.rules import Rules, set_members
+from skforge.compiler.binning.rules import RowAt, Rules, set_members
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 
 IntArray = NDArray[np.int32]
 

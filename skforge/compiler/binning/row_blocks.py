@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import RowAt
-from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.binning.rules import RowAt, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 
 #: Thresholds compared at once; a byte can count at most 16 blocks of them.
 BLOCK = 16

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 
 
 class GatheredBins:

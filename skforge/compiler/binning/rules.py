@@ -1,21 +1,46 @@
-"""How a forest's tests read values: rules for missing values and categories.
+"""How a forest's tests read rows: rules for missing values and categories.
 
 All code works on scalars and on vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import Model
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U32, CompareOp, Value
+from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
+
+AnyArray = NDArray[Any]
+
+#: Declares a buffer of model data (once for each name) and returns it.
+Model: TypeAlias = Callable[[str, AnyArray], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """The rows of one block: where they start, and how many the batch has."""
+
+    rows: Buffer
+    n_rows: Value
+    stride: Value
+    first: Value
+    n_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowAt:
+    """One row, given by the element of ``rows`` where it starts."""
+
+    rows: Buffer
+    start: Value
+
 
 #: The first number that is not a category in any set.
 NO_CATEGORY = 1 << 31

@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 

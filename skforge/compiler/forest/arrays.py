@@ -14,10 +14,7 @@ from skforge.compiler.forest.outputs import (
     CLASSIFICATION,
     SCORES,
     OutputSpec,
-    PostTransform,
     Task,
-    name_of,
-    outputs_named,
 )
 from skforge.exceptions import InvalidModelError
 
@@ -109,10 +106,6 @@ class ForestArrays(_Known):
             object.__setattr__(self, name, array)
         base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
         object.__setattr__(self, "base", base)
-        given: object = self.outputs
-        if isinstance(given, PostTransform):  # from an earlier version's pickle
-            outputs = outputs_named(given, self.task, self.source, len(base))
-            object.__setattr__(self, "outputs", outputs)
 
     def node_depths(self) -> IntArray:
         """Return the depth of every node; roots have depth 0.
@@ -149,15 +142,6 @@ class ForestArrays(_Known):
     def n_outputs(self) -> int:
         """Number of raw scores per row."""
         return len(self.base)
-
-    @property
-    def transform(self) -> PostTransform:
-        """The name of the outputs in artifacts and messages."""
-        return self.named_outputs()[0]
-
-    def named_outputs(self) -> tuple[PostTransform, bool]:
-        """Return the name of the outputs, and whether it identifies all of them."""
-        return name_of(self.outputs, self.task, self.source, self.n_outputs)
 
     @property
     def classifies(self) -> bool:

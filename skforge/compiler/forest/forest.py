@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -161,78 +161,12 @@ class Forest(ForestArrays):
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "source_feature" and not len(value):
-                continue  # as in digests from before the field
             if isinstance(value, np.ndarray):
                 digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
                 digest.update(value.data)
-            elif field.name == "outputs":
-                name, whole = self.named_outputs()
-                digest.update(f"transform={name!r};".encode())
-                digest.update(b"" if whole else f"{value!r};".encode())
             else:
                 digest.update(f"{field.name}={value!r};".encode())
         return digest.hexdigest()
-
-    def subset(self, trees: ArrayLike | slice) -> Forest:
-        """Return a forest with some of the trees, in the given order.
-
-        Parameters
-        ----------
-        trees : slice or array of int
-            Tree numbers. ``base`` and ``divisor`` stay as they are.
-
-        Returns
-        -------
-        Forest
-            Predicates and leaves that are no longer used are left out.
-        """
-        chosen = np.arange(self.n_trees)[
-            trees if isinstance(trees, slice) else np.asarray(trees, dtype=np.int64)
-        ]
-        sizes = np.diff(self.tree_offset)[chosen]
-        offset = np.concatenate(([0], np.cumsum(sizes)))
-        old_start = np.repeat(self.tree_offset[:-1][chosen], sizes)
-        new_start = np.repeat(offset[:-1], sizes)
-        nodes = np.arange(offset[-1]) - new_start + old_start
-        shift = new_start - old_start
-        predicate, used = _renumber(self.predicate[nodes], self.n_predicates)
-        leaf, used_leaves = _renumber(self.leaf[nodes], self.n_leaves)
-        words = np.diff(self.category_offset)[used]
-        starts = np.repeat(self.category_offset[:-1][used], words)
-        ends = np.concatenate(([0], np.cumsum(words)))
-        at = np.arange(ends[-1]) - np.repeat(ends[:-1], words) + starts
-        return replace(
-            self,
-            tree_offset=offset,
-            tree_output=self.tree_output[chosen],
-            predicate=predicate,
-            left=np.where(self.left[nodes] < 0, -1, self.left[nodes] + shift),
-            right=np.where(self.right[nodes] < 0, -1, self.right[nodes] + shift),
-            leaf=leaf,
-            source_node=self.source_node[nodes],
-            cover=self.cover[nodes] if len(self.cover) else self.cover,
-            source_feature=self.source_feature[nodes]
-            if len(self.source_feature)
-            else self.source_feature,
-            leaf_value=self.leaf_value[used_leaves],
-            feature=self.feature[used],
-            comparison=self.comparison[used],
-            threshold=self.threshold[used],
-            missing=self.missing[used],
-            missing_left=self.missing_left[used],
-            category_offset=ends,
-            category_words=self.category_words[at],
-        )
-
-
-def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Return values replaced by ranks among those in use, and the values in use."""
-    mark = np.zeros(size + 1, dtype=np.bool_)
-    mark[values] = True  # -1 marks the last place, which is not a value
-    rank = np.cumsum(mark, dtype=np.int32) - 1
-    rank[-1] = -1
-    return rank[values].astype(np.int32), np.flatnonzero(mark[:-1]).astype(np.int32)
 
 
 def round_thresholds(

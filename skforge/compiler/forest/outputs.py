@@ -1,16 +1,12 @@
 """How a source's answers follow from raw scores: one record, filled by the frontend.
 
-``skforge.compiler.outputs`` implements it. Artifacts refer to the outputs of the first
-supported libraries by name (:class:`PostTransform`) and store the full record of any
-other.
+``skforge.compiler.outputs`` implements it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast, get_args
-
-from skforge.exceptions import UnsupportedModelError
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
@@ -123,6 +119,12 @@ class OutputSpec:
     post: Post = "none"
     dtype: FloatName = "float32"
 
+    @property
+    def name(self) -> str:
+        """The function's name in messages, with the parts of ONNX's."""
+        parts = (self.layout, self.post, self.dtype) if self.function == "onnx" else ()
+        return ":".join((self.function, *parts))
+
 
 #: For regressors whose predictions are their scores.
 SCORES = OutputSpec()
@@ -137,120 +139,3 @@ CHOICES = {
     "post": get_args(Post),
     "dtype": get_args(FloatName),
 }
-
-
-# ------------------------------------------------------------ names in artifacts
-
-
-@dataclass(frozen=True, slots=True)
-class PostTransform:
-    """The name of an output and its constants, as artifacts and pickles store them.
-
-    Name, library and task together identify an :class:`OutputSpec`; ONNX's names are
-    ``onnx:layout:post:dtype``.
-    """
-
-    kind: str = "identity"
-    parameter: float = 1.0
-    divisor: int = 1
-    offsets: tuple[float, ...] = ()
-    cutoff: float = 0.0
-
-
-#: scikit-learn's outputs; the first one that fits gives the name. Other names are those
-#: of functions.
-_SKLEARN = {
-    "gb_exponential": OutputSpec(
-        "expit", 2.0, probabilities="values", labels="from_zero", decision="scores"
-    ),
-    "gb_logistic": OutputSpec(
-        "expit", probabilities="values", labels="from_zero", decision="scores"
-    ),
-    "hist_logistic": OutputSpec(
-        "expit", probabilities="values", labels="above_zero", decision="scores"
-    ),
-    "gb_softmax": OutputSpec(
-        "softmax_by_rows", probabilities="values", decision="scores"
-    ),
-    "hist_softmax": OutputSpec(
-        "softmax_by_columns", probabilities="values", decision="scores"
-    ),
-    "hist_exp": OutputSpec("numpy_exp"),
-    "samme": OutputSpec("samme", probabilities="values", decision="votes"),
-    "path_length": OutputSpec("path_length", decision="paths"),
-}
-_NAMED_BY_FUNCTION = frozenset(get_args(Function)) - {
-    "onnx",
-    *(spec.function for spec in _SKLEARN.values()),
-}
-
-
-def outputs_named(
-    transform: PostTransform, task: str, source: str, n_outputs: int
-) -> OutputSpec:
-    """Return the outputs that an artifact names; raise if the name is unknown."""
-    spec = _named(transform.kind, task, source, n_outputs)
-    return replace(
-        spec,
-        parameter=2.0 if transform.kind == "gb_exponential" else transform.parameter,
-        divisor=transform.divisor,
-        offsets=transform.offsets,
-        cutoff=transform.cutoff,
-    )
-
-
-def _named(kind: str, task: str, source: str, n_outputs: int) -> OutputSpec:
-    if kind in _SKLEARN:
-        pair = kind == "samme" and n_outputs == 2
-        return replace(_SKLEARN[kind], labels="above_zero") if pair else _SKLEARN[kind]
-    if kind in _NAMED_BY_FUNCTION:
-        spec = OutputSpec(cast(Function, kind))
-        if source not in ("xgboost", "lightgbm"):
-            return spec
-        several = n_outputs > 1
-        chooses = several and (
-            source == "lightgbm" or (task == "multiclass" and n_outputs != 2)
-        )
-        spec = replace(
-            spec,
-            probabilities="values" if several else "complement",
-            labels="best" if chooses else "half",
-            named=source == "lightgbm",
-        )
-        if kind == "argmax":
-            return replace(spec, probabilities="softmax", labels="index")
-        return spec
-    library, *names = kind.split(":")
-    wanted = (get_args(Layout), get_args(Post), get_args(FloatName))
-    known = library == "onnx" and len(names) == len(wanted)
-    if not known or any(n not in w for n, w in zip(names, wanted, strict=True)):
-        raise UnsupportedModelError(
-            f"The transform {kind!r} is unknown to this version of skforge; a newer "
-            "version made this forest, so update skforge."
-        )
-    layout, post, dtype = names
-    return OutputSpec(
-        "onnx",
-        probabilities="values",
-        labels="above_bound" if task == "binary" else "first_greatest",
-        layout=cast(Layout, layout),
-        post=cast(Post, post),
-        dtype=cast(FloatName, dtype),
-    )
-
-
-def name_of(
-    spec: OutputSpec, task: str, source: str, n_outputs: int
-) -> tuple[PostTransform, bool]:
-    """Return the name of outputs, and whether it identifies all of them."""
-    kinds = [
-        kind for kind, known in _SKLEARN.items() if known.function == spec.function
-    ]
-    if spec.function == "onnx":
-        kinds = [f"onnx:{spec.layout}:{spec.post}:{spec.dtype}"]
-    for kind in kinds or [spec.function]:
-        parameter = 1.0 if kind == "gb_exponential" else spec.parameter
-        name = PostTransform(kind, parameter, spec.divisor, spec.offsets, spec.cutoff)
-        if outputs_named(name, task, source, n_outputs) == spec:
-            return name, True
-    return name, False

@@ -14,8 +14,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import (
     CHOICES,
     OutputSpec,
-    PostTransform,
-    outputs_named,
 )
 from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
 
@@ -28,15 +26,11 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
-        if field.name == "source_feature" and not len(value):
-            continue
         if isinstance(value, np.ndarray):
             arrays[f"forest.{field.name}"] = value
         elif field.name == "outputs":
-            name, whole = forest.named_outputs()
-            record["transform"] = _fields_out(name)
-            if not whole:
-                record["outputs"] = _fields_out(value)
+            parts = {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
+            record[field.name] = parts
         else:
             record[field.name] = plain_out(value)
     return record
@@ -47,22 +41,15 @@ def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
     values: dict[str, Any] = {}
     for field in fields(Forest):
         if field.name not in _CHECKS:
-            if field.name in _LATER and f"forest.{field.name}" not in arrays:
-                continue
             values[field.name] = arrays.get(f"forest.{field.name}")
             if values[field.name] is None:
                 raise InvalidModelError(f"it lacks the array forest.{field.name}.")
-    for name, check in _CHECKS.items():
-        if name in record:
-            values[name] = plain_in(name, record[name])
-            if not check(values[name]):
-                raise refusal(name)
-    if not _CHECKS.keys() - _LATER <= record.keys() <= _CHECKS.keys():
+    if record.keys() != _CHECKS.keys():
         raise refusal("forest")
-    transform, size = values.pop("transform"), np.size(values["base"])
-    if "outputs" not in values:
-        task, source = values["task"], values["source"]
-        values["outputs"] = outputs_named(transform, task, source, size)
+    for name, check in _CHECKS.items():
+        values[name] = plain_in(name, record[name])
+        if not check(values[name]):
+            raise refusal(name)
     return Forest(**values)
 
 
@@ -113,15 +100,10 @@ def plain_in(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"float"}:
             return float_in(name, value["float"])
-        kind = _KINDS.get(name)
-        if kind is None or value.keys() != {f.name for f in fields(kind)}:
+        if name != "outputs" or value.keys() != {f.name for f in fields(OutputSpec)}:
             raise refusal(name)
-        return kind(**{k: plain_in(name, v) for k, v in value.items()})
+        return OutputSpec(**{k: plain_in(name, v) for k, v in value.items()})
     return value
-
-
-def _fields_out(value: PostTransform | OutputSpec) -> dict[str, Any]:
-    return {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
 
 
 def float_in(name: str, text: Any) -> float:
@@ -142,45 +124,22 @@ def _all(*types: type) -> Callable[[Any], bool]:
     )
 
 
-def _is_transform(value: Any) -> bool:
-    return (
-        type(value) is PostTransform
-        and type(value.kind) is str
-        and _has_constants(value)
-    )
-
-
 def _is_outputs(value: Any) -> bool:
     return (
         type(value) is OutputSpec
         and all(getattr(value, name) in known for name, known in CHOICES.items())
         and type(value.named) is bool
-        and _has_constants(value)
-    )
-
-
-def _has_constants(value: PostTransform | OutputSpec) -> bool:
-    """Tell whether an output's constants are numbers."""
-    return (
-        type(value.parameter) in (float, int)
+        and type(value.parameter) in (float, int)
         and type(value.divisor) is int
         and type(value.cutoff) in (float, int)
         and _all(float, int)(value.offsets)
     )
 
 
-#: Fields that are dictionaries in JSON.
-_KINDS: dict[str, type[PostTransform | OutputSpec]] = {
-    "transform": PostTransform,
-    "outputs": OutputSpec,
-}
-
-#: Checks of a forest's fields that are not arrays. Outputs are stored by name, and in
-#: full if they have none.
+#: Checks of a forest's fields that are not arrays.
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "n_features": _is(int),
     "divisor": _is(int),
-    "transform": _is_transform,
     "outputs": _is_outputs,
     "task": _is(str),
     "source": _is(str),
@@ -195,7 +154,3 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "aggregate": _is(str),
     "wider_rows": _is(bool),
 }
-
-
-#: Fields that old artifacts lack; they had the defaults.
-_LATER = {"aggregate", "wider_rows", "outputs", "source_feature"}

@@ -85,8 +85,7 @@ def _check_sizes(forest: ForestArrays) -> None:
         damaged("base is empty, so the forest has no output")
     function, n_outputs = forest.outputs.function, len(forest.base)
     if function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL):
-        kind = forest.transform.kind
-        damaged(f"the transform {kind!r} is not for {n_outputs} outputs")
+        damaged(f"the transform {function!r} is not for {n_outputs} outputs")
     if function == "log1p_exp" and forest.accumulator_dtype != np.float64:
         damaged(
             f"the transform {function!r} is not for {forest.accumulator_dtype} sums"

@@ -27,7 +27,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import AnyArray, BlockRows, Model, RowAt
+from skforge.compiler.binning.rules import AnyArray, BlockRows, Model, RowAt
 from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
@@ -45,7 +45,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
 from skforge.compiler.schedule.bound import BoundNest, marked

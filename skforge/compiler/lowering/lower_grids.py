@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value

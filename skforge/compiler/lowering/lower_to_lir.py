@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from skforge.compiler.binning.quantize import quantize_block
-from skforge.compiler.binning.rows import BlockRows, RowAt
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.block import quantize_block
+from skforge.compiler.binning.rules import BlockRows, RowAt, Rules
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir

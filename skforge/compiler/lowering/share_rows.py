@@ -14,7 +14,7 @@ from typing import TypeAlias
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import U32, Value
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import SharedMemory
 from skforge.compiler.lowering.kernel import Kernel, RowView

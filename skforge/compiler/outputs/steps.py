@@ -18,7 +18,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec
 from skforge.compiler.outputs import libm, onnx, sklearn
 from skforge.compiler.outputs.functions import ELEMENTWISE
-from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.transforms import decision_function
 
 Output: TypeAlias = Literal[

@@ -200,7 +200,7 @@ def _targets(forest: Forest, scores: Array) -> list[Array]:
 def _require_function(forest: Forest, on: Library) -> None:
     if on is not HOST and forest.outputs.function not in ON_DEVICES:
         raise UnsupportedModelError(
-            f"The transform {forest.transform.kind!r} of {forest.source} models is "
+            f"The transform {forest.outputs.name!r} of {forest.source} models is "
             "not computed on GPUs: call predict_raw, or pass the rows as a NumPy array."
         )
 
@@ -214,6 +214,6 @@ def _refused(forest: Forest, what: str) -> UnsupportedModelError:
 
 def _unknown(forest: Forest) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"A forest with the transform {forest.transform.kind!r} has neither "
+        f"A forest with the transform {forest.outputs.name!r} has neither "
         "decision_function nor score_samples."
     )

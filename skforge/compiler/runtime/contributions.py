@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means, explained
+from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
-from skforge.compiler.forest.path_means import approximate, changes
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.runtime.background import BackgroundValues
-from skforge.compiler.runtime.code import code_levels, code_text
+from skforge.compiler.layouts.background.background import BLOCK, game_of
+from skforge.compiler.layouts.background.game import background_tables
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
@@ -146,10 +146,11 @@ class Contributions:
         names = [name for name, given in asked.items() if given]
         if len(names) > 1:
             raise InvalidInputError(
-                f"predict_contribs takes only one of {' and '.join(names)}."
+                f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
         if background is not None:
-            return self.against(rows, background, threads)
+            check_sums(self.forest)
+            return self._against(rows, background, threads)
         if interactions:
             return self.interactions(rows, threads)
         if approximate:
@@ -159,10 +160,7 @@ class Contributions:
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1, n_features + 1)
-            Symmetric; each row adds up to the feature's SHAP value.
+        They have the shape (n_rows, n_outputs, n_features + 1, n_features + 1).
         """
         width = self.forest.n_features + 1
         return self._filled("interaction", rows, threads, (width, width))
@@ -183,38 +181,12 @@ class Contributions:
             kernel(rows, reached, threads)
         return approximate(forest, bias, table, reached)
 
-    def against(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values, with the bias last.
-
-        Features that are not known come from the background rows. Values are averaged
-        over these, and the bias is their mean raw score (Lundberg et al. 2020,
-        Algorithm 3).
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1)
-            In the dtype of the forest's sums.
-
-        Raises
-        ------
-        InvalidInputError
-            If there are no background rows.
-        UnsupportedModelError
-            If the forest does not add its leaves.
-        """
-        check_sums(self.forest)
-        return self._against(rows, background, threads)
-
     def values(self, rows: Array, threads: int) -> Array:
-        """Return the SHAP values of rows, with the bias last.
+        """Return the SHAP values of rows, (n_rows, n_outputs, n_features + 1).
 
         They are path-dependent: a feature that is not known follows the training rows,
-        as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2).
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_features + 1)
-            In the dtype of the forest's sums.
+        as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2). The
+        bias comes last.
         """
         width = self.forest.n_features + 1
         return self._filled("contribution", rows, threads, (width,))
@@ -231,21 +203,14 @@ class Contributions:
         if not forest.n_predicates:
             bias[:] = Means.of(forest).bias
             return made
-        if n and len(self._parts) == 1 and self._parts[0] is forest:
-            kernel = self._compiled(self._caches(element)[0], element, n)
-            kernel(rows, made.reshape(n, -1), threads)
+        if not n:
             return made
-        at = 0
-        for part, kernels in (
-            zip(self._parts, self._caches(element), strict=True) if n else ()
-        ):
-            some = np.empty((n, part.n_outputs, *inner), made.dtype)
-            kernel = self._compiled(kernels, element, n)
-            kernel(rows, some.reshape(n, -1), threads)
-            made[:, at : at + part.n_outputs] = some
-            at += part.n_outputs
-        if n and at < outputs:  # the values of a leaf sum to one
-            made[:, at] = -made[:, :at].sum(axis=1)
+        kernels = [self._compiled(one, element, n) for one in self._caches(element)]
+        if len(self._parts) == 1 and self._parts[0] is forest:
+            kernels[0](rows, made.reshape(n, -1), threads)
+            return made
+        at = fill(made, self._parts, kernels, rows, threads)
+        if at < outputs:
             bias[:, at] = Means.of(forest).bias[at]
         return made
 
@@ -307,3 +272,94 @@ def check_covers(forest: Forest) -> None:
             "reached each node; pass background rows, because contributions then need "
             "no such counts."
         )
+
+
+# ------------------------------------------------------------ against background rows
+
+
+def background_schedule() -> Schedule:
+    """Return the schedule for batches of any size."""
+    schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
+    return schedule.parallel("b0").vectorize("b1").represent("background")
+
+
+class BackgroundValues:
+    """The kernels that compare rows with background rows; those of the last are kept.
+
+    Parameters
+    ----------
+    forest : Forest
+        The forest, with all its outputs.
+    parts : list of (Forest, KernelCache)
+        Forests for some of the outputs each. If they have all but the last one, the
+        values of every leaf sum to one.
+    """
+
+    def __init__(self, forest: Forest, parts: list[tuple[Forest, KernelCache]]) -> None:
+        self.forest, self._parts = forest, parts
+        self._last: tuple[Array, list[Kernel]] | None = None
+
+    def __call__(self, rows: Array, background: Array, threads: int) -> Array:
+        """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
+
+        They are averaged over the background rows, and the bias, which comes last, is
+        the mean score of these (Lundberg et al. 2020, Algorithm 3).
+        """
+        forest = self.forest
+        if not len(background):
+            raise InvalidInputError(
+                "background has no rows; pass at least one, such as a sample of the "
+                "training rows."
+            )
+        n, width = len(rows), forest.n_features + 1
+        made = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
+        if not forest.n_predicates:
+            made[..., -1] = reference_raw(forest, background[:1])
+        if not n or not forest.n_predicates:
+            return made
+        parts = [part for part, _ in self._parts]
+        at = fill(made, parts, self._kernels(background), rows, threads)
+        if at < forest.n_outputs:
+            made[:, at, -1] += forest.n_trees / forest.divisor
+        return made
+
+    def _kernels(self, background: Array) -> list[Kernel]:
+        """Return a kernel for each part that reads these background rows."""
+        last = self._last
+        if last is None or not _same_bits(last[0], background):
+            made = [_kernel(kernels, background) for _, kernels in self._parts]
+            # A copy, because users may change their own rows.
+            last = self._last = np.array(background, order="C"), made
+        return last[1]
+
+
+def fill(
+    contribs: Array, parts: list[Forest], kernels: list[Any], rows: Array, threads: int
+) -> int:
+    """Fill in the parts' outputs and return their number; a last one is minus these."""
+    at = 0
+    for part, kernel in zip(parts, kernels, strict=True):
+        shape = len(rows), part.n_outputs, *contribs.shape[2:]
+        some = np.empty(shape, contribs.dtype)
+        kernel(rows, some.reshape(len(rows), -1), threads)
+        contribs[:, at : at + part.n_outputs] = some
+        at += part.n_outputs
+    if at < contribs.shape[1]:
+        contribs[:, at] = -contribs[:, :at].sum(axis=1)
+    return at
+
+
+def _kernel(kernels: KernelCache, background: Array) -> Kernel:
+    """Return the kernel for background rows: the same code with tables of its own."""
+    schedule = background_schedule()
+    kernel = kernels.kernel(schedule, "contribution")
+    assert isinstance(kernel, Kernel)
+    game = game_of(kernels.bind(schedule, "contribution"))
+    return kernel.with_data(background_tables(game, background))
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    if a.shape != b.shape:
+        return False
+    word = f"u{a.itemsize}"
+    return bool((a.view(word) == np.ascontiguousarray(b).view(word)).all())

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.defaults.gpu import walking_gpu_schedule
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
@@ -31,6 +32,7 @@ from skforge.compiler.runtime.cpu.jit import (
     load_module,
 )
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
+from skforge.compiler.runtime.gpu.compilers import compile_ptx
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
 from skforge.compiler.schedule.directives import Kind, Represent
@@ -290,3 +292,35 @@ class KernelCache:
         """Return a schedule's kernel at every level above machine code."""
         hir = self.bind(schedule, element)
         return lower(hir, self._target, element=element)
+
+
+# ------------------------------------------------------------ code as text
+
+
+def code_levels(target: Target) -> tuple[str, ...]:
+    """Return the code levels of kernels for a target."""
+    if target.kind == "cpu":
+        return ("llvm", "asm")
+    if target.kind == "emulated":
+        return ("llvm", "asm", "cuda", "ptx")
+    return ("cuda", "ptx")
+
+
+def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
+    """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
+    assert kernel.function is not None
+    if level in ("cuda", "ptx"):
+        return gpu_text(kernel.function, kernel.target, level)
+    assert isinstance(kernel, Kernel)
+    return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
+
+
+def gpu_text(function: lir.Function, target: Target, level: str) -> str:
+    """Return a function's C++ text, or the PTX that NVRTC compiles from it.
+
+    PTX is for the target's CUDA architecture, or sm_80 for other targets.
+    """
+    source = emit_gpu(function, target).source
+    if level == "cuda":
+        return source
+    return compile_ptx(source, target.cpu if target.cpu.startswith("sm_") else "sm_80")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
+from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
@@ -31,7 +32,6 @@ from skforge.compiler.outputs.steps import (
 )
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device
-from skforge.compiler.runtime.code import code_levels, code_text
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -42,7 +42,7 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
@@ -159,12 +159,13 @@ class CompiledModule(Explained):
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
-            Rows, cast to the forest's input dtype as the source does. A GPU module
-            also accepts arrays in GPU memory (CuPy, PyTorch, DLPack).
+            Rows, cast to the forest's input dtype as the source does. With a GPU, also
+            arrays in its memory (CuPy, PyTorch, DLPack).
         n_jobs : int or None
             Maximum number of threads; None uses the module's own setting.
         out : ndarray of the result's shape and dtype, default=None
-            Where to write the scores of rows in host memory.
+            Where to write the results of rows in host memory; a ``numpy.memmap`` for
+            results that do not fit in memory.
 
         Returns
         -------
@@ -175,7 +176,7 @@ class CompiledModule(Explained):
         Raises
         ------
         InvalidInputError
-            If the rows do not fit the forest, or ``out`` the scores.
+            If the rows do not fit the forest, or ``out`` the results.
         """
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
@@ -196,21 +197,13 @@ class CompiledModule(Explained):
             self._count_small_call()
         return raw
 
+    @documented(predict_raw)
     def predict(
         self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 
         For classifiers these are the probabilities that a Booster returns, not labels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
-        out : ndarray of the result's shape and dtype, default=None
-            Where to write the output of rows in host memory.
 
         Returns
         -------
@@ -228,15 +221,9 @@ class CompiledModule(Explained):
         answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
         return answer
 
+    @documented(predict_raw)
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches, in the source's node numbers.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            As for :meth:`predict_raw`.
-        n_jobs : int or None
-            As for :meth:`predict_raw`.
 
         Returns
         -------
@@ -306,7 +293,7 @@ class CompiledModule(Explained):
 
         Returns
         -------
-        CompiledModule
+        CompiledModule or CompiledForest
             Itself. Later calls with these batch sizes, including :meth:`apply`, compile
             nothing.
 
@@ -316,6 +303,13 @@ class CompiledModule(Explained):
             If a size is not a number of rows.
         UnsupportedModelError
             If ``contribs=True`` and the model does not store the covers of its nodes.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+        >>> compile_forest(tree).warm_up([1]).predict([[1.0]])
+        array([4.])
         """
         if contribs:
             self.warm_up_contribs(batch_sizes)
@@ -522,8 +516,7 @@ def compile_forest(
     target : str or Target, default="cpu"
         "cpu" is this machine's CPU, "cuda" or "hip" its current GPU. "auto" is the
         GPU if a schedule maps loops to one, and the CPU otherwise. "emulated" runs
-        GPU schedules on the CPU; "emulated-source" runs the text of their kernels
-        on the CPU and needs g++.
+        GPU schedules on the CPU.
     reduction : {"exact", "reproducible", "fast"}, default="exact"
         ``exact``: the source's bits. ``reproducible``: the same bits for every
         schedule and number of threads. ``fast``: any order of summation.

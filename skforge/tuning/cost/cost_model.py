@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from skforge._npy import plain_array
+from skforge._container import plain_array
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest

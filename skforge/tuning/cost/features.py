@@ -20,10 +20,15 @@ from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost import gpu_features
-from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.forest_facts import (
+    SEARCH_NS,
+    SMALL_BLOCK,
+    TILED_NS,
+    Featured,
+    ForestFacts,
+    Setting,
+)
 from skforge.tuning.cost.gpu_work import GpuWork
-from skforge.tuning.cost.rules import SEARCH_NS, SMALL_BLOCK, TILED_NS
-from skforge.tuning.cost.setting import Featured, Setting
 
 Array = NDArray[np.float64]
 

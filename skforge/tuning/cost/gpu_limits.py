@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime.gpu.cache import resources_of
-from skforge.compiler.runtime.gpu.compilers import Kind
+from skforge.compiler.runtime.gpu.compilers import Kind, resources_of
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

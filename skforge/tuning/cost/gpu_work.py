@@ -32,12 +32,12 @@ from skforge.compiler.defaults.gpu import (
 )
 from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
 from skforge.compiler.target import Target
+from skforge.tuning.cost.forest_facts import Setting
 from skforge.tuning.cost.gpu_occupancy import (
     MULTIPROCESSORS,
     Multiprocessor,
     blocks_by_limit,
 )
-from skforge.tuning.cost.setting import Setting
 
 Array = NDArray[np.float64]
 

@@ -34,9 +34,8 @@ from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.cost.forest_facts import ForestFacts
+from skforge.tuning.cost.forest_facts import ForestFacts, Setting
 from skforge.tuning.cost.gpu_work import GpuWork
-from skforge.tuning.cost.setting import Setting
 from skforge.tuning.search.learned import Learned, beside, proposals
 from skforge.tuning.search.odds import (
     BETWEEN,

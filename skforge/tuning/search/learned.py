@@ -68,28 +68,19 @@ class Learned:
         predicts that it is clearly faster than the default. "top-5" measures the five
         best. "autotune" measures rounds of a few schedules, and retrains the model
         after each, until time is up.
-    samples, beam, passes : int
-        Ignored; kept for compatibility. They configured an earlier beam search.
     iterations : int, default=20
         Maximum number of rounds of "autotune".
     outright : int, default=10000
         Largest space that is scored completely; of larger spaces, 4,096 points are
         drawn and scored.
-    groups : bool, default=False
-        Ignored; kept for compatibility. It gave trees of similar depth separate loops,
-        which no measurement favoured.
     model : CostModel, optional
         The cost model; None uses the shipped model. For a GPU that it was not trained
         for, "one-shot" raises an error, and the other modes begin with an estimate.
     """
 
     mode: Mode = "autotune"
-    samples: int = 80
-    beam: int = 32
-    passes: int = 5
     iterations: int = 20
     outright: int = 10_000
-    groups: bool = False
     model: CostModel | None = field(default=None, compare=False, repr=False)
     name: str = "learned"
 
@@ -98,10 +89,8 @@ class Learned:
         if self.mode not in get_args(Mode):
             known = ", ".join(map(repr, get_args(Mode)))
             raise InvalidInputError(f"mode must be one of {known}; got {self.mode!r}.")
-        for name in ("samples", "beam", "passes", "iterations"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"{name} must be a positive whole number.")
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise InvalidInputError("iterations must be a positive whole number.")
 
     @property
     def measures(self) -> bool:

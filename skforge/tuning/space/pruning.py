@@ -16,8 +16,8 @@ from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.defaults.cpu import TABLE_LIMIT
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.features import Setting, View
+from skforge.tuning.cost.forest_facts import SMALL_BLOCK
 from skforge.tuning.cost.gpu_work import GpuWork
-from skforge.tuning.cost.rules import SMALL_BLOCK
 
 #: Maximum rows of a padded block, as a multiple of the batch's rows.
 PADDED = 4

@@ -1,9 +1,11 @@
-"""Types, values and buffers of LIR."""
+"""Types, values and buffers of LIR, and the NumPy dtypes that hold its scalars."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
 
@@ -122,3 +124,22 @@ class Buffer:
     element: Scalar
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
+
+
+# ------------------------------------------------------------ dtypes
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype("?" if name == "bool" else f"{name[0]}{size}")
+    for name, size in _BYTES.items()
+}
+_SCALARS = {dtype: Scalar(name) for name, dtype in _DTYPES.items()}  # type: ignore[arg-type]
+
+
+def dtype_of(scalar: Scalar) -> np.dtype[Any]:
+    """Return the dtype of a buffer's elements."""
+    return _DTYPES[scalar.name]
+
+
+def scalar_of(dtype: np.dtype[Any]) -> Scalar:
+    """Return the LIR scalar of a dtype."""
+    return _SCALARS[np.dtype(dtype)]

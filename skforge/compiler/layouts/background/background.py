@@ -1,6 +1,6 @@
 """The representation of interventional values, for blocks of 64 rows.
 
-``game.py`` lays the forest out, ``given.py`` the background rows, and ``walk.py`` emits
+``game.py`` lays the forest and the background rows out, and ``walk.py`` emits
 the code, which is the same for all background rows.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.mir.nodes import Element

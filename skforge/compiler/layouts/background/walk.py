@@ -38,8 +38,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.nodes import (
     F64,
     I64,
@@ -52,8 +51,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.layouts.background.game import Game
-from skforge.compiler.layouts.background.given import GROUP
+from skforge.compiler.layouts.background.game import GROUP, Game
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 
 #: States of a vector.

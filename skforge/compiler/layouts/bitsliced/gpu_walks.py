@@ -17,7 +17,7 @@ from typing import TypeAlias
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import GpuBlockCode
 from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD
 from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows, split_thread

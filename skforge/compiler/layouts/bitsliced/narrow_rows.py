@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
+from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds

@@ -23,8 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.builder import Builder

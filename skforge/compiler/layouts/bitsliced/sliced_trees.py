@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import (
@@ -37,7 +36,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (

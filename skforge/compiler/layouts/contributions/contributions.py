@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble

@@ -17,8 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Buffer, Value
 from skforge.compiler.layouts.base import (

@@ -25,15 +25,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import BlockRows
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import (
     F64,
     Buffer,
     Value,
 )
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.pairs import Pairs
 from skforge.compiler.layouts.contributions.paths import Order

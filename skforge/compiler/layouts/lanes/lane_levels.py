@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 
 #: Rank of a test that sends every row left.
 NEVER_RIGHT = 255

@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.lanes.lane_levels import (
     NEVER_RIGHT,
     RowTests,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value

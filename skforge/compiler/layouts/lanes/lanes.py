@@ -24,8 +24,7 @@ from skforge.compiler.binning.category_rows import (
     set_groups,
 )
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
-from skforge.compiler.binning.rows import Model, RowAt
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import Model, RowAt, Rules
 from skforge.compiler.forest.bins import CodeTable, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
-from skforge.compiler.ir.lir.numpy_types import scalar_of
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import (
     BufferData,
     Cursor,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rows import Model
+from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec

@@ -22,8 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
-from skforge.compiler.binning.rows import BlockRows, Model
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.binning.rows import BlockRows, Model
+from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest

@@ -35,7 +35,7 @@ from skforge.compiler.ir.lir.nodes import (
     Type,
     Value,
 )
-from skforge.compiler.ir.lir.numpy_types import dtype_of
+from skforge.compiler.ir.lir.types import dtype_of
 
 _Key: TypeAlias = tuple[Any, ...]
 

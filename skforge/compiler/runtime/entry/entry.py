@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.numpy_power import power_loop
+from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import entry_symbols

@@ -1,5 +1,8 @@
 """Compiles C++ text to GPU machine code with NVRTC or hiprtc; needs no GPU or driver.
 
+Code is kept in the object cache. Its key is the text's digest, the architecture, and
+the compiler's version and options.
+
 Both libraries have the same C functions with different prefixes, so they share one
 binding. The code is a cubin or a code object for one architecture, never PTX: a driver
 refuses PTX that is newer than itself, but runs any code compiled for its GPU.
@@ -16,6 +19,12 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime.gpu.resources import (
+    KernelResources,
+    cubin_resources,
+    hip_resources,
+)
 from skforge.exceptions import CompilerError, TargetError
 
 Kind: TypeAlias = Literal["cuda", "hip"]
@@ -218,3 +227,26 @@ def explain(what: str, log: str, source: str) -> str:
     )
     text = [f"{k:5d}{'>' if k in concerned else ' '} {lines[k - 1]}" for k in shown]
     return "\n".join([f"{what}.", log.strip(), *text])
+
+
+# ------------------------------------------------------------ through the object cache
+
+#: Changes whenever the compilers' options do.
+_FORMAT = "1"
+
+
+def code_of(source: str, arch: str, kind: Kind) -> bytes:
+    """Return the cubin or code object for a text."""
+    version = compiler_version(kind)
+    key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
+    found = object_cache.find(key)
+    if found is None:
+        found, _ = compile_text(source, arch, kind)
+        object_cache.store(key, found)
+    return found
+
+
+def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
+    """Return the resources of a text's kernels, from the code that would be loaded."""
+    code = code_of(source, arch, kind)
+    return cubin_resources(code) if kind == "cuda" else hip_resources(code)

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.ir.lir.nodes import Scalar
-from skforge.compiler.ir.lir.numpy_types import dtype_of
-from skforge.compiler.runtime.gpu.cache import code_of
-from skforge.compiler.runtime.gpu.compilers import Kind, compiler_version
+from skforge.compiler.ir.lir.types import dtype_of
+from skforge.compiler.runtime.gpu.compilers import Kind, code_of, compiler_version
 from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs

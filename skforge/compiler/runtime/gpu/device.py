@@ -1,6 +1,6 @@
 """The interface of GPU devices, and the staging memory that they lend to calls.
 
-There are two devices: CuPy's, and a CPU that runs the kernels' source text.
+CuPy's is the one for users. A plugin's is a kind of target once it is registered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.host_plan import KernelCall
+from skforge.compiler.target import KINDS
 
 Array: TypeAlias = NDArray[Any]
 #: Starts a kernel on the current stream, given the pointers its call names.
@@ -93,6 +94,17 @@ class GpuDevice(ABC):
     def trim(self) -> None:
         """Free memory that is kept for later calls."""
         self.staging.clear()
+
+
+#: The devices of plugins, by their kind of target.
+DEVICES: dict[str, GpuDevice] = {}
+
+
+def register(device: GpuDevice) -> None:
+    """Make a device a kind of target, named by its key, which runs CUDA text."""
+    kind = str(device.key)
+    DEVICES[kind] = device
+    KINDS.append(kind)
 
 
 class StagingPool:

@@ -18,7 +18,6 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import HostPlan, KernelCall, Run
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
+from skforge.compiler.runtime.gpu.device import DEVICES, GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 
@@ -346,17 +345,10 @@ def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
     np.copyto(result, held.view(result.dtype).reshape(result.shape))
 
 
-@lru_cache(maxsize=1)
-def _emulated() -> GpuDevice:
-    from skforge.compiler.runtime.simt.device import EmulatedGpu
-
-    return EmulatedGpu()
-
-
 def current_device(target: Target) -> GpuDevice:
     """Return the device that rows on the host are sent to."""
-    if target.kind == "emulated-source":
-        return _emulated()
+    if target.kind in DEVICES:
+        return DEVICES[target.kind]
     if target.kind in ("cuda", "hip"):
         from skforge.compiler.runtime.gpu import cupy as device_cupy
 

@@ -6,7 +6,7 @@ works as on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
-from skforge.compiler.runtime.simt.source import SourceDevice, aligned_bytes
+from tests.simt.source import SourceDevice, aligned_bytes
 
 Array: TypeAlias = NDArray[Any]
 
@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 class EmulatedGpu(GpuDevice):
     """The emulated GPU; there is only one."""
 
-    key: Hashable = "emulated-source"
+    key = "emulated-source"
     name = "The emulated GPU"
     memory_errors: tuple[type[BaseException], ...] = (MemoryError,)
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.runtime.simt.build import opened
 from skforge.exceptions import CompilerError
+from tests.simt.build import opened
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -1,1 +1,0 @@
-"""Runs the source text of GPU kernels on the CPU, compiled by g++."""

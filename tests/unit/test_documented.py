@@ -1,0 +1,130 @@
+"""Docstrings that take from others what they lack."""
+
+from __future__ import annotations
+
+from inspect import cleandoc, signature
+
+import pytest
+
+from skforge import CompiledForest
+from skforge._docs import documented
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.distributed import dask, ray, spark
+from skforge.tuning import tune
+
+
+def rows(X, *, out=None, n_jobs=None):
+    """Return answers.
+
+    More about them.
+
+    Parameters
+    ----------
+    X : array
+        Rows, of
+        any kind.
+    out, n_jobs : object
+        Both.
+
+    Returns
+    -------
+    array
+        One a row.
+
+    Examples
+    --------
+    >>> 1 + 1
+    2
+    """
+
+
+def test_what_lacks_is_added_but_no_examples():
+    @documented(rows)
+    def one(X, extra, *, out=None):
+        """Return one answer.
+
+        Parameters
+        ----------
+        extra : int
+            Its own.
+
+        Returns
+        -------
+        float
+        """
+
+    wanted = """Return one answer.
+
+    Parameters
+    ----------
+    X : array
+        Rows, of
+        any kind.
+    extra : int
+        Its own.
+    out, n_jobs : object
+        Both.
+
+    Returns
+    -------
+    float
+    """
+    assert cleandoc(one.__doc__) == cleandoc(wanted)
+
+
+def test_the_first_source_counts_and_foreign_parameters_are_left_out():
+    def other(X):
+        """Say more.
+
+        Parameters
+        ----------
+        X : list
+
+        Notes
+        -----
+        Notes.
+        """
+
+    @documented(other, rows)
+    def two(X):
+        """Return two."""
+
+    wanted = """Return two.
+
+    Parameters
+    ----------
+    X : list
+
+    Returns
+    -------
+    array
+        One a row.
+
+    Notes
+    -----
+    Notes.
+    """
+    assert cleandoc(two.__doc__) == cleandoc(wanted)
+
+
+def test_nothing_is_added_without_docstrings():
+    def bare(X):
+        pass
+
+    assert documented(rows)(bare).__doc__ is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(vars(CompiledForest)[n] for n in ("predict_contribs", "warm_up", "inspect")),
+        *(vars(CompiledForest)[n] for n in ("predict_raw", "apply", "score_samples")),
+        *(CompiledModule.predict, CompiledModule.apply, tune),
+        *(dask.predict, ray.Predictor, spark.predict_udf),
+    ],
+    ids=lambda function: f"{function.__module__}.{function.__qualname__}",
+)
+def test_users_find_every_parameter(function):
+    names = [*signature(getattr(function, "__wrapped__", function)).parameters]
+    for name in names[names[0] == "self" :]:
+        assert f"\n{name} : " in cleandoc(function.__doc__)
