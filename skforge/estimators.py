@@ -8,14 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import (
-    is_classifier,
-)
+from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.metadata_routing import (
-    UNUSED,
-)
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._docs import documented
@@ -29,12 +25,7 @@ from skforge.display.shown import Shown
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
 from skforge.prediction.predictor import METHODS, Predictor
-from skforge.sources.delegation import (
-    fitted_model,
-    model_of,
-    offered,
-    validated,
-)
+from skforge.sources.delegation import fitted_model, model_of, offered, validated
 from skforge.sources.mappings import is_mapped
 from skforge.tuning.tuner import STRATEGIES, Tuner
 

@@ -94,6 +94,17 @@ class ScheduleError(SkforgeError, ValueError):
         return type(self), (self.why, self.nest, self.at)
 
 
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a class, after "a" or "an".
+
+    >>> [with_article(noun) for noun in ("XGBClassifier", "int", "OneVsRestClassifier")]
+    ['an XGBClassifier', 'an int', 'a OneVsRestClassifier']
+    """
+    letters = "AEFHILMNORSX" if noun[:2].isupper() else "AEIOaeio"  # spelt, or spoken
+    vowel = noun.startswith(tuple(letters)) and not noun.startswith("One")
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
 def shortened(text: str, most: int = 1000) -> str:
     """Shorten a message by cutting out its middle."""
     if len(text) <= most:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from skforge.cli.data import Rows, all_rows, check_columns, load_rows
-from skforge.cli.errors import MISMATCH
+from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.needs import needs_of
 from skforge.cli.options import (
@@ -37,7 +37,13 @@ from skforge.cli.report import (
     speed,
 )
 from skforge.cli.schedules import load_schedule
-from skforge.cli.sources import estimator_pairs, reference_pair, source_pair
+from skforge.cli.sources import (
+    booster_pair,
+    estimator_pairs,
+    reference_pair,
+    source_pair,
+)
+from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
 
@@ -68,19 +74,17 @@ def bench(
     model = open_model(model_file)
     read = perf_counter() - start
     make = _of_forest if live_model(model) is None else _of_estimator
-    job = make(model_file, model, data, columns, given, target, console, max(sizes))
-    describe(console, model_file.name, job.forest)
-    console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
-    show_schedules(console, job.module)
-    X = next(iter(job.rows.values()))
-    if job.pairs:
-        good = check(console, job.pairs, job.rows)
-        speed(console, job.pairs[:1], X, sizes, seconds=seconds)
-    else:
-        good = check(console, [reference_pair(job.module)], job.rows)
-        own_speed(
-            console, "predict_raw", job.module.predict_raw, X, sizes, seconds=seconds
-        )
+    with naming(name_of(data or model_file)):
+        job = make(model_file, model, data, columns, given, target, console, max(sizes))
+        describe(console, model_file.name, job.forest)
+        console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
+        show_schedules(console, job.module)
+        X = next(iter(job.rows.values()))
+        good = check(console, job.pairs or [reference_pair(job.module)], job.rows)
+        if job.pairs:
+            speed(console, job.pairs[:1], X, sizes, seconds=seconds)
+        else:
+            own_speed(console, job.module.predict_raw, X, sizes, seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 
@@ -113,16 +117,12 @@ def _of_forest(
     _check_memory(most, forest)
     rows = _drawn_rows(forest)
     if data is not None:
-        rows = {f"of {data.name}": _given(data, model, columns), **rows}
+        rows = {f"of {name_of(data)}": _given(data, model, columns), **rows}
     own = getattr(model, "schedule_", getattr(model, "schedules", None))
-    if (
-        own is not None
-        and target == "cpu"
-        and {one.kind for one in own.values()} == {"cpu"}
-    ):
-        module = compile_forest(forest, schedule or dict(own), target)
-    else:
-        module = compile_forest(forest, schedule, target)
+    chosen: Any = schedule
+    if own and target == "cpu" and {one.kind for one in own.values()} == {"cpu"}:
+        chosen = schedule or dict(own)
+    module = compile_forest(forest, chosen, target)
     compiled = module.compile_all()
     pair = source_pair(console, model_file, model, module)
     return _Job(forest, module, compiled, [] if pair is None else [pair], rows)
@@ -154,7 +154,7 @@ def _of_estimator(
     if data is None:
         first: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
     else:
-        rows[f"of {data.name}"] = all_rows(data, needs_of(model), columns)
+        rows[f"of {name_of(data)}"] = all_rows(data, needs_of(model), columns)
         first = rows
     asked: dict[str, Any] = {}
     if schedule is not None or not is_compiled(model):
@@ -212,25 +212,12 @@ def demo(seconds: SecondsOption = 1.0) -> None:
     module = compile_forest(forest, target=target)
     show_schedules(console, module)
 
-    pairs = [
-        Pair("predict_proba", fast.predict_proba, "predict_proba", model.predict_proba)
-    ]
+    pairs = estimator_pairs(fast)
     if hasattr(model, "get_booster"):
-        booster = model.get_booster()
-        booster.set_param({"nthread": 1})
-        pairs.insert(
-            0,
-            Pair(
-                "predict_raw",
-                module.predict_raw,
-                "inplace_predict",
-                lambda X: booster.inplace_predict(X, predict_type="margin"),
-            ),
-        )
-    labels = Pair("predict", fast.predict, "predict", model.predict)
+        pairs = [booster_pair(model.get_booster(), module), *pairs]
     rows = {"held out": held_out, **_drawn_rows(forest)}
-    good = check(console, [*pairs, labels], rows)
-    speed(console, pairs, held_out, [1, 64, 4096], seconds=seconds)
+    good = check(console, pairs, rows)
+    speed(console, pairs[:-1], held_out, [1, 64, 4096], seconds=seconds)
     if not good:
         raise VerificationError("Compiled predictions differ from the model's own.")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.cli import values
+from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
+from skforge.cli.report import count
 from skforge.cli.tables import Batch, Table, merged, open_table
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -34,15 +38,10 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         The columns that are the features: ``"A:B"`` for A to B - 1, or names with
         commas. None takes the columns named like the features, or all columns if the
         file or the model has no names.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, or lacks columns.
     """
 
     def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
-        self.table: Table = open_table(path)
+        self.table: Table = open_table(path, needs.names or ())
         self._needs = needs
         #: Rows of earlier batches.
         self.before = 0
@@ -110,31 +109,36 @@ class RowsFile(AbstractContextManager["RowsFile"]):
 
     def _part(self, feature: int, column: Any) -> Any:
         """Return a feature's values."""
-        needs = self._needs
+        needs, spelled = self._needs, self.table.spelled
         if feature in needs.texts and values.holds_texts(column):
-            return values.texts(column, needs.texts[feature])
+            return values.texts(column, needs.texts[feature], spelled)
         dtype = needs.dtype
         if needs.framed and getattr(column, "type", None) == "float":
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
             if feature in needs.categories:
-                return values.categories(column, needs.categories[feature])
+                return values.categories(column, needs.categories[feature], spelled)
             return values.numbers(column, dtype)
         except values.WrongColumnError as error:
             is_text = isinstance(error, values.NotNumbersError)
             if is_text and needs.whole and values.holds_texts(column):
-                return values.texts(column)
+                return values.texts(column, (), spelled)
             label = str(feature) if needs.names is None else repr(needs.names[feature])
-            raise values.wrong_column(
-                self.table.name, label, error, self.before
+            where = (
+                "" if error.row is None else f"row {self.before + error.row + 1} of "
+            )
+            raise InvalidInputError(
+                f"{self.table.name} cannot be read as rows of the model: {where}column "
+                f"{label} {error}."
             ) from error
 
     # ------------------------------------------------------------ which columns
 
     def _chosen(self, columns: str | None) -> Sequence[int | None]:
-        needs, table = self._needs, self.table
+        needs, table, taken = self._needs, self.table, f"{self.table.name} has"
         if columns is not None:
             places: Sequence[int | None] = self._asked(columns)
+            taken = f"--columns {columns} takes"
         elif table.names is not None and needs.names is not None:
             return self._by_name(needs.names)
         else:
@@ -142,58 +146,105 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         if needs.wider:
             places = places[: needs.width]
         if len(places) != needs.width:
+            more = table.width - needs.width
+            hint = self._hint()
+            if table.names is None and more > 0:
+                hint = (
+                    f" --columns 0:{needs.width} takes the first {needs.width}, and "
+                    f"--columns {more}:{table.width} the last {needs.width}."
+                )
             raise InvalidInputError(
-                f"{table.name} has {len(places)} columns, but the model takes "
-                f"{needs.width}; choose them with --columns, such as "
-                f"--columns 0:{needs.width}."
+                f"{taken} {count(len(places), 'column')}, but the model takes "
+                f"{needs.width}.{hint}"
             )
         return places
 
+    def _hint(self) -> str:
+        """Return sentences about the file's columns, to choose features from."""
+        table = self.table
+        if table.separator is not None:
+            return (
+                f" Its cells seem to be separated by {table.separator}; write the file "
+                "with commas."
+            )
+        if table.names is None:
+            return ""
+        wide = table.width >= self._needs.width
+        choose = " Name the features, in the order of training, with --columns."
+        return f"{choose if wide else ''} The file's columns are {listed(table.names)}."
+
     def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
         """Return the places of the model's features among the file's columns."""
-        needs, table = self._needs, self.table
-        where = {name: i for i, name in enumerate(table.names or ())}
+        needs, there = self._needs, {*(self.table.names or ())}
+        called = {name: name for name in there}
         if needs.underscores:
-            where = {name.replace(" ", "_"): i for name, i in where.items()} | where
-        used = range(needs.width) if needs.used is None else needs.used
-        missing = [names[i] for i in sorted(used) if names[i] not in where]
+            called = {name.replace(" ", "_"): name for name in there} | called
+        used = {*(range(needs.width) if needs.used is None else needs.used)}
+        missing = [names[i] for i in sorted(used) if names[i] not in called]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise InvalidInputError(
-                f"{table.name} lacks columns of the model: "
-                f"{', '.join(map(repr, missing[:3]))}{more}. To take columns by their "
-                f"place, give --columns 0:{needs.width}."
+                f"{self.table.name} lacks columns of the model: "
+                f"{', '.join(map(repr, missing[:3]))}{more}.{self._hint()}"
             )
         return [
-            where.get(name) if i in {*used} else None for i, name in enumerate(names)
+            self._place(called[name]) if i in used else None
+            for i, name in enumerate(names)
         ]
 
-    def _asked(self, columns: str) -> list[int]:
+    def _asked(self, columns: str) -> Sequence[int]:
         """Return the places that ``--columns`` names."""
-        table, every = self.table, range(self.table.width)
-        first, colon, last = columns.partition(":")
-        if colon:
-            try:
-                return list(every[slice(int(first or 0), int(last) if last else None)])
-            except ValueError:
-                pass
-        names = [name.strip() for name in columns.split(",")]
-        if table.names is not None and {*names} <= {*table.names}:
-            return [table.names.index(name) for name in names]
-        raise InvalidInputError(
-            "--columns takes a range such as 0:13, or names of columns with commas. "
-            f"Got {columns!r} instead."
-        )
+        table = self.table
+        span = re.fullmatch(r"(-?\d+)?:(-?\d+)?", columns.strip())
+        if span is not None:
+            start, stop = int(span[1] or 0), int(span[2] or table.width)
+            places = range(table.width)[start:stop]
+            if not places or max(start, stop) > table.width:
+                raise InvalidInputError(
+                    f"--columns {columns} is no range of columns of {table.name}, "
+                    f"which are 0:{table.width}."
+                )
+            return places
+        if table.names is None:
+            raise InvalidInputError(
+                f"The columns of {table.name} have no names; --columns takes a range "
+                f"of them, such as 0:{self._needs.width}. Got {columns!r} instead."
+            )
+        record = next(csv.reader(columns.splitlines(), skipinitialspace=True), [""])
+        names = [name.strip() for name in record]
+        unknown = [repr(name) for name in names if name not in table.names]
+        if unknown:
+            raise InvalidInputError(
+                f"{table.name} has no column {either(unknown)}; its columns are "
+                f"{listed(table.names)}."
+            )
+        return [self._place(name) for name in names]
+
+    def _place(self, name: str) -> int:
+        """Return the place of a column of the file."""
+        names = self.table.names or []
+        if names.count(name) > 1:
+            raise InvalidInputError(
+                f"{self.table.name} has {names.count(name)} columns {name!r}, and the "
+                "model takes one; rename the others."
+            )
+        return names.index(name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as ``--columns`` takes them, at most 20.
+
+    >>> listed(["", "id", "x,y"])
+    '"",id,"x,y"'
+    """
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    quoted = ('"{}"'.format(name.replace('"', '""')) for name in names[:20])
+    shown = (q if re.search('[,"\n]|^$', q[1:-1]) else q[1:-1] for q in quoted)
+    return shortened(",".join(shown)) + more
 
 
 def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
-    """Return all rows of a file as one array or frame.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, lacks columns or has no rows.
-    """
+    """Return all rows of a file, at least one, as an array or frame."""
     with RowsFile(path, needs, columns) as file:
         every = list(file.batches())
         if not every:

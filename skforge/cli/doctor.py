@@ -114,8 +114,8 @@ def _cache() -> dict[str, str]:
     found = [object_cache.opened(kind, create=False) for kind in ("objects", "kernels")]
     kept = [one for one in found if one is not None]
     if not kept:
-        empty = not folder.exists() or not any(folder.iterdir())
-        note = "none yet" if empty else "not used: other users could write here"
+        usable = not folder.exists() or object_cache.opened("", create=False)
+        note = "none yet" if usable else "not used: other users could write here"
         return {"folder": str(folder), "kernels": note}
     sizes = []
     for one in kept:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import traceback
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,10 @@ from skforge.exceptions import (
     VerificationError,
 )
 
-MISMATCH, BAD_USAGE = 1, 2
+MISMATCH, BAD_USAGE, FAULT = 1, 2, 3
+
+#: Arguments of Python that are options of commands, as errors name them.
+_ARGUMENT = re.compile(r"\b(kind|target|contribs|overwrite)=(?:True|'([\w-]+)')")
 
 #: The parser's base class of errors for bad options.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
@@ -43,7 +50,29 @@ class OneLineGroup(TyperGroup):
                 _print("error", _one_line(error), "red")
                 mismatch = isinstance(error, VerificationError)
                 code = MISMATCH if mismatch else BAD_USAGE
+            except Exception:  # noqa: BLE001 - exit code 1 would say that bits differ
+                traceback.print_exc()
+                _print("error", "This is a fault of skforge; please report it.", "red")
+                code = FAULT
         sys.exit(code or 0)
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Turn what a library says about rows into an error that names their file.
+
+    Errors of skforge's own code pass: they say what they mean, or are faults.
+    """
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith("skforge."):
+            raise
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise InvalidInputError(f"{file} is refused: {why}") from error
 
 
 def _one_line(error: Any) -> str:
@@ -58,7 +87,9 @@ def _one_line(error: Any) -> str:
         case MemoryError():
             return "There is not enough memory; take fewer rows, or a smaller model."
         case _:
-            return str(error)
+            return _ARGUMENT.sub(
+                lambda m: f"--{m[1]} {m[2]}" if m[2] else f"--{m[1]}", str(error)
+            )
 
 
 def check_output(path: Path, *endings: str) -> None:
@@ -67,7 +98,7 @@ def check_output(path: Path, *endings: str) -> None:
     Without ``endings``, its name may end as it likes.
     """
     if endings and path.suffix.lower() not in endings:
-        raise InvalidInputError(f"{path} does not end in {' or '.join(endings)}.")
+        raise InvalidInputError(f"{path} does not end in {either(endings)}.")
     if path.is_dir():
         raise InvalidInputError(f"{path} is a folder; name a file.")
     if not path.parent.is_dir():
@@ -76,6 +107,15 @@ def check_output(path: Path, *endings: str) -> None:
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InvalidInputError(f"{path} cannot be written: permission denied.")
+
+
+def either(words: Sequence[str]) -> str:
+    """Return words with commas, and "or" before the last.
+
+    >>> either([".csv", ".npy", ".ipc"]), either([".skforge"])
+    ('.csv, .npy or .ipc', '.skforge')
+    """
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _show_warning(usual: Any) -> Any:

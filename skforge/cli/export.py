@@ -69,9 +69,6 @@ def export(
             version=package_version,
             overwrite=overwrite,
         )
-    except InvalidInputError as error:
-        text = str(error).replace("overwrite=True", "--overwrite")
-        raise InvalidInputError(text) from error
     except OSError as error:
         raise InvalidInputError(
             f"{output} cannot be written: {error.strerror}."

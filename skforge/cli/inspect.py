@@ -60,6 +60,11 @@ def inspect(
             f"{model_file.name} has its own schedules and its own target; to use "
             "--schedule or --target, inspect the model it was made from."
         )
+    elif level == "pipeline" and not compiled:
+        raise InvalidInputError(
+            f"{model_file.name} holds no CompiledForest, whose steps --level pipeline "
+            "shows."
+        )
     elif compiled:
         text = str(model.inspect(level, n_rows=rows)).rstrip("\n")
     elif is_own(model_file):

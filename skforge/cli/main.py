@@ -1,11 +1,12 @@
 """``skforge demo | bench | predict | inspect | tune | export | plot | doctor``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
-file, data file or schedule; 130 Ctrl-C.
+file, data file or schedule; 3 a fault of skforge; 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -34,6 +35,10 @@ for _command in (demo, bench, predict, inspect, tune, export, plot, doctor):
 
 def main() -> None:
     """Run the command line of this process."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it
+            device = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(device, "r" if name == "stdin" else "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without "×" or "µ"

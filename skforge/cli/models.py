@@ -18,18 +18,10 @@ from skforge.exceptions import (
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
 
-#: Endings of files that pickle or joblib wrote.
-PICKLES = (".joblib", ".pkl", ".pickle")
-
 
 def is_own(path: Path) -> bool:
     """Tell whether a file's name ends in ``.skforge``."""
     return path.suffix.lower() == ".skforge"
-
-
-def is_pickle(path: Path) -> bool:
-    """Tell whether a file's name is that of a pickle."""
-    return path.suffix.lower() in PICKLES
 
 
 def open_model(path: Path) -> Any:
@@ -49,7 +41,8 @@ def open_model(path: Path) -> Any:
 
     if is_own(path):
         return load(path)
-    return _unpickled(path) if is_pickle(path) else load_forest(path)
+    pickled = path.suffix.lower() in (".joblib", ".pkl", ".pickle")
+    return _unpickled(path) if pickled else load_forest(path)
 
 
 def _unpickled(path: Path) -> Any:
@@ -96,8 +89,8 @@ def _check_model(path: Path, model: Any) -> None:
         )
     if not is_fitted(model):
         raise InvalidInputError(
-            f"{path.name} holds a {type(model).__name__} that is not fitted; fit it "
-            "before it is saved."
+            f"The {type(model).__name__} in {path.name} is not fitted; fit it before "
+            "it is saved."
         )
 
 
@@ -130,19 +123,11 @@ def live_model(model: Any) -> Any:
 
 
 def forest_of(model: Any) -> Forest:
-    """Return the forest of an opened model.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is a pipeline whose steps do not fold, or another model that is no forest.
-    """
+    """Return the forest of an opened model; raise UnsupportedModelError without one."""
     from skforge import load_forest
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
 
-    if isinstance(model, Forest):
-        return model
     if is_compiled(model):
         model = model.forest_
     elif isinstance(model, CompiledModule):
@@ -151,13 +136,7 @@ def forest_of(model: Any) -> Forest:
 
 
 def drawable(path: Path, model: Any) -> Forest:
-    """Return the forest of an opened model whose rows can be drawn.
-
-    Raises
-    ------
-    InvalidInputError
-        If its rows are frames, or arrive at the forest in another form.
-    """
+    """Return the forest of an opened model, or raise if no rows can be drawn for it."""
     try:
         forest = forest_of(model)
         if not needs_of(model).framed and not needs_of(model).whole:

@@ -65,6 +65,7 @@ def needs_of(model: Any) -> Needs:
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
     from skforge.sources.delegation import model_of, start_of
+    from skforge.sources.find import read_model
     from skforge.sources.stored_model import StoredModel
 
     if isinstance(model, CompiledModule):
@@ -77,7 +78,7 @@ def needs_of(model: Any) -> Needs:
     forest: Forest | None = None
     try:
         if not is_compiled(model):
-            forest = _read(inner)
+            forest = read_model(inner)
         elif start_of(model) is None:
             forest = model.forest_
     except UnsupportedModelError:
@@ -103,12 +104,6 @@ def needs_of(model: Any) -> Needs:
         framed=names is not None or bool(steps.texts),
         whole=forest is None,
     )
-
-
-def _read(model: Any) -> Forest:
-    from skforge.sources.find import read_model
-
-    return read_model(model)
 
 
 def _has_steps(model: Any) -> bool:

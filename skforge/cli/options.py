@@ -18,20 +18,37 @@ ModelFile = Annotated[
         ".pkl.",
     ),
 ]
+
+
+def _is_there(path: Path | None) -> Path | None:
+    """Return the path of a file or pipe; ``-`` is standard input."""
+    if path is not None and str(path) != "-" and (path.is_dir() or not path.exists()):
+        problem = "is a directory" if path.is_dir() else "does not exist"
+        raise typer.BadParameter(f"file {str(path)!r} {problem}.")
+    return path
+
+
+RowsArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ROWS",
+        callback=_is_there,
+        help="The rows: .csv, .parquet, .arrow, .feather or .npy; - reads CSV from "
+        "standard input.",
+    ),
+]
 DataFile = Annotated[
     Path | None,
     typer.Option(
-        exists=True,
-        dir_okay=False,
-        readable=True,
+        callback=_is_there,
         help="A file of rows to use. Default: rows drawn around the thresholds.",
     ),
 ]
 DataColumns = Annotated[
     str | None,
     typer.Option(
-        help="The columns that are the features: a range such as 0:13, or names with "
-        "commas."
+        help="The columns that are the features, in the order of training: names with "
+        "commas, or a range such as 0:13."
     ),
 ]
 ScheduleOption = Annotated[

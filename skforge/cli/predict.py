@@ -14,15 +14,15 @@ import numpy as np
 import typer
 
 from skforge.cli.data import RowsFile, no_rows
-from skforge.cli.errors import check_output, say
+from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model
 from skforge.cli.needs import needs_of
-from skforge.cli.options import DataColumns, ModelFile
+from skforge.cli.options import DataColumns, ModelFile, RowsArgument
 from skforge.cli.progress import RowsProgress
 from skforge.cli.report import count
 from skforge.cli.results import ENDINGS, ReaderGoneError, writer
 from skforge.cli.tables import Batch, merged
-from skforge.exceptions import InvalidInputError, SkforgeError
+from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
@@ -39,25 +39,9 @@ METHODS = {
 _CHECKED = 1000
 
 
-def _is_there(path: Path) -> Path:
-    """Return a path if it is a file, or ``-``."""
-    if str(path) != "-" and not path.is_file():
-        problem = "is a directory" if path.is_dir() else "does not exist"
-        raise typer.BadParameter(f"File {str(path)!r} {problem}.")
-    return path
-
-
 def predict(
     model_file: ModelFile,
-    rows_file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ROWS",
-            callback=_is_there,
-            help="The rows: .csv, .parquet, .arrow, .feather or .npy; - reads CSV "
-            "from standard input.",
-        ),
-    ],
+    rows_file: RowsArgument,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -88,14 +72,15 @@ def predict(
         first = next(batches, None)
         if first is None:
             raise no_rows(file.table.name)
-        model = fitted(opened, file.rows(_head(first)))
+        stack.enter_context(naming(file.table.name))
+        model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
         asked = _described(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
             with writer(output, asked) as made, progress:
                 for batch in _batches(file, model, chain([first], batches)):
                     rows = file.rows(batch)
-                    table = _answer(model, name, rows, file.table.name)
+                    table = _answer(model, name, rows)
                     made.write(table.astype(asked.dtype, copy=False))
                     progress.add(batch.n_rows, file.table.done)
         except ReaderGoneError:
@@ -104,14 +89,6 @@ def predict(
         if output is not None:
             done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
         say(progress.closing(done))
-
-
-def _head(batch: Batch) -> Batch:
-    """Return the first rows of a batch."""
-    n_rows = min(batch.n_rows, _CHECKED)
-    if isinstance(batch.values, np.ndarray):
-        return Batch(n_rows, batch.values[:n_rows])
-    return Batch(n_rows, [column[:n_rows] for column in batch.values])
 
 
 def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -153,17 +130,10 @@ def _described(model: Any, name: str) -> Answer:
     return replace(answer, dtype=np.array(texts).dtype)
 
 
-def _answer(model: Any, name: str, rows: Any, file: str) -> Any:
+def _answer(model: Any, name: str, rows: Any) -> Any:
     """Return a method's result for some rows, as a table."""
     from skforge.prediction.answers import as_array
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # columns were found by name
-        try:
-            found = getattr(model, name)(rows)
-        except ValueError as error:  # the source refuses a value
-            if isinstance(error, SkforgeError):
-                raise
-            why = str(error).splitlines()[0]
-            raise InvalidInputError(f"{file} is refused: {why}") from error
-    return as_array(found).reshape(len(rows), -1)
+        return as_array(getattr(model, name)(rows)).reshape(len(rows), -1)

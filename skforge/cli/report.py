@@ -188,21 +188,15 @@ def speed(
 
 
 def own_speed(
-    console: Console,
-    name: str,
-    predict: Predict,
-    X: Rows,
-    batch_sizes: Sequence[int],
-    *,
-    seconds: float = 1.0,
+    console: Console, raw: Predict, X: Rows, batch_sizes: Sequence[int], seconds: float
 ) -> None:
-    """Print median times of the compiled function without a source to compare."""
+    """Print median times of ``predict_raw`` without a source to compare."""
     console.print()
     _title(console, "Time of one call on one thread, median of rounds")
-    columns = ("rows", name, "per row")
+    columns = ("rows", "predict_raw", "per row")
     table = _table(*columns, right=columns)
     for size in batch_sizes:
-        taken = _timed({name: predict}, X, size, seconds).seconds(name)
+        taken = _timed({"raw": raw}, X, size, seconds).seconds("raw")
         table.add_row(f"{size:,}", duration(taken), duration(taken / size))
     console.print(table)
 

@@ -9,8 +9,9 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -53,11 +54,6 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
 
     The file is there when the block ends without an error, and before that it is what
     it was.
-
-    Raises
-    ------
-    InvalidInputError
-        If pyarrow is needed and not installed.
     """
     if path is None:
         try:
@@ -67,10 +63,9 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise ReaderGoneError from error
         return
-    kind: Any = _KINDS[path.suffix.lower()]
     with replacing(Path(os.path.realpath(path))) as file:
         try:
-            made: Writer = kind(file, answer)
+            made = _KINDS[path.suffix.lower()](file, answer)
         except ImportError as error:
             raise InvalidInputError(
                 f"Writing {path.name} needs pyarrow: pip install 'skforge[files]'."
@@ -138,26 +133,17 @@ class _NpyWriter(Writer):
         self._header()
 
 
-class _ParquetWriter(Writer):
-    def __init__(self, file: BinaryIO, answer: Answer) -> None:
-        from pyarrow import parquet
-
-        super().__init__(file, answer)
-        self._made = parquet.ParquetWriter(file, _schema(answer))
-
-    def write(self, table: Array) -> None:
-        self._made.write_table(_arrow_table(table, self.answer))
-
-    def close(self) -> None:
-        self._made.close()
-
-
 class _ArrowWriter(Writer):
-    def __init__(self, file: BinaryIO, answer: Answer) -> None:
+    """Parquet, Arrow or Feather."""
+
+    def __init__(self, file: BinaryIO, answer: Answer, parquet: bool = False) -> None:
         from pyarrow import ipc
+        from pyarrow.parquet import ParquetWriter
 
         super().__init__(file, answer)
-        self._made = ipc.new_file(file, _schema(answer))
+        empty = np.empty((0, len(answer.names)), answer.dtype)
+        begin = ParquetWriter if parquet else ipc.new_file
+        self._made = begin(file, _arrow_table(empty, answer).schema)
 
     def write(self, table: Array) -> None:
         self._made.write_table(_arrow_table(table, self.answer))
@@ -166,17 +152,13 @@ class _ArrowWriter(Writer):
         self._made.close()
 
 
-_KINDS: dict[str, type[Writer]] = {
+_KINDS: dict[str, Callable[..., Writer]] = {
     ".csv": _CsvWriter,
     ".npy": _NpyWriter,
-    ".parquet": _ParquetWriter,
+    ".parquet": partial(_ArrowWriter, parquet=True),
     ".arrow": _ArrowWriter,
     ".feather": _ArrowWriter,
 }
-
-
-def _schema(answer: Answer) -> Any:
-    return _arrow_table(np.empty((0, len(answer.names)), answer.dtype), answer).schema
 
 
 def _arrow_table(table: Array, answer: Answer) -> Any:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import ScheduleError, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule.schedule import Schedule
@@ -85,7 +85,8 @@ def schedule_of(text: str) -> Schedule:
     if begins != "Schedule()":
         raise ScheduleError(
             "A schedule is written as skforge inspect --level schedule prints it: "
-            f"Schedule() and calls with plain values. Got {_short(text)!r} instead."
+            "Schedule() and calls with plain values. "
+            f"Got {shortened(text, 60)!r} instead."
         )
     made = Schedule()
     for name, args, named in reversed(calls):
@@ -98,7 +99,3 @@ def schedule_of(text: str) -> Schedule:
         except TypeError as error:
             raise ScheduleError(f"{name} in the schedule: {error}.") from error
     return made
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."

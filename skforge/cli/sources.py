@@ -56,7 +56,7 @@ def source_pair(
     library is not installed or cannot read the file.
     """
     if is_a(model, "xgboost.core.Booster"):
-        return _of_booster(model, module)
+        return booster_pair(model, module)
     if is_a(model, "lightgbm.basic.Booster"):
         return _of_lightgbm(model, module)
     made = _MAKERS.get(model_file.suffix.lower())
@@ -71,8 +71,9 @@ def source_pair(
             "walk.",
             soft_wrap=True,
         )
-    except _Unreadable as error:
-        console.print(f"{library} cannot read the file: {error}", soft_wrap=True)
+    except Exception as error:  # noqa: BLE001 - each library has its own errors
+        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        console.print(f"{library} cannot read the file: {why}", soft_wrap=True)
     return None
 
 
@@ -84,10 +85,6 @@ def reference_pair(module: CompiledModule) -> Pair:
     return Pair("predict_raw", module.predict_raw, "reference", walk)
 
 
-class _Unreadable(Exception):
-    """The installed version of the source library cannot read the file."""
-
-
 def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
     return raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
 
@@ -95,15 +92,12 @@ def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
 def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
     import xgboost
 
-    try:
-        with xgboost.config_context(verbosity=0):  # old files cause a warning
-            booster = xgboost.Booster(model_file=str(model_file))
-    except xgboost.core.XGBoostError as error:
-        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
-    return _of_booster(booster, module)
+    with xgboost.config_context(verbosity=0):  # old files cause a warning
+        return booster_pair(xgboost.Booster(model_file=str(model_file)), module)
 
 
-def _of_booster(booster: Any, module: CompiledModule) -> Pair:
+def booster_pair(booster: Any, module: CompiledModule) -> Pair:
+    """Return the raw scores of a compiled Booster of XGBoost, and the Booster's own."""
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
     # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration.
@@ -122,11 +116,7 @@ def _of_booster(booster: Any, module: CompiledModule) -> Pair:
 def _lightgbm(model_file: Path, module: CompiledModule) -> Pair:
     import lightgbm
 
-    try:
-        booster = lightgbm.Booster(model_file=str(model_file))
-    except lightgbm.basic.LightGBMError as error:
-        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
-    return _of_lightgbm(booster, module)
+    return _of_lightgbm(lightgbm.Booster(model_file=str(model_file)), module)
 
 
 def _of_lightgbm(booster: Any, module: CompiledModule) -> Pair:
@@ -143,13 +133,10 @@ def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(str(model_file), options)
-    except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise _Unreadable(str(error).strip().splitlines()[-1]) from error
+    session = onnxruntime.InferenceSession(str(model_file), options)
     feeds, wanted = session.get_inputs(), session.get_outputs()[-1].name
     if len(feeds) != 1:
-        raise _Unreadable(f"it has {len(feeds)} inputs, and rows are one array")
+        raise ValueError(f"it has {len(feeds)} inputs, and rows are one array")
     feed = feeds[0].name
     # Compare scores after the post transform; ONNX Runtime returns no others.
     return Pair(

@@ -13,8 +13,10 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -23,14 +25,29 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.cli.errors import either
+from skforge.exceptions import InvalidInputError, shortened
 
 #: Values in a batch, and the most rows in one.
 _VALUES, _ROWS = 1 << 21, 1 << 16
 #: Bytes of a CSV file that are parsed at a time.
 _BLOCK = 2 << 20
 
-ENDINGS = (".npy", ".csv", ".parquet", ".arrow", ".feather", ".ipc")
+ENDINGS = (".csv", ".parquet", ".arrow", ".feather", ".ipc", ".npy")
+
+#: Separators of cells that skforge does not read.
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+#: The text of a last row that is added to CSV: a quote left open would swallow it.
+_END = "\x04"
+
+#: What the errors of libraries with these parts mean.
+_REASONS = {
+    "codec can't decode": "it is not text in UTF-8; save it in UTF-8.",
+    "invalid UTF8": "it is not text in UTF-8; save it in UTF-8.",
+    "straddling object": "a line has no end within 2 MB; a quote may be left open.",
+    "Python objects in dtype": "it holds pickled objects, which are not opened.",
+    "mmap length": "it ends too early.",
+}
 
 #: A column of a batch: texts of a CSV file, or an Arrow array.
 Column: TypeAlias = Any
@@ -41,6 +58,12 @@ class Batch(NamedTuple):
 
     n_rows: int
     values: NDArray[Any] | list[Column]
+
+    def first(self, n_rows: int) -> Batch:
+        """Return the first rows."""
+        if isinstance(self.values, np.ndarray):
+            return Batch(n_rows, self.values[:n_rows])
+        return Batch(n_rows, [column[:n_rows] for column in self.values])
 
 
 class Table(AbstractContextManager["Table"]):
@@ -58,15 +81,21 @@ class Table(AbstractContextManager["Table"]):
         Its rows, or its bytes if it is a CSV file; None if that is not known.
     done : int
         How many of these have been read.
+    separator : str or None
+        What seems to stand between its cells in place of commas.
+    spelled : bool
+        Whether texts such as NA stand for missing values.
     """
 
+    separator: str | None = None
+    spelled = False
     names: list[str] | None = None
     width: int = 0
     total: int | None = None
     done: int = 0
 
     def __init__(self, path: Path) -> None:
-        self.name = "standard input" if str(path) == "-" else path.name
+        self.name = name_of(path)
         self._open = ExitStack()
 
     def __exit__(self, *_: object) -> None:
@@ -82,39 +111,44 @@ class Table(AbstractContextManager["Table"]):
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def open_table(path: Path) -> Table:
-    """Open a file of rows; ``-`` is CSV from standard input.
+def name_of(path: Path) -> str:
+    """Return how messages call a file."""
+    return "standard input" if str(path) == "-" else path.name
 
-    Raises
-    ------
-    InvalidInputError
-        If the file is of another kind or damaged, or if pyarrow is needed for it.
+
+def open_table(path: Path, known: Collection[str] = ()) -> Table:
+    """Open a file of rows; ``-`` is CSV from standard input, and so are pipes.
+
+    A first line of CSV with all the ``known`` names is no row.
     """
-    ending = ".csv" if str(path) == "-" else path.suffix.lower()
+    ending = path.suffix.lower() if path.is_file() else ".csv"
     if ending not in ENDINGS:
         raise InvalidInputError(
-            f"{path.name} ends in {path.suffix!r}; rows are read from "
-            f"{', '.join(ENDINGS[:-1])} and {ENDINGS[-1]} files."
+            f"{path.name} does not end in {either(ENDINGS)}; convert it, or pipe it as "
+            "CSV to -."
         )
     try:
         if ending == ".npy":
             return _NpyTable(path)
         if ending == ".csv":
-            return _CsvTable(path)
+            return _CsvTable(path, known)
         return _ParquetTable(path) if ending == ".parquet" else _ArrowTable(path)
     except ImportError as error:
         raise InvalidInputError(
             f"Reading {path.name} needs pyarrow: pip install 'skforge[files]'."
         ) from error
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        raise unreadable(path.name, error) from error
+    except (OSError, ValueError, EOFError, TypeError, csv.Error) as error:
+        raise unreadable(name_of(path), error) from error
 
 
 def unreadable(name: str, error: Exception) -> InvalidInputError:
     """Return the error for a file that its library cannot read."""
     if isinstance(error, InvalidInputError):
         return error
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    if isinstance(error, OSError) and error.strerror:
+        reason = f"{error.strerror}."
+    reason = next((why for part, why in _REASONS.items() if part in reason), reason)
     return InvalidInputError(f"{name} cannot be read as a table: {reason}")
 
 
@@ -144,120 +178,116 @@ class _NpyTable(Table):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with path.open("rb") as file:
-            version = npy.read_magic(file)
-            read: Any = npy.read_array_header_1_0
-            if version != (1, 0):
-                read = npy.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            start = file.tell()
-        if dtype.hasobject:
-            raise ValueError("it holds pickled objects, which are not opened.")
+        self._rows = npy.open_memmap(path, mode="r")
+        shape, dtype = self._rows.shape, self._rows.dtype
         if len(shape) != 2 or dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{path.name} holds an array of shape {shape} and dtype {dtype}; rows "
                 "are a two-dimensional array of numbers."
             )
         self.total, self.width = shape
-        self._map = self._mapped(path)
-        if len(self._map) < start + dtype.itemsize * shape[0] * shape[1]:
-            raise ValueError("it ends too early.")
-        order: Any = "F" if fortran else "C"
-        self._rows = np.ndarray(shape, dtype, self._map, start, order=order)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         step = _rows_at_a_time(self.width)
         taken: Any = list(places)
         if taken == [*range(self.width)]:
             taken = slice(None)
+        pages: Any = self._rows.base
         for first in range(0, len(self._rows), step):
-            rows = self._rows[first : first + step, taken]
+            rows = np.asarray(self._rows)[first : first + step, taken]
             self.done = first + len(rows)
             yield Batch(len(rows), rows)
-            self._map.madvise(mmap.MADV_DONTNEED)
+            pages.madvise(mmap.MADV_DONTNEED)
 
 
 class _CsvTable(Table):
-    """A CSV file or standard input; a first line of numbers is a row."""
+    """A CSV file, pipe or standard input; a first line of numbers is a row."""
 
-    def __init__(self, path: Path) -> None:
+    spelled = True
+
+    def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
         self._file: BinaryIO
-        if str(path) == "-":
-            self._file = self._open.enter_context(_standard_input())
-        else:
+        if path.is_file():
             self._file = self._open.enter_context(path.open("rb"))
             self.total = path.stat().st_size
-        self._first = b""  # the first record, where it is a row
+        else:
+            self._file = self._open.enter_context(_piped(path))
+        self._first = self._rest = b""  # the first record, and what was read after it
         cells = next(filter(None, csv.reader(self._lines())), None)
         if cells is None:
             raise ValueError("it is empty.")
         self.width = len(cells)
-        if _are_names(cells):
+        for separator, plural in _SEPARATORS.items():
+            if self._first.count(separator.encode()) >= self.width:
+                self.separator = plural
+        if _are_names(cells, known):
             self.names = [cell.strip() for cell in cells]
             self._first = b""
 
     def _lines(self) -> Iterator[str]:
-        """Yield the lines of the first record, and keep them."""
-        for line in iter(self._file.readline, b""):
-            self.done += len(line)
-            text = line.decode("utf-8" if self._first else "utf-8-sig")
-            self._first += text.encode()
-            yield text
+        """Yield the lines of the first record, which may end in a carriage return."""
+        for block in iter(self._file.readline, b""):
+            self.done += len(block)
+            self._rest = block if self._first else block.removeprefix(BOM_UTF8)
+            for line in self._rest.splitlines(keepends=True):
+                self._rest = self._rest[len(line) :]
+                self._first += line
+                yield line.decode()
 
-    def readable(self) -> bool:
-        """Return True, as pyarrow asks for it."""
-        return True
-
-    closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes after the names."""
-        found, self._first = self._first[:size], self._first[size:]
-        while len(found) < size:
-            more = self._file.read(size - len(found))
-            if not more:
-                break
-            self.done += len(more)
-            found += more
-        return found
+    def _parts(self) -> Iterator[bytes]:
+        """Yield the bytes after the names, and a row of ``_END``."""
+        yield self._first + self._rest
+        while part := self._file.read(_BLOCK):
+            self.done += len(part)
+            yield part
+        yield f"\n{','.join([_END] * self.width)}\n".encode()
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         try:
             from pyarrow import csv as arrow
         except ImportError:
-            yield from self._plain_batches(places)
-        else:
-            yield from self._arrow_batches(arrow, places)
+            arrow = None
+        parse = self._plain if arrow is None else partial(self._arrow, arrow)
+        read = parse(io.BufferedReader(_Stream(self._parts())), places or [0])
+        batch = next(read)
+        for following in read:
+            yield batch
+            batch = following
+        if str(batch.values[0][-1]) != _END:
+            raise InvalidInputError(
+                f"{self.name} cannot be read as a table: a quote is left open, so that "
+                "the last cell begins there and ends with the file."
+            )
+        yield batch.first(batch.n_rows - 1)
 
-    def _plain_batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        head = io.StringIO(self._first.decode(), newline="")
-        text = io.TextIOWrapper(self._file, encoding="utf-8", newline="")
-        reader = csv.reader(_both(head, text))
+    def _plain(self, source: BinaryIO, places: Sequence[int]) -> Iterator[Batch]:
+        reader = csv.reader(io.TextIOWrapper(source, encoding="utf-8", newline=""))
         step = _rows_at_a_time(self.width)
         try:
-            while rows := list(islice(filter(None, reader), step)):
-                for row in rows:
-                    if len(row) != self.width:
-                        raise self._ragged(len(row), ",".join(row))
-                if self.total is not None:
-                    self.done = self._file.tell()
-                columns = list(zip(*rows, strict=True))
-                yield Batch(len(rows), [list(columns[i]) for i in places])
+            while lines := list(islice(filter(None, reader), step)):
+                rows = [line for line in lines if len(line) == self.width]
+                for line in lines if len(rows) < len(lines) else ():
+                    text = ",".join(line)
+                    if len(line) != self.width and not text.isspace():
+                        raise self._ragged(len(line), text)
+                yield Batch(len(rows), [[row[i] for row in rows] for i in places])
         except (csv.Error, ValueError) as error:
             raise unreadable(self.name, error) from error
-        finally:
-            text.detach()
 
-    def _arrow_batches(self, arrow: Any, places: Sequence[int]) -> Iterator[Batch]:
+    def _arrow(
+        self, arrow: Any, source: BinaryIO, places: Sequence[int]
+    ) -> Iterator[Batch]:
         import pyarrow as pa
 
-        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Piped
+        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Pipe
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
         ragged: list[Any] = []
 
         def refuse(row: Any) -> str:
+            if not row.text.strip():
+                return "skip"
             ragged.append(row)
             return "error"
 
@@ -265,7 +295,7 @@ class _CsvTable(Table):
         step = _rows_at_a_time(len(wanted))
         try:
             reader = arrow.open_csv(
-                pa.PythonFile(self, "r"),
+                pa.PythonFile(source, "r"),
                 arrow.ReadOptions(block_size=block, column_names=names),
                 arrow.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
                 arrow.ConvertOptions(
@@ -275,46 +305,70 @@ class _CsvTable(Table):
                     strings_can_be_null=True,
                 ),
             )
-            for found in reader:
-                columns = [found.column(name) for name in wanted]
-                for first in range(0, found.num_rows, step):
+            for batch in reader:
+                columns = [batch.column(name) for name in wanted]
+                for first in range(0, batch.num_rows, step):
                     part = [column.slice(first, step) for column in columns]
-                    yield Batch(min(step, found.num_rows - first), part)
+                    yield Batch(min(step, batch.num_rows - first), part)
         except pa.ArrowInvalid as error:
             if ragged:
                 row = ragged[0]
                 raise self._ragged(row.actual_columns, row.text) from error
-            if "Empty CSV file" not in str(error):  # nothing but names
-                raise unreadable(self.name, error) from error
+            raise unreadable(self.name, error) from error
 
     def _ragged(self, n_cells: int, text: str) -> InvalidInputError:
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
         return InvalidInputError(
             f"{self.name} cannot be read as a table: a line has {n_cells} cells, not "
-            f"{self.width}: {shown}"
+            f"{self.width}: {shortened(text, 60)}"
         )
 
 
+class _Stream(io.RawIOBase):
+    """Bytes that come in parts, as a file."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts, self._part = parts, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not len(self._part):
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._part = memoryview(part)
+        taken = self._part[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._part = self._part[len(taken) :]
+        return len(taken)
+
+
 @contextmanager
-def _standard_input() -> Iterator[BinaryIO]:
-    """Yield standard input, whose reads end at Ctrl-C in any thread."""
+def _piped(path: Path) -> Iterator[BinaryIO]:
+    """Yield a pipe or standard input, whose reads end at Ctrl-C in any thread."""
+    source: Any = sys.stdin.buffer
+    if str(path) != "-":
+        source = path.open("rb", buffering=0)
     try:
-        source = sys.stdin.fileno()
+        number = source.fileno()
     except (OSError, ValueError):  # replaced by an object
-        yield sys.stdin.buffer
+        yield source
         return
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     before = signal.set_wakeup_fd(wake)
     try:
-        yield io.BufferedReader(_Piped(source, woken), 1 << 16)
+        yield io.BufferedReader(_Pipe(number, woken), 1 << 16)
     finally:
+        if str(path) != "-":
+            source.close()
         signal.set_wakeup_fd(before)
         os.close(woken)
         os.close(wake)
 
 
-class _Piped(io.RawIOBase):
+class _Pipe(io.RawIOBase):
     """Bytes of a pipe or terminal.
 
     pyarrow reads in a thread of its own while the main thread waits for it, and only
@@ -336,23 +390,23 @@ class _Piped(io.RawIOBase):
         return len(found)
 
 
-def _both(head: io.StringIO, text: io.TextIOWrapper) -> Iterator[str]:
-    yield from head
-    yield from text
-
-
-def _are_names(cells: Sequence[str]) -> bool:
+def _are_names(cells: list[str], known: Collection[str]) -> bool:
     """Tell whether the first line of a CSV file has names: not only numbers.
 
-    Numbers from 0 are names, too, as pandas writes those of a frame without names.
+    Numbers are names, too, if they are the model's, or count from 0, as pandas writes
+    those of a frame without names.
 
-    >>> _are_names(["age", "1"]), _are_names(["0.5", "NA"]), _are_names(["0", "1", "2"])
-    (True, False, True)
+    >>> _are_names(["age", "1"], ()), _are_names(["0.5", "NA"], ())
+    (True, False)
+    >>> _are_names(["", "0", "1"], ()), _are_names(["400", "402"], {"402"})
+    (True, True)
     """
     from skforge.cli.values import number_in
 
-    counted = len(cells) > 2 and list(cells) == [str(i) for i in range(len(cells))]
-    return counted or any(number_in(cell) is None for cell in cells)
+    columns = cells[1:] if not cells[0] else cells  # pandas gives an index no name
+    counted = len(cells) > 2 and columns == [str(i) for i in range(len(columns))]
+    known_ones = bool(known) and {*known} <= {*cells}
+    return counted or known_ones or any(number_in(cell) is None for cell in cells)
 
 
 class _ParquetTable(Table):
@@ -382,7 +436,7 @@ class _ParquetTable(Table):
             ):
                 self.done += batch.num_rows
                 yield Batch(batch.num_rows, [batch.column(name) for name in wanted])
-        except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        except (OSError, ValueError, KeyError) as error:  # two columns of one name
             raise unreadable(self.name, error) from error
 
 

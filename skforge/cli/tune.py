@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skforge.cli.data import all_rows, check_columns
-from skforge.cli.errors import check_output
+from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
 from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
+from skforge.cli.tables import name_of
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def tune(
         check_output(output, ".skforge")
     if records is not None:
         check_output(records)
+        if records.is_file() and records.read_bytes()[:1] not in (b"", b"{"):
+            raise InvalidInputError(f"{records} is not a file of tuning records.")
     if n_jobs == 0:
         raise InvalidInputError("--n-jobs is a number of threads, or -1; not 0.")
     check_columns(data, columns)
@@ -79,18 +82,19 @@ def tune(
         rows: Any = draw_rows(drawable(model_file, model), 1024, seed)
     else:
         rows = all_rows(data, needs_of(model), columns)
-    fast = fitted(
-        model,
-        rows,
-        schedule="auto",
-        target=target,
-        tuning=Tuner(strategy, records=records),
-        tuning_budget=budget,
-        batch_sizes=sizes,
-        n_jobs=n_jobs,
-        random_state=seed,
-        verbose=verbose,
-    )
+    with naming(name_of(data or model_file)):
+        fast = fitted(
+            model,
+            rows,
+            schedule="auto",
+            target=target,
+            tuning=Tuner(strategy, records=records),
+            tuning_budget=budget,
+            batch_sizes=sizes,
+            n_jobs=n_jobs,
+            random_state=seed,
+            verbose=verbose,
+        )
     result = fast.tuning_result_
     assert result is not None
     typer.echo(result.summary())

@@ -8,18 +8,23 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
-
 Array: TypeAlias = NDArray[Any]
 
-#: Texts of missing values in files; ``float`` parses "nan" itself.
-_MISSING = {"", "na", "n/a", "<na>", "null", "none"}
+#: Texts of missing values in files, which are those of pandas.
+_MISSING = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
+    "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+#: What other cells of a column of numbers stand for, in lower case.
+_NUMBERS = {"true": 1.0, "false": 0.0, **{word.lower(): np.nan for word in _MISSING}}
 
 
 class WrongColumnError(Exception):
     """A column holds something that the model cannot take; a cell has its row."""
 
-    row: int | None = None
+    def __init__(self, why: str, row: int | None = None) -> None:
+        super().__init__(why)
+        self.row = row
 
 
 class NotNumbersError(WrongColumnError):
@@ -27,44 +32,31 @@ class NotNumbersError(WrongColumnError):
 
     def __init__(self, what: str, row: int | None = None) -> None:
         super().__init__(
-            f"{what}, and the model takes numbers there; encode it as it was encoded "
-            "for training"
-        )
-        self.row = row
-
-
-class NotCategoriesError(WrongColumnError):
-    """A column holds numbers, and its categories are texts."""
-
-    def __init__(self, known: Sequence[Any]) -> None:
-        some = ", ".join(map(repr, known[:3])) + ", …" * (len(known) > 3)
-        super().__init__(
-            f"holds numbers, and the model's categories are texts ({some}); write its "
-            "categories as they were in training"
+            f"{what}, and the model takes numbers there; encode texts as for training, "
+            "and leave cells empty whose values are missing",
+            row,
         )
 
 
 def number_in(cell: str) -> float | None:
     """Return the number in a cell, NaN for a missing one, None for anything else.
 
-    >>> number_in(" 1e3"), number_in(""), number_in("NA"), number_in("red")
-    (1000.0, nan, nan, None)
+    >>> number_in(" 1e3"), number_in("True"), number_in(" NA"), number_in("red")
+    (1000.0, 1.0, nan, None)
     """
     try:
         return float(cell)
     except ValueError:
-        return float("nan") if cell.strip().lower() in _MISSING else None
+        return _NUMBERS.get(cell.strip().lower())
 
 
-def is_missing(cell: str | None, known: Container[Any] = ()) -> bool:
+def is_missing(cell: str, known: Container[Any] = ()) -> bool:
     """Tell whether a cell stands for a missing value, and for no known text.
 
-    >>> is_missing("None"), is_missing("None", {"None"}), is_missing("NaN")
-    (True, False, True)
+    >>> is_missing("None"), is_missing("None", {"None"}), is_missing("none")
+    (True, False, False)
     """
-    if cell is None:
-        return True
-    return cell.strip().lower() in _MISSING | {"nan"} and cell not in known
+    return not cell or (cell in _MISSING and cell not in known)
 
 
 def numbers(column: Any, dtype: Any = np.float64) -> Array:
@@ -144,10 +136,11 @@ def _parsed(cells: Sequence[str | None]) -> Array:
     return found
 
 
-def words(column: Any, known: Container[Any] = ()) -> tuple[list[Any], Array]:
+def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any], Array]:
     """Return the different texts of a column, and each row's number among them.
 
-    A missing text has the number -1. Columns of numbers have numbers as words.
+    A missing text has the number -1; with ``spelled``, some texts stand for missing
+    values. Columns of numbers have numbers as words.
     """
     if isinstance(column, list):
         places: dict[Any, int] = {}
@@ -167,32 +160,36 @@ def words(column: Any, known: Container[Any] = ()) -> tuple[list[Any], Array]:
         found = [int(v) if whole and v == v else float(v) for v in kept.tolist()]
         gone = [v != v for v in found]
         return found, np.where(np.array([*gone, False])[codes], -1, codes)
-    gone = [is_missing(word, known) for word in found]
+    gone = [w is None or (spelled and is_missing(w, known)) for w in found]
     if any(gone):
         codes = np.where(np.array([*gone, True])[codes], -1, codes)
     return found, codes
 
 
-def texts(column: Any, known: Container[Any] = ()) -> Array:
+def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Array:
     """Return a column's texts as objects, NaN for missing ones."""
-    found, codes = words(column, known)
+    found, codes = words(column, known, spelled)
     every = np.empty(len(found) + 1, object)
     every[:-1], every[-1] = found, np.nan
     return every[codes]
 
 
-def categories(column: Any, known: Sequence[str | int]) -> Any:
+def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
     """Return a column as pandas' categories: those known, then those that are new."""
     from pandas import Categorical
 
-    found, codes = words(column, known)
+    found, codes = words(column, known, spelled)
     if known and isinstance(known[0], int):
         found = [_whole(word) for word in found]
     used = {found[code] for code in np.unique(codes) if code >= 0}
     place: dict[Any, int] = {word: i for i, word in enumerate(known)}
     if used and all(map(_is_number, used)) and not any(map(_is_number, known)):
         # codes in place of texts: as new categories they would be missing values
-        raise NotCategoriesError(known)
+        some = ", ".join(map(repr, known[:3])) + ", …" * (len(known) > 3)
+        raise WrongColumnError(
+            f"holds numbers, and the model's categories are texts ({some}); write its "
+            "categories as they were in training"
+        )
     new = [word for word in found if word in used and word not in place]
     place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
     table = np.array([*(place.get(word, -1) for word in found), -1])
@@ -208,14 +205,3 @@ def _whole(word: Any) -> Any:
 
 def _is_number(word: Any) -> bool:
     return not isinstance(word, str) or number_in(word) is not None
-
-
-def wrong_column(
-    name: str, column: str, error: WrongColumnError, before: int
-) -> Exception:
-    """Return the error for a column that the model cannot take."""
-    where = "" if error.row is None else f"row {before + error.row + 1} of "
-    return InvalidInputError(
-        f"{name} cannot be read as rows of the model: {where}column {column} "
-        f"{error.args[0]}."
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -11,6 +10,7 @@ from sklearn.base import BaseEstimator
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import class_names, is_pipeline
+from skforge.compiler.frontends.content import is_path
 from skforge.sources.delegation import is_estimator
 from skforge.sources.stored_model import StoredModel
 
@@ -31,12 +31,12 @@ def named(model: Any, forest: Forest | None = None) -> Any:
 
     ``forest`` is the model's forest, if it is known.
     """
-    if isinstance(model, (StoredModel, Forest, os.PathLike)):
+    if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):
-        if "\n" not in model:
-            return model
         return Named(f"<text of a model, {len(model):,} characters>")
+    if isinstance(model, bytes):
+        return Named(f"<content of a model file, {len(model):,} bytes>")
     if is_pipeline(model):
         steps = [(name, named(step)) for name, step in model.steps]
         return type(model)(**{**model.get_params(deep=False), "steps": steps})

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import cycle, islice
+from operator import methodcaller
+from time import perf_counter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import estimator_html_repr
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from skforge._docs import documented
-from skforge.display.latency import draw, drawn_search, measured
-from skforge.display.named import OwnRepr
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.display.named import OwnRepr, named
 from skforge.display.summary import Summary, summary_of
+from skforge.display.times import SIZES, CallTime
+from skforge.exceptions import InvalidInputError, VerificationWarning
 from skforge.prediction.delegated import Delegated
+from skforge.prediction.dispatch import size_ranges
+from skforge.prediction.verification import take_rows
 from skforge.sources.delegation import is_estimator, model_of
+from skforge.sources.mappings import is_mapped
 from skforge.tuning.plots import axes_for
 
 
@@ -150,7 +164,7 @@ def visual_block(wrapper: Any) -> Any:
     """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(model)]
+    names, details = [f"estimator: {type(model).__name__}"], [str(named(model))]
     if wrapper.__sklearn_is_fitted__():
         split = wrapper.__dict__.get("_split")
         if split is not None:
@@ -181,3 +195,188 @@ def _block(kind: str, parts: Any, names: Any, details: Any) -> Any:
     except ImportError:  # scikit-learn before 1.8
         from sklearn.utils._estimator_html_repr import _VisualBlock
     return _VisualBlock(kind, parts, names=names, name_details=details)
+
+
+# ------------------------------------------------------------ measuring calls
+
+
+Call = Callable[[], object]
+
+#: Seconds of all measurements, without compiling and warming up.
+SECONDS = 1.0
+
+#: Turns of each function at a batch size, so that both meet the same slow phases.
+ROUNDS = 8
+
+#: Different batches of a size, and values of the largest batch.
+BATCHES, MOST_VALUES = 32, 1 << 22
+
+#: Methods that can be timed.
+METHODS = (
+    *("predict", "predict_proba", "predict_log_proba", "predict_raw"),
+    *("decision_function", "score_samples"),
+)
+
+
+def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
+    """Time single calls on rows of ``X``; return the summary and remember the times."""
+    check_is_fitted(wrapper)
+    if method not in METHODS:
+        raise InvalidInputError(
+            f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
+        )
+    X = [X] if isinstance(X, Mapping) and is_mapped(X) else X
+    n_rows = _num_samples(X)
+    if not n_rows:
+        raise InvalidInputError("X has 0 rows; pass at least one to measure calls.")
+    sizes = sorted((size_ranges(batch_sizes) or _usual(wrapper)).values())
+    share = SECONDS / len(sizes)
+    own = partial(methodcaller, method)
+    source, theirs = _source(wrapper, method, X)
+    times: list[CallTime] = []
+    threads = threadpool_limits(resolve_n_jobs(wrapper.n_jobs), "openmp")
+    with threads, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model's, once a call
+        warnings.simplefilter("always", VerificationWarning)
+        for size in sizes:
+            if batch_sizes is None and not _fits(times, size, share, theirs=False):
+                break
+            batches = _batches(X, n_rows, size)
+            calls = {"ours": [partial(own(one), wrapper) for one in batches]}
+            if theirs is not None and _fits(times, size, share, theirs=True):
+                calls["theirs"] = [partial(theirs, one) for one in batches]
+            times.append(_call_time(size, _timed(calls, share)))
+    timed = method, tuple(times), source
+    wrapper._compiled().timed = timed
+    return summary_of(wrapper, *timed)
+
+
+def _usual(wrapper: Any) -> dict[Any, int]:
+    """Return the usual batch sizes, up to batches of 32 MB."""
+    most = max(1, MOST_VALUES // max(1, wrapper.forest_.n_features))
+    return {size: size for size in SIZES if size <= most}
+
+
+def _source(
+    wrapper: Any, method: str, X: Any
+) -> tuple[str, Callable[[Any], object] | None]:
+    """Return the name and the function of a live source; None if it cannot be timed."""
+    model, predictor = model_of(wrapper), wrapper._compiled()
+    adapter = predictor.source
+    if adapter.model is None:  # a file, or a stored model
+        return "", None
+    if is_mapped(X) and predictor.framed(X) is not X:  # it takes no mappings
+        return "", None
+    if is_estimator(model):
+        if not hasattr(model, method):
+            return "", None
+        return type(model).__name__, getattr(model, method)
+    if method not in ("predict", "predict_raw"):
+        return "", None
+    return type(model).__name__, partial(adapter.call, method)
+
+
+def _batches(X: Any, n_rows: int, size: int) -> list[Any]:
+    """Return batches of different rows; rows repeat if there are too few."""
+    count = max(1, min(BATCHES, n_rows // size))
+    starts = np.linspace(0, max(0, n_rows - size), count).astype(int)
+    return [take_rows(X, (start + np.arange(size)) % n_rows) for start in starts]
+
+
+def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) -> bool:
+    """Tell whether a few calls fit in a time, going by the calls with fewer rows."""
+    if not times:
+        return True
+    before = times[-1].source_seconds if theirs else times[-1].seconds
+    return before is not None and before * size / times[-1].n_rows < 5 * seconds
+
+
+def _timed(
+    calls: Mapping[str, Sequence[Call]], seconds: float
+) -> dict[str, NDArray[np.float64]]:
+    """Return the seconds of single calls of each function, taken in turns."""
+    for batches in calls.values():  # compiles, and warms up
+        for call in batches[:2]:
+            start = perf_counter()
+            call()
+            if perf_counter() - start > seconds / 4:
+                break
+    slot = seconds / ROUNDS / len(calls)
+    rings = {name: cycle(batches) for name, batches in calls.items()}
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    end = perf_counter() + seconds
+    for number in range(ROUNDS):
+        if number and perf_counter() > end:
+            break
+        for name, ring in rings.items():
+            taken[name] += _slot(ring, slot)
+    return {name: np.array(found) for name, found in taken.items()}
+
+
+def _slot(ring: Any, seconds: float) -> list[float]:
+    """Return the seconds of calls, one after the other, until the time is over."""
+    found = []
+    end = perf_counter() + seconds
+    for call in islice(ring, 1 << 16):
+        start = perf_counter()
+        call()
+        stop = perf_counter()
+        found.append(stop - start)
+        if stop > end:
+            break
+    return found
+
+
+def _call_time(n_rows: int, taken: Mapping[str, NDArray[np.float64]]) -> CallTime:
+    found: dict[str, float] = {}
+    for name, (middle, high) in {
+        "ours": ("seconds", "high"),
+        "theirs": ("source_seconds", "source_high"),
+    }.items():
+        if name in taken:
+            found[middle] = float(np.median(taken[name]))
+            found[high] = float(np.quantile(taken[name], 0.99))
+    return CallTime(n_rows, origin="measured", **found)
+
+
+def draw(summary: Summary, ax: Any = None) -> Any:
+    """Draw measured times by batch size: medians, and 99th percentiles above them."""
+    ax = axes_for(ax)
+    from matplotlib.ticker import EngFormatter
+
+    times = summary.times
+    lines = {"CompiledForest": [(t.n_rows, t.seconds, t.high) for t in times]}
+    if summary.source:
+        lines[summary.source] = [
+            (t.n_rows, t.source_seconds, t.source_high)
+            for t in times
+            if t.source_seconds is not None
+        ]
+    for name, points in lines.items():
+        n_rows, middle, high = zip(*points, strict=True)
+        (line,) = ax.plot(n_rows, middle, "o-", label=name)
+        shade: dict[str, Any] = {"alpha": 0.15, "linewidth": 0}
+        ax.fill_between(n_rows, middle, high, color=line.get_color(), **shade)
+    ax.fill_between(
+        [], [], [], color="grey", label="up to the 99th percentile", **shade
+    )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("rows a call")
+    ax.set_ylabel("time of a call")
+    ax.set_title(f"{summary.method}: median of single calls")
+    ax.set_xticks([t.n_rows for t in times], [f"{t.n_rows:,}" for t in times])
+    ax.minorticks_off()
+    ax.yaxis.set_major_formatter(EngFormatter(unit="s"))
+    ax.legend()
+    return ax
+
+
+def drawn_search(found: Any, kind: str, ax: Any) -> Any:
+    """Draw a search's result; raise ``InvalidInputError`` if there is none."""
+    if found is None:
+        raise InvalidInputError(
+            "fit searched no schedules, so there is nothing to draw; use a search, "
+            "such as tuning='exhaustive'."
+        )
+    return found.plot(kind, ax=ax)

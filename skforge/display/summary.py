@@ -10,6 +10,7 @@ from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends.base import is_pipeline, last_step
+from skforge.compiler.frontends.content import is_path
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.schedule.schedule import Schedule
@@ -336,10 +337,10 @@ def name_of(model: Any) -> str:
     """Return a short name of a model: its class, or its file."""
     if isinstance(model, StoredModel):
         return model.class_name
-    if isinstance(model, (str, os.PathLike)):
-        text = os.fspath(model)
-        short = isinstance(text, str) and "\n" not in text
-        return os.path.basename(text) if short else "text of a model"
+    if is_path(model):
+        return str(os.path.basename(os.fspath(model)))
+    if isinstance(model, (str, bytes)):
+        return "model in memory"
     name = type(model).__name__
     if is_pipeline(model):
         return f"{name} ending in {type(last_step(model)).__name__}"

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.ml import Transformer  # noqa: TID253 - it is a subclass of this
 from pyspark.ml.param import Param, Params, TypeConverters  # noqa: TID253
-from pyspark.ml.param.shared import (  # noqa: TID253
-    HasFeaturesCol,
-    HasInputCols,
-    HasOutputCol,
-)
+from pyspark.ml.param.shared import HasFeaturesCol, HasInputCols, HasOutputCol  # noqa: TID253
 from pyspark.ml.util import (  # noqa: TID253
     DefaultParamsReader,
     DefaultParamsWriter,

@@ -19,7 +19,7 @@ import numpy as np
 from skforge._docs import documented
 from skforge.distributed._artifact import Artifact, KeepEstimator
 from skforge.distributed._job import Job, job
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, with_article
 from skforge.prediction.answers import Array
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def predict(
     if hasattr(X, "map_partitions") and X.ndim == 2:
         return _of_frame(work, X, columns)
     raise InvalidInputError(
-        f"X must be a Dask array or data frame. Got a {type(X).__name__} of Dask "
-        "instead, which has no columns."
+        "X must be a Dask array or data frame. Got "
+        f"{with_article(type(X).__name__)} of Dask instead, which has no columns."
     )
 
 

@@ -6,8 +6,8 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     draw_rows,
@@ -22,8 +22,6 @@ from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import Library
-
-Array = NDArray[Any]
 
 #: Number of rows compared, some on thresholds; the maximum number of values, which
 #: limits wide rows (kernels of larger batches are then not run); and the minimum rows.

@@ -252,7 +252,9 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         made = steps(forest, output)
         if made is None or made.function == "path_length":
             left_out[name] = (
-                "the C library cannot reproduce the transform "
+                "the model does not name its objective"
+                if forest.outputs.function == "unknown"
+                else "the C library cannot reproduce the transform "
                 f"{forest.outputs.name!r} bit for bit; predict in Python"
             )
         else:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import is_zipfile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._container import (
     container_bytes,
@@ -19,6 +18,7 @@ from skforge._container import (
     write_container,
 )
 from skforge._version import __version__
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import (
     check_version,
@@ -49,7 +49,6 @@ from skforge.tuning.result import TuningResult
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
-Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
 __all__ = ["load", "save"]

@@ -22,7 +22,6 @@ from skforge.compiler.frontends.pipeline.split import (
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.prediction.verification import take_rows
-from skforge.sources.delegation import model_of
 from skforge.sources.find import read_model, source_of
 
 #: Rows that are tried, one by one.
@@ -80,9 +79,8 @@ def table_of(wrapper: Any) -> str:
     split = wrapper.__dict__.get("_split")
     if split is None:
         raise InvalidInputError(
-            "The level 'pipeline' shows the steps of a Pipeline, but the model is of "
-            f"type {type(model_of(wrapper)).__name__}; use another level, such as "
-            "'loops'."
+            "The level 'pipeline' shows where the steps of a Pipeline run, and this "
+            "model has no such steps; use another level, such as 'loops'."
         )
     return str(split)
 

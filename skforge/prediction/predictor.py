@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
+from inspect import signature
 from threading import RLock
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.frontends.base import last_step
+from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import apply_transform
@@ -21,7 +24,12 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
-from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.exceptions import (
+    InvalidInputError,
+    UnsupportedModelError,
+    warn,
+    with_article,
+)
 from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
@@ -145,7 +153,22 @@ class Predictor:
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         """Call the source's own method, after checking that the source is unchanged."""
         self.witness.check()
+        if params and self.forest.source in ("xgboost", "lightgbm"):
+            self._refuse_rounds(method, params.keys())
         return self.source.call(method, self.framed(X), **params)
+
+    def _refuse_rounds(self, method: str, params: Set[str]) -> None:
+        """Refuse another library's names of rounds, which LightGBM ignores.
+
+        A Booster that classifies would answer with scores in place of labels.
+        """
+        model, scores = self.source.model, not self.source.labels
+        if model is not None:
+            called = getattr(last_step(model), method, None)
+            names = params if called is None else ROUNDS & params
+            if called is not None and not (scores and self.forest.classifies):
+                names = names - signature(called).parameters.keys()
+            refuse_arguments(method, names, f" of {with_article(self._model_name)}")
 
     def predict(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return labels, targets or scores, as the source's ``predict`` does."""

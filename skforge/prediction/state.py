@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.frontends.content import held
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import resolve_target, stored_target
@@ -65,7 +66,12 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; setting ``n_jobs`` drops the compiled entries."""
+        """Set an attribute; ``n_jobs`` drops entries, and open files are read at once.
+
+        A stream could be read only by the first ``fit``, and cannot be copied.
+        """
+        if name == "estimator":
+            value = held(value)
         super().__setattr__(name, value)
         predictor = self.__dict__.get("_predictor")
         if name == "n_jobs" and predictor is not None:

@@ -108,7 +108,8 @@ def _verify_outputs(
         if not outputs and raw is not None and not source.answers:
             # a file: no live model to compare
             outputs = {"predict_raw": raw}
-            outputs["transformed"] = apply_transform(predictor.forest, raw)
+            if predictor.forest.outputs.function != "unknown":
+                outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
             found = getattr(predictor, method)(X)
             if raw is None or predictor.module.reduction == "exact":

@@ -25,6 +25,7 @@ from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import load_forest, refuse_untrained
 from skforge.compiler.frontends.base import (
     class_names,
+    is_a,
     is_compiled,
     is_frozen,
     is_pipeline,
@@ -32,9 +33,15 @@ from skforge.compiler.frontends.base import (
     last_step,
     unwrap,
 )
+from skforge.compiler.frontends.content import is_path
 from skforge.compiler.frontends.wrappers.members import is_wrapper
-from skforge.compiler.outputs.transforms import class_labels, has_method
-from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.compiler.outputs.transforms import UNKNOWN, class_labels, has_method
+from skforge.exceptions import (
+    InvalidInputError,
+    UnsupportedModelError,
+    warn,
+    with_article,
+)
 from skforge.sources.stored_model import StoredModel
 
 #: Fitted attributes whose names do not end in an underscore.
@@ -60,9 +67,17 @@ def no_attribute(wrapper: Any, name: str) -> str:
     """Return an AttributeError's text; it points to the model's own attribute."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
-    if model is None or isinstance(model, (str, os.PathLike)):
+    if name.startswith("_"):
         return text
-    if name.startswith("_") or hasattr(type(wrapper), name):
+    if hasattr(type(wrapper), name):  # a method of other models
+        forest = wrapper.__dict__.get("forest_")
+        if forest is not None and forest.outputs.function == "unknown":
+            return f"{text}. {UNKNOWN}"
+        kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
+        if kind == "classifier":
+            return text
+        return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+    if model is None or isinstance(model, (str, bytes, os.PathLike)):
         return text
     # not hasattr(model, name): properties compute, and may raise anything
     own = getattr(model, "__dict__", {})  # a ModelProto has none
@@ -103,7 +118,7 @@ def task_of(model: Any) -> str | None:
         model = model.forest
     if isinstance(model, Forest):
         return model.task
-    if isinstance(model, (str, os.PathLike)):
+    if is_path(model):
         path = Path(model)
         try:
             stamp = path.stat()
@@ -262,6 +277,12 @@ def fitted_model(
         _warn_unused(type(model).__name__, y, weight, fit_params)
         return model
     refuse_untrained(model)
+    if y is None and _needs_y(model):
+        raise InvalidInputError(
+            f"{type(model).__name__} is not fitted, and training it requires y to be "
+            "passed, but the target y is None. Call fit(X, y), or give CompiledForest "
+            "a model that is fitted."
+        )
     params = dict(fit_params)
     if weight is not None:
         params["sample_weight"] = weight
@@ -270,6 +291,14 @@ def fitted_model(
     elif weight is not None and not _takes_weights(model):
         raise TypeError(f"{type(model).__name__}.fit does not accept sample_weight.")
     return _untrained(model).fit(X, y, **params)
+
+
+def _needs_y(model: Any) -> bool:
+    """Tell whether training a model needs targets; rankers have no tags that say so."""
+    tags = get_tags(model)
+    known = is_a(model, "xgboost.sklearn.XGBModel", "lightgbm.sklearn.LGBMModel")
+    kinds = ("classifier", "regressor", "ranker")
+    return known or tags.target_tags.required or tags.estimator_type in kinds
 
 
 def _untrained(model: Any) -> Any:

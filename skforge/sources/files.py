@@ -8,6 +8,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows, read_columns
+from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, register
 from skforge.sources.plain import Reading
@@ -80,8 +81,9 @@ class ForestSource(Source):
         return X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
+        whose = "of a model read from a file"
+        refuse_arguments(method, params.keys() & INSTEAD.keys(), f" {whose}")
         raise InvalidInputError(
-            f"{method} of a model read from a file takes only rows of numbers, "
-            "without other arguments. Got "
-            f"{', '.join(sorted(params)) or type(X).__name__}."
+            f"{method} {whose} takes only rows of numbers, without other arguments. "
+            f"Got {', '.join(sorted(params)) or type(X).__name__}."
         )

@@ -8,7 +8,7 @@ from typing import Any
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
-from skforge.compiler.frontends.content import is_saved
+from skforge.compiler.frontends.content import is_path, is_saved
 from skforge.compiler.frontends.pipeline.model import load
 from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -84,9 +84,10 @@ def read_model(model: Any) -> Forest:
     """Return the forest of any model that ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
         return model.forest
-    if isinstance(model, (str, os.PathLike)) and is_saved(model):
+    if is_saved(model):
+        name = os.fspath(model) if is_path(model) else "This model"
         raise InvalidModelError(
-            f"{os.fspath(model)} was saved by skforge.save; use skforge.load(path) "
+            f"{name} was saved by skforge.save; use skforge.load(path) "
             "for the compiled model, or load_forest(path) for its forest."
         )
     if is_pipeline(model):

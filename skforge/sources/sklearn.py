@@ -11,6 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.plain import Read, Reading
 from skforge.sources.sparse import most_entries
 
-#: Attributes that ``fit`` of an ensemble replaces. Users also set ``offset_``, to move
-#: the threshold of an IsolationForest.
-_FITTED = ("tree_", "estimators_", "_predictors", "estimator_weights_", "offset_")
+#: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
+_FITTED = (
+    *("tree_", "estimators_", "_predictors", "estimators_features_"),
+    *("estimator_weights_", "offset_", "classes_", "init_", "_baseline_prediction"),
+)
 
 
 class SklearnSource(Source):
@@ -45,14 +48,16 @@ class SklearnSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         """Return its trees and the other objects that ``fit`` replaces."""
-        traces: list[Any] = []
+        # gradient boosting multiplies each tree's leaves by it in every call
+        traces = [model.learning_rate] if "init_" in vars(model) else []
         for name in _FITTED:
             value = vars(model).get(name)
             traces.append(value)
             if isinstance(value, np.ndarray) and value.dtype == object:
                 value = value.ravel().tolist()
             if isinstance(value, list):
-                traces += [getattr(one, "tree_", one) for one in value]
+                rounds = [one if isinstance(one, list) else [one] for one in value]
+                traces += [getattr(one, "tree_", one) for one in chain(*rounds)]
         return traces
 
     @property

@@ -59,7 +59,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
         left_out.append("score")
     if source.own_log_proba:
         left_out.append("predict_log_proba")
-    is_file = isinstance(model, (str, os.PathLike))
+    is_file = isinstance(model, (str, bytes, os.PathLike))
     return StoredModel(
         forest,
         "model file" if is_file else type(model).__name__,

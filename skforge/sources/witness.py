@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from skforge.exceptions import InvalidModelError
 from skforge.sources.find import traces_of
+
+#: Bytes of the largest array whose content is remembered.
+_SMALL = 1 << 16
 
 
 class Witness:
     """Remembers the parts of a model that another fit would replace.
 
-    It detects replaced, added and removed trees. It does not detect numbers edited
-    inside a scikit-learn tree, or another XGBoost model with as many rounds loaded into
-    the same Booster: detecting these would take as long as reading the model.
+    It detects replaced, added and removed trees, and numbers edited in arrays of up to
+    64 KiB. Detecting edits inside a tree would take as long as reading the model;
+    docs/exactness.md lists what goes unnoticed.
 
     Parameters
     ----------
@@ -31,7 +36,7 @@ class Witness:
 
     def __init__(self, model: Any, start: int | None = None) -> None:
         self._model, self._start = model, start
-        self._seen = traces_of(model, start)
+        self._seen = [(one, _content(one)) for one in traces_of(model, start)]
 
     def check(self) -> None:
         """Raise ``InvalidModelError`` if the model has changed."""
@@ -46,8 +51,17 @@ class Witness:
             )
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    plain = isinstance(one, (int, float, str)) and isinstance(other, type(one))
-    return plain and bool(one == other or (one != one and other != other))  # NaN
+def _same(now: Any, seen: tuple[Any, Any]) -> bool:
+    before, content = seen
+    if now is before:
+        return content is None or bool(_content(now) == content)
+    plain = isinstance(now, (int, float, str)) and isinstance(before, type(now))
+    return plain and bool(now == before or (now != now and before != before))  # NaN
+
+
+def _content(value: Any) -> Any:
+    """Return what a small array holds, its own arrays included, else None."""
+    if not isinstance(value, np.ndarray) or value.nbytes > _SMALL:
+        return None
+    inside = map(_content, value.flat) if value.dtype == object else ()
+    return value.tobytes(), *inside

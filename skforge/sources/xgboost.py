@@ -17,6 +17,7 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
@@ -175,9 +176,19 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its number of rounds and of features."""
-        rounds, best = model.num_boosted_rounds(), model.attr("best_iteration")
-        return [model, rounds, best, model.num_features()]
+        """Return the Booster, its rounds, and parameters that change predictions.
+
+        Two updaters change trees in place.
+        """
+        try:
+            config = model.save_config()
+            rounds = model.num_boosted_rounds(), model.attr("best_iteration")
+        except ValueError:  # parameters that the model cannot have
+            return [model]
+        learner = json.loads(config)["learner"]
+        shape = json.dumps(learner["learner_model_param"])
+        in_place = '"refresh"' in config, '"updater_seq":"prune"' in config
+        return [model, *rounds, learner["objective"]["name"], shape, *in_place]
 
     @property
     def declines(self) -> Refused | None:
@@ -199,9 +210,7 @@ class BoosterSource(_XGBoostRows):
         """Call the Booster; the caller makes labels from its scores."""
         from xgboost import DMatrix
 
-        if params:
-            name = next(iter(params))
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        refuse_arguments(method, params, " of a Booster")
         data = DMatrix(X, enable_categorical=True)
         return self.model.predict(
             data,

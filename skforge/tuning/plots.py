@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.search.trial import Trial
-
-Array = NDArray[Any]
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:

@@ -26,7 +26,7 @@ from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TuningWarning, warn
+from skforge.exceptions import InvalidInputError, TuningWarning, warn, with_article
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ def _no_number(name: str) -> Any:
 def _as(kind: type[T], value: Any) -> T:
     """Return ``value`` if its type is exactly ``kind``, else raise ValueError."""
     if type(value) is not kind:
-        raise ValueError(f"{value!r:.60} is not a {kind.__name__}")
+        raise ValueError(f"{value!r:.60} is not {with_article(kind.__name__)}")
     return value
 
 

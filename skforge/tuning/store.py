@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -138,15 +139,15 @@ def alone(seconds: float) -> Iterator[bool]:
     Yields False if others still measure after ``seconds``, and True if locks cannot be
     had here. The lock ends with the process that holds it.
     """
-    folder = object_cache.directory()
     file = None
     with suppress(ImportError, OSError):
         import fcntl
 
+        folder = object_cache.opened("locks", create=True)
         if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             machine = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
-            file = (folder / f"tuning-{machine}.lock").open("ab")
+            path = folder / f"tuning-{machine}.lock"
+            file = object_cache.open_own(path, os.O_WRONLY | os.O_CREAT)
     if file is None:
         yield True
         return

@@ -16,17 +16,10 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
-from skforge.exceptions import (
-    InvalidInputError,
-    TuningError,
-)
+from skforge.exceptions import InvalidInputError, TuningError
 from skforge.tuning.measure.measure import Measurer
 from skforge.tuning.measure.rows import SampleRows
-from skforge.tuning.records import (
-    AUTO,
-    TuningRecords,
-    as_records,
-)
+from skforge.tuning.records import AUTO, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.learned import Learned

@@ -13,7 +13,7 @@ import pytest
 import typer
 from sklearn.datasets import make_classification
 
-from skforge.cli.errors import BAD_USAGE, MISMATCH
+from skforge.cli.errors import BAD_USAGE, FAULT, MISMATCH
 from skforge.cli.main import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -71,7 +71,7 @@ def test_options_of_no_command():
 
 def test_exit_codes():
     codes = re.findall(r"^\| (\d) \| (.*?)[:;] ", section("Exit codes"), re.MULTILINE)
-    assert [int(code) for code, _ in codes] == [MISMATCH, BAD_USAGE]
+    assert [int(code) for code, _ in codes] == [MISMATCH, BAD_USAGE, FAULT]
 
 
 def test_other_pages_name_commands_and_options_that_exist():

@@ -164,6 +164,49 @@ def stop_early(model):
     model.set_attr(best_iteration="1")
 
 
+def other_objective(model):
+    model.set_param({"objective": "reg:tweedie"})
+
+
+def other_base(model):
+    getattr(model, "_Booster", model).set_param({"base_score": 0.3})
+
+
+def illegal_base(model):
+    model.set_param({"base_score": 9.0})  # for a logistic objective
+
+
+def refresh(model, **how):
+    booster, data = getattr(model, "_Booster", model), xgb.DMatrix(X, 1 - Y)
+    booster.set_param({"process_type": "update", "updater": "refresh", **how})
+    for number in range(3):
+        booster.update(data, number)
+
+
+def prune(model):
+    refresh(model, updater="prune", gamma=1000.0)
+
+
+def other_rate(model):
+    model.learning_rate = 0.9
+
+
+def other_classes(model):
+    model.classes_ = np.array([5, 6])
+
+
+def edit_classes(model):
+    model.classes_[:] = [5, 6]
+
+
+def edit_baseline(model):
+    model._baseline_prediction += 1
+
+
+def swap_round(model):
+    model._predictors[0][0] = model._predictors[1][0]
+
+
 def edit_leaf(model):
     getattr(model, "_Booster", model).set_leaf_output(0, 0, 77.0)
 
@@ -176,16 +219,28 @@ def sources():
     light = lgb.LGBMClassifier(n_estimators=3, num_leaves=4, verbose=-1)
     wrapper = xgb.XGBClassifier(n_estimators=3, max_depth=3, n_jobs=1)
     return {
-        "forest": (forest, (refit, grow, cut, swap, refit_tree)),
+        "forest": (
+            forest,
+            (refit, grow, cut, swap, refit_tree, other_classes, edit_classes),
+        ),
         "extra": (e.ExtraTreesRegressor(**many), (refit, grow)),
         "tree": (DecisionTreeClassifier(random_state=0), (refit,)),
-        "boosting": (boosting, (refit, grow, refit_tree)),
-        "histogram": (e.HistGradientBoostingClassifier(max_iter=3), (refit, grow)),
+        "boosting": (boosting, (refit, grow, refit_tree, other_rate, other_classes)),
+        "histogram": (
+            e.HistGradientBoostingClassifier(max_iter=3),
+            (refit, grow, edit_baseline, swap_round, edit_classes),
+        ),
         "isolation": (e.IsolationForest(**many), (refit, grow, move_offset)),
         "bagging": (e.BaggingClassifier(**many), (refit, grow, swap)),
         "adaboost": (e.AdaBoostClassifier(**many), (refit, swap)),
-        "xgb": (wrapper, (refit, more_rounds, other_missing)),
-        "xgb-booster": (wrapper, (more_rounds, stop_early)),
+        "xgb": (
+            wrapper,
+            (refit, more_rounds, other_missing, other_base, refresh),
+        ),
+        "xgb-booster": (
+            wrapper,
+            (more_rounds, stop_early, other_objective, other_base, refresh, prune),
+        ),
         "lgbm": (light, (refit, edit_leaf)),
         "lgbm-booster": (light, (edit_leaf,)),
     }
@@ -242,6 +297,26 @@ def test_a_changed_model_is_noticed(kind, change, tmp_path):
         load_forest(model).n_trees
     )
     pickle.loads(pickle.dumps(again))
+
+
+def test_a_parameter_that_the_model_cannot_have_is_noticed():
+    booster = fresh("xgb-booster")
+    compiled = plain(booster).fit(X)
+    illegal_base(booster)
+    with pytest.raises(InvalidModelError) as error:
+        pickle.dumps(compiled)
+    assert str(error.value) == CHANGED.format("Booster")
+
+
+def test_parameters_that_no_prediction_depends_on_are_no_change():
+    boosting, wrapper, booster = fresh("histogram"), fresh("xgb"), fresh("xgb-booster")
+    compiled = [plain(model).fit(X) for model in (boosting, wrapper, booster)]
+    boosting.set_params(learning_rate=0.9, max_iter=7)
+    wrapper.set_params(learning_rate=0.9, n_jobs=2)
+    booster.set_param({"nthread": 2, "tree_method": "exact", "eta": 0.9})
+    for one in compiled:
+        one.predict(X)
+        pickle.dumps(one)
 
 
 @pytest.mark.parametrize("way", ["update", "rollback_one_iter"])

@@ -18,7 +18,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier
 
-from skforge import CompiledForest
+from skforge import CompiledForest, load_forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.plain import plain
@@ -336,9 +336,59 @@ def test_a_booster_refuses_infinities_as_dmatrix_does():
 def test_a_booster_takes_no_further_arguments():
     compiled = CompiledForest(fitted("xgb")[0].get_booster()).fit(X)
     with pytest.raises(TypeError) as error:
-        compiled.predict(X, output_margin=True)
-    text = "predict() got an unexpected keyword argument 'output_margin'"
+        compiled.predict(X, training=True)
+    text = "predict() got an unexpected keyword argument 'training'"
     assert str(error.value) == text
+    with pytest.raises(InvalidInputError) as error:
+        compiled.predict(X, output_margin=True)
+    text = "predict of a Booster takes no output_margin; call predict_raw."
+    assert str(error.value) == text
+
+
+CHOOSE = (
+    "compile load_forest(model, iteration_range=(begin, end)), which reads the "
+    "boosting rounds of your choice."
+)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+@pytest.mark.parametrize(
+    ("kind", "name", "whose"),
+    [
+        ("xgb", "num_iteration", "an XGBClassifier"),
+        ("xgb", "ntree_limit", "an XGBClassifier"),
+        ("lgb", "iteration_range", "an LGBMClassifier"),
+        ("xgb booster", "iteration_range", "a Booster"),
+        ("lgb booster", "iteration_range", "a Booster"),
+        ("lgb booster", "num_iteration", "a Booster"),  # it would give no labels
+        ("content", "iteration_range", "a model read from a file"),
+        ("content", "num_iteration", "a model read from a file"),
+    ],
+)
+def test_rounds_that_a_model_does_not_take_are_chosen_when_it_is_read(
+    kind, name, whose, method
+):
+    model = fitted("lgb" if "lgb" in kind else "xgb")[0]
+    if "booster" in kind:
+        model = model.booster_ if "lgb" in kind else model.get_booster()
+    elif kind == "content":
+        model = bytes(model.get_booster().save_raw())
+    compiled = plain(model).fit(X)
+    with pytest.raises(InvalidInputError) as error:
+        getattr(compiled, method)(X, **{name: 2})
+    assert str(error.value) == f"{method} of {whose} takes no {name}; {CHOOSE}"
+    rounds = plain(load_forest(model, iteration_range=(0, 2))).fit(X)
+    own = {"iteration_range": (0, 2)} if "lgb" not in kind else {"num_iteration": 2}
+    source = fitted("lgb" if "lgb" in kind else "xgb")[0]
+    expected = source.predict_proba(X, **own)
+    assert np.array_equal(rounds.predict_proba(X), expected)
+
+
+def test_a_boosters_scores_of_some_rounds_are_the_boosters():
+    own = lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1).fit(X, Y)
+    compiled = plain(own.booster_).fit(X)
+    few = compiled.predict(X, num_iteration=2)
+    assert np.array_equal(few, own.booster_.predict(X, num_iteration=2))
 
 
 @pytest.mark.parametrize("suffix", ["json", "ubj"])

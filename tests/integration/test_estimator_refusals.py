@@ -23,6 +23,8 @@ from sklearn.utils import get_tags
 
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, load_forest
+from skforge.exceptions import InvalidInputError, InvalidModelError
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -35,6 +37,78 @@ def message(call, kind=UnsupportedModelError):
         call()
     assert type(error.value) is kind
     return str(error.value)
+
+
+# ------------------------------------------------- models that are not fitted
+
+UNFITTED = {
+    "XGBClassifier": xgb.XGBClassifier(),
+    "XGBRegressor": xgb.XGBRegressor(),
+    "XGBRanker": xgb.XGBRanker(),
+    "LGBMClassifier": lgb.LGBMClassifier(),
+    "LGBMRanker": lgb.LGBMRanker(),
+    "RandomForestRegressor": e.RandomForestRegressor(),
+    "HistGradientBoostingClassifier": e.HistGradientBoostingClassifier(),
+    "Pipeline": make_pipeline(StandardScaler(), xgb.XGBRegressor()),
+    "CalibratedClassifierCV": CalibratedClassifierCV(lgb.LGBMClassifier()),
+    "VotingRegressor": e.VotingRegressor([("a", tree.DecisionTreeRegressor())]),
+    "GridSearchCV": ms.GridSearchCV(xgb.XGBRegressor(), {"max_depth": [1]}),
+}
+
+
+@pytest.mark.parametrize("name", UNFITTED)
+def test_a_model_that_is_not_fitted_needs_y(name):
+    text = message(lambda: CompiledForest(UNFITTED[name]).fit(X), InvalidInputError)
+    assert text == (
+        f"{name} is not fitted, and training it requires y to be passed, but the "
+        "target y is None. Call fit(X, y), or give CompiledForest a model that is "
+        "fitted."
+    )
+
+
+def test_a_model_whose_booster_is_gone_is_not_fitted():
+    light = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
+    light._Booster = None
+    for call in (load_forest, lambda m: CompiledForest(m).fit(X)):
+        assert message(lambda c=call: c(light), InvalidModelError) == (
+            "This LGBMClassifier is not fitted; call fit before load_forest."
+        )
+        assert message(lambda c=call: c(xgb.Booster()), InvalidModelError) == (
+            "XGBoost cannot save this Booster, so it is empty: train it, or call its "
+            "load_model."
+        )
+
+
+# ------------------------------------------------- methods that a model lacks
+
+
+@pytest.mark.parametrize("fit", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("XGBRegressor", "a regressor"),
+        ("content", "a regressor"),
+        ("IsolationForest", "an outlier detector"),
+        ("file of a ranker", "a ranker"),
+    ],
+)
+def test_predict_proba_of_models_without_classes(kind, words, fit, tmp_path):
+    params = {"n_estimators": 2, "n_jobs": 1}
+    if kind == "IsolationForest":
+        model = e.IsolationForest(n_estimators=2).fit(X)
+    elif kind == "file of a ranker":
+        model = tmp_path / "ranker.json"
+        xgb.XGBRanker(**params).fit(X, Y, group=[len(X)]).save_model(model)
+    else:
+        model = xgb.XGBRegressor(**params).fit(X, Y)
+        model = model if kind != "content" else bytes(model.get_booster().save_raw())
+    fast = plain(model)
+    fast = fast.fit(X) if fit else fast
+    for method in ("predict_proba", "predict_log_proba"):
+        assert not hasattr(fast, method)
+        assert message(lambda m=method: getattr(fast, m), AttributeError) == (
+            f"'CompiledForest' object has no attribute {method!r}: the model is {words}"
+        )
 
 
 # ------------------------------------------------- refused before it is trained

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,15 +124,67 @@ def test_all_that_a_kernel_depends_on_is_in_its_key(monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
-def test_an_edited_file_of_the_compiler_has_other_keys(tmp_path):
-    (tmp_path / "passes").mkdir()
-    file = tmp_path / "passes" / "one.py"
-    file.write_text("a = 1")
-    os.utime(file, ns=(10, 10))
-    before = list(kernel_store._files(str(tmp_path)))
-    assert len(before) == 1
-    os.utime(file, ns=(10, 11))
-    assert list(kernel_store._files(str(tmp_path))) != before
+COMPILER = Path(kernel_store.__file__).parents[1]
+
+
+def test_a_compiler_that_moved_finds_its_kernels_and_an_edited_one_does_not(
+    folder, lowered, tmp_path, monkeypatch
+):
+    kernel_store._sources.cache_clear()
+    check(plain().fit(X))
+    assert len(lowered) == 1
+    moved = tmp_path / "moved"
+    shutil.copytree(COMPILER, moved, copy_function=shutil.copyfile)
+    monkeypatch.setattr(kernel_store, "__file__", str(moved / "runtime" / "a.py"))
+    edited = moved / "passes" / "mir" / "unroll_loops.py"
+    text = edited.read_text("utf-8")
+    try:
+        for content, kernels in ((text, 1), (text + " ", 2), (text, 2)):
+            edited.write_text(content, "utf-8")
+            kernel_store._sources.cache_clear()
+            check(plain().fit(X))
+            assert len(lowered) == kernels
+        edited.rename(edited.with_name("renamed.py"))
+        kernel_store._sources.cache_clear()
+        check(plain().fit(X))
+        assert len(lowered) == 3
+    finally:
+        kernel_store._sources.cache_clear()
+
+
+IN_A_COPY = """
+import sys, numpy as np, skforge
+from skforge.compiler.runtime.kernels import KernelCache
+lowered, honest = [], KernelCache.lowered
+KernelCache.lowered = lambda *args: lowered.append(args) or honest(*args)
+fast = skforge.load(sys.argv[1])
+fast.predict_proba(np.zeros((1, 6), "f4"))
+print(skforge.__file__, len(lowered))
+"""
+
+
+@pytest.mark.slow
+def test_a_cache_filled_in_an_image_is_of_use_where_the_image_is_moved(
+    folder, tmp_path
+):
+    skforge.save(plain().fit(X), tmp_path / "a.skforge")
+    shutil.rmtree(folder)
+    for name, kernels in (("built", 1), ("moved", 0), ("dated", 0)):
+        package = tmp_path / name / "skforge"
+        shutil.copytree(COMPILER.parent, package, copy_function=shutil.copyfile)
+        for file in package.rglob("*.py"):
+            if name == "dated":  # as layers of images keep it
+                os.utime(file, (1_000_000_000, 1_000_000_000))
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_COPY, str(tmp_path / "a.skforge")],
+            env={**os.environ, "PYTHONPATH": str(package.parent)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == [str(package / "__init__.py"), str(kernels)]
+        assert len(files(folder)) == 1
 
 
 @pytest.mark.parametrize("name", ["threshold", "leaf_value", "missing_left", "left"])

@@ -10,16 +10,19 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
-from skforge import Schedule, compile_forest, load_forest
+from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
-from skforge.compiler.runtime import object_cache
+from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.runtime.cpu import jit as llvm_jit
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
@@ -35,6 +38,7 @@ define void @add(ptr %slots, ptr %pfor, i64 %threads) {
   ret void
 }
 """
+PROFILE = {field.name: 1.0 for field in fields(MachineProfile)}
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX permissions")
 
 
@@ -304,6 +308,64 @@ def test_what_others_may_write_is_not_used(level, mode, folder, compiled, caplog
     assert [r.levelname for r in caplog.records] == ["DEBUG"]
     # a loose file is replaced by one of our own, a loose directory is left alone
     assert len(compiled) == (2 if level == "file" else 3)
+
+
+def everything(folder):
+    """Return what lies in a folder, with its modes and contents."""
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else None
+        found[path] = (path.stat().st_mode & 0o7777, content)
+    return found
+
+
+@posix
+@pytest.mark.parametrize("before", ["empty", "used"])
+@pytest.mark.parametrize("level", ["cache", "machines"])
+def test_nothing_is_made_where_others_may_write(
+    level, before, folder, tmp_path, monkeypatch
+):
+    """A whole fit: kernels, a search with its lock and store, a measured machine."""
+    monkeypatch.setattr(MachineProfile, "is_stored", staticmethod(lambda target: False))
+    monkeypatch.setattr(machine, "measure", lambda target: PROFILE)
+    machine.machine_profile.cache_clear()
+    X, y = make_classification(n_samples=60, n_features=4, random_state=0)
+    source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
+    options = {"tuning_budget": 1.0, "batch_sizes": [8], "target": "cpu"}
+    cache = folder.parent
+    kinds = ["kernels", "locks", "machines", "objects"]
+    if before == "used":
+        CompiledForest(source, **options).fit(X)
+        machine.machine_profile.cache_clear()
+        held = everything(cache)
+        assert sorted(path.name for path in cache.iterdir()) == kinds
+        assert {mode for mode, _ in held.values()} == {0o700, 0o600}
+    loose = cache if level == "cache" else cache / level
+    loose.mkdir(parents=True, exist_ok=True)
+    loose.chmod(0o1777)
+    held = everything(loose)
+    try:
+        fast = CompiledForest(source, **options).fit(X)
+    finally:
+        machine.machine_profile.cache_clear()
+    assert fast.predict(X).tobytes() == source.predict(X).tobytes()
+    assert everything(loose) == held
+
+
+@posix
+def test_a_profile_that_is_a_pipe_is_measured_anew(folder, monkeypatch):
+    monkeypatch.setattr(MachineProfile, "is_stored", staticmethod(lambda target: False))
+    monkeypatch.setattr(machine, "measure", lambda target: PROFILE)
+    profile = machine.machine_profile.__wrapped__
+    found = [profile(Target.host())]
+    (path,) = (folder.parent / "machines").iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    thread = Thread(target=lambda: found.append(profile(Target.host())), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert found == [MachineProfile(**PROFILE)] * 2
+    assert path.is_file()
 
 
 @posix

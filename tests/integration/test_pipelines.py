@@ -602,6 +602,37 @@ def test_a_pipeline_that_changes_is_noticed():
         fast.predict(X.astype(np.float32))
 
 
+def edit_mean(model):
+    model[0].named_transformers_["scale"].mean_[:] = 3
+
+
+def edit_category(model):
+    model[0].named_transformers_["encode"].categories_[0][0] = 7.0
+
+
+def edit_bins(model):
+    model[0].named_transformers_["bins"].bin_edges_[0][1:-1] += 0.5
+
+
+@pytest.mark.parametrize("edit", [edit_mean, edit_category, edit_bins])
+def test_numbers_edited_inside_a_step_are_noticed(edit):
+    rows = np.column_stack([X[:, :4], X[:, 4:5].round()])
+    steps = [
+        ("scale", pre.StandardScaler(), [0, 1]),
+        ("bins", pre.KBinsDiscretizer(3, encode="ordinal"), [2, 3]),
+        ("encode", pre.OneHotEncoder(handle_unknown="ignore"), [4]),
+    ]
+    model = make_pipeline(ColumnTransformer(steps), clone(FORESTS["forest"]))
+    fast = compiled(model.fit(rows, Y), rows)
+    pickle.dumps(fast)
+    before = fast.predict_proba(rows)
+    edit(model)
+    assert (model.predict_proba(rows) != before).any()
+    same(fast.predict_proba(rows), before)
+    with pytest.raises(skforge.InvalidModelError, match="has changed since"):
+        pickle.dumps(fast)
+
+
 def test_each_pipeline_folds_once_and_none_is_kept(monkeypatch):
     folds, fold = [], pipeline_model.folded
     monkeypatch.setattr(

@@ -44,7 +44,7 @@ LONG = {
 
 @pytest.fixture(autouse=True)
 def briefly(monkeypatch):
-    monkeypatch.setattr("skforge.display.latency.SECONDS", 0.02)
+    monkeypatch.setattr("skforge.display.shown.SECONDS", 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +440,7 @@ def axes():
 
 def test_a_plot_of_latency(fast, axes, monkeypatch):
     # However busy the machine is, there is time for both batch sizes.
-    monkeypatch.setattr("skforge.display.latency._fits", lambda *_, **__: True)
+    monkeypatch.setattr("skforge.display.shown._fits", lambda *_, **__: True)
     assert fast.plot_latency(X, ax=axes, batch_sizes=[1, 8]) is axes
     ours, theirs = axes.get_lines()
     summary = fast.summary()  # of the same measurement

@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 import skforge
 from skforge.cli.data import load_rows
+from skforge.cli.doctor import _cache
 from skforge.cli.main import app
 from skforge.cli.report import (
     Pair,
@@ -89,6 +90,19 @@ def test_doctor_shows_machine_profile_cache_and_libraries(
         assert "SKFORGE_CACHE is off" in out
     else:
         assert str(tmp_path / "kept") in out
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("mode", [0o700, 0o1777])
+def test_doctor_says_whether_the_cache_is_used(monkeypatch, tmp_path, mode, made):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    if made:
+        (tmp_path / "machines").mkdir()
+    tmp_path.chmod(mode)
+    loose = "not used: other users could write here"
+    wanted = "none yet" if mode == 0o700 else loose
+    assert _cache() == {"folder": str(tmp_path), "kernels": wanted}
 
 
 @pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export", "doctor"])
@@ -180,8 +194,8 @@ def test_words_are_refused_in_columns_of_the_model_alone(tmp_path, two_columns, 
     write(who=["Ann", "Bo"], size=[1.5, 2.5], age=[None, "old"])
     assert refusal(path, two_columns) == (
         f"x.{ending} cannot be read as rows of the model: row 2 of column 'age' has "
-        "'old', and the model takes numbers there; encode it as it was encoded for "
-        "training."
+        "'old', and the model takes numbers there; encode texts as for training, and "
+        "leave cells empty whose values are missing."
     )
 
 
@@ -199,8 +213,8 @@ def test_names_that_lightgbm_made_up_are_not_looked_for(tmp_path, two_columns):
     assert load_rows(path, invented).tolist() == [[1, 2]]
     two_columns = replace(two_columns, feature_names=("a", "c"))
     assert refusal(path, two_columns) == (
-        "x.csv lacks columns of the model: 'c'. To take columns by their place, give "
-        "--columns 0:2."
+        "x.csv lacks columns of the model: 'c'. Name the features, in the order of "
+        "training, with --columns. The file's columns are a,b."
     )
 
 
@@ -218,15 +232,19 @@ def test_columns_by_range(tmp_path, two_columns):
     assert load_rows(path, two_columns, "1:3").tolist() == [[2, 3]]
     assert load_rows(path, two_columns, ":2").tolist() == [[1, 2]]
     assert refusal(path, two_columns) == (
-        "x.csv has 3 columns, but the model takes 2; choose them with --columns, such "
-        "as --columns 0:2."
+        "x.csv has 3 columns, but the model takes 2. --columns 0:2 takes the first 2, "
+        "and --columns 1:3 the last 2."
     )
     assert refusal(path, two_columns, "1") == (
-        "--columns takes a range such as 0:13, or names of columns with commas. Got "
-        "'1' instead."
+        "The columns of x.csv have no names; --columns takes a range of them, such as "
+        "0:2. Got '1' instead."
     )
-    path.write_text("a,size,age\n1,2,3\n")
+    path.write_text('a,"size, m",age\n1,2,3\n')
     assert load_rows(path, two_columns, "age, a").tolist() == [[3, 1]]
+    assert load_rows(path, two_columns, 'age, "size, m"').tolist() == [[3, 2]]
+    assert refusal(path, two_columns, "age,size") == (
+        "x.csv has no column 'size'; its columns are a,\"size, m\",age."
+    )
 
 
 def test_files_that_are_not_rows(tmp_path, two_columns):
@@ -235,8 +253,8 @@ def test_files_that_are_not_rows(tmp_path, two_columns):
     np.save(flat, np.zeros(3))
     np.save(words, np.array([["a", "b"]]))
     assert refusal(text, two_columns) == (
-        "x.txt ends in '.txt'; rows are read from .npy, .csv, .parquet, .arrow, "
-        ".feather and .ipc files."
+        "x.txt does not end in .csv, .parquet, .arrow, .feather, .ipc or .npy; convert "
+        "it, or pipe it as CSV to -."
     )
     assert refusal(flat, two_columns) == (
         "x.npy holds an array of shape (3,) and dtype float64; rows are a "
@@ -358,7 +376,7 @@ def test_speed_names_both_and_fills_the_batch():
     X = np.zeros((3, 5), np.float32)
     pair = Pair("ours", predict, "theirs", predict)
     speed(console, [pair], X, [1, 7], seconds=0.01)
-    own_speed(console, "ours", predict, X, [64], seconds=0.01)
+    own_speed(console, predict, X, [64], 0.01)
     assert seen == {(1, 5), (7, 5), (64, 5)}
     text = console.export_text()
     assert "ours" in text
@@ -464,10 +482,7 @@ def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path)
     data.write_text("1,2\n")
     code, out, err = run("bench", small_model, f"--data={data}")
     assert (code, out) == (2, "")
-    assert err == (
-        "error: rows.csv has 2 columns, but the model takes 3; choose them with "
-        "--columns, such as --columns 0:3.\n"
-    )
+    assert err == ("error: rows.csv has 2 columns, but the model takes 3.\n")
 
 
 def test_bench_of_one_schedule(run, small_model):

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge.cli.main import app
@@ -33,6 +37,16 @@ def folder(tmp_path_factory):
     frame[["age", "size"]].to_csv(at / "lacks.csv", index=False)
     frame.rename(columns={"price": "cost"}).to_csv(at / "other.csv", index=False)
     np.save(at / "narrow.npy", X[:, :2])
+    pca = make_pipeline(PCA(2), DecisionTreeRegressor(max_depth=2)).fit(frame, X[:, 0])
+    joblib.dump(pca, at / "pca.joblib")
+    unnamed = DecisionTreeRegressor(max_depth=2).fit(X, X[:, 0])
+    skforge.save(skforge.load_forest(unnamed), at / "unnamed.skforge")
+    frame.to_csv(at / "semicolons.csv", index=False, sep=";")
+    (at / "twice.csv").write_text("age,size,price,size\n1,2,3,4\n")
+    (at / "numbers.csv").write_text("1,2,3,4.5\n")
+    (at / "id.csv").write_text('id,,age,"a ""b"", c"\n1,2,3,4\n')
+    (at / "latin.csv").write_bytes("age,size,price\n1,2,é\n".encode("latin-1"))
+    (at / "open.csv").write_text('age,size,price\n1,2,3\n1,2,"3\n4,5,6\n')
     for ending in ("json", "ubj", "txt", "onnx", "skforge", "xyz", "csv"):
         (at / f"text.{ending}").write_text("hello\nworld\n")
     (at / "empty.csv").write_text("")
@@ -59,6 +73,10 @@ def run(capfd, monkeypatch, folder):
     return call
 
 
+PICKLE = (
+    "warning: pca.joblib is a pickle, and opening a pickle can run any code in it. "
+    "Open it only if you trust where it comes from.\n"
+)
 CASES = {
     "nope": "No such command 'nope'. See skforge --help.",
     "bench --nope": "No such option: --nope",
@@ -81,14 +99,71 @@ CASES = {
     "inspect text.skforge": "text.skforge cannot be loaded: it is damaged",
     "bench model.json --data none.csv": "does not exist. See skforge bench --help.",
     "bench model.json --data lacks.csv": (
-        "lacks.csv lacks columns of the model: 'price'. To take columns by their "
-        "place, give --columns 0:3."
+        "lacks.csv lacks columns of the model: 'price'. The file's columns are "
+        "age,size."
     ),
     "tune model.json --data lacks.csv": "lacks.csv lacks columns of the model: 'price'",
-    "bench model.json --data other.csv": "other.csv lacks columns of the model",
+    "bench model.json --data other.csv": (
+        "other.csv lacks columns of the model: 'price'. Name the features, in the "
+        "order of training, with --columns. The file's columns are age,size,cost."
+    ),
+    "bench model.json --data semicolons.csv": (
+        "semicolons.csv lacks columns of the model: 'age', 'size', 'price'. Its cells "
+        "seem to be separated by semicolons; write the file with commas."
+    ),
+    "bench model.json --data twice.csv": (
+        "twice.csv has 2 columns 'size', and the model takes one; rename the others."
+    ),
+    "bench model.json --data rows.csv --columns zz,size,yy": (
+        "rows.csv has no column 'zz' or 'yy'; its columns are age,size,price."
+    ),
+    "bench model.json --data rows.csv --columns 0:4": (
+        "--columns 0:4 is no range of columns of rows.csv, which are 0:3."
+    ),
+    "bench model.json --data rows.csv --columns 2:1": (
+        "--columns 2:1 is no range of columns of rows.csv, which are 0:3."
+    ),
+    "bench model.json --data rows.csv --columns size": (
+        "--columns size takes 1 column, but the model takes 3. Name the features, in "
+        "the order of training, with --columns. The file's columns are age,size,price."
+    ),
+    "bench model.json --data numbers.csv": (
+        "numbers.csv has 4 columns, but the model takes 3. --columns 0:3 takes the "
+        "first 3, and --columns 1:4 the last 3."
+    ),
+    "bench model.json --data numbers.csv --columns age": (
+        "The columns of numbers.csv have no names; --columns takes a range of them, "
+        "such as 0:3. Got 'age' instead."
+    ),
+    "predict unnamed.skforge id.csv": (
+        "id.csv has 4 columns, but the model takes 3. Name the features, in the order "
+        'of training, with --columns. The file\'s columns are id,"",age,"a ""b"", c".'
+    ),
+    "predict model.json file": (
+        "file does not end in .csv, .parquet, .arrow, .feather, .ipc or .npy; convert "
+        "it, or pipe it as CSV to -."
+    ),
+    "predict model.json latin.csv": (
+        "latin.csv cannot be read as a table: it is not text in UTF-8; save it in "
+        "UTF-8."
+    ),
+    "predict model.json open.csv": (
+        "open.csv cannot be read as a table: a quote is left open, so that the last "
+        "cell begins there and ends with the file."
+    ),
+    "predict pca.joblib words.csv": (
+        "words.csv is refused: could not convert string to float: 'red'"
+    ),
+    "bench pca.joblib --data words.csv": (
+        "words.csv is refused: could not convert string to float: 'red'"
+    ),
+    "tune pca.joblib --data words.csv": (
+        "words.csv is refused: could not convert string to float: 'red'"
+    ),
     "bench model.json --data narrow.npy": "narrow.npy has 2 columns, but the model",
     "bench model.json --data text.csv": (
-        "text.csv lacks columns of the model: 'age', 'size', 'price'. To take "
+        "text.csv lacks columns of the model: 'age', 'size', 'price'. The file's "
+        "columns are hello."
     ),
     "bench model.json --data empty.csv": (
         "empty.csv cannot be read as a table: it is empty."
@@ -99,8 +174,8 @@ CASES = {
     ),
     "bench model.json --data words.csv": (
         "words.csv cannot be read as rows of the model: row 1 of column 'price' has "
-        "'red', and the model takes numbers there; encode it as it was encoded for "
-        "training."
+        "'red', and the model takes numbers there; encode texts as for training, and "
+        "leave cells empty whose values are missing."
     ),
     "bench model.json --columns 0:3": (
         "--columns chooses columns of --data, which is missing."
@@ -126,6 +201,13 @@ CASES = {
         "--target, inspect the model it was made from."
     ),
     "inspect plain.skforge --schedule xgboost": "plain.skforge has its own schedules",
+    "inspect model.json --level pipeline": (
+        "model.json holds no CompiledForest, whose steps --level pipeline shows."
+    ),
+    "inspect plain.skforge --level pipeline": (
+        "The level 'pipeline' shows where the steps of a Pipeline run, and this model "
+        "has no such steps; use another level, such as 'loops'."
+    ),
     "inspect plain.skforge --level tuning": "plain.skforge has no tuning result",
     "tune model.json --strategy luck": "strategy must be one of heuristic, learned, ",
     "tune model.json --n-jobs 0": ("--n-jobs is a number of threads, or -1; not 0."),
@@ -139,9 +221,13 @@ CASES = {
     "tune model.json --records none/a.jsonl": (
         "none/a.jsonl cannot be written: there is no folder none."
     ),
+    "tune model.json --records rows.csv": "rows.csv is not a file of tuning records.",
     "export model.json -o file/lib": "file/lib cannot be written: ",
     "export model.json -o file": (
         "file already exists; choose another path, or pass --ov"
+    ),
+    "export model.json -o lib --kind c --contribs": (
+        "--contribs is not available with --kind c; use --kind object, 'shared' or "
     ),
     "export model.json -o lib --kind nope": "kind must be one of 'object', 'shared'",
     "export model.json -o lib --target cuda": (
@@ -165,6 +251,7 @@ def test_one_line_and_exit_code_two(run, folder, command):
     before = sorted(folder.rglob("*"))
     code, out, err = run(command)
     assert (code, out) == (2, "")
+    err = err.removeprefix(PICKLE)
     assert err.startswith("error: ") and err.endswith("\n") and err.count("\n") == 1
     assert CASES[command] in err
     assert sorted(folder.rglob("*")) == before  # nothing was written
@@ -200,6 +287,37 @@ def test_columns_are_taken_by_place_where_that_is_asked(run, monkeypatch):
     options = "--columns 0:3 --batch-sizes 1 --seconds 0.01"
     code, out, _ = run(f"bench model.json --data other.csv {options}")
     assert code == 0 and "50 of other.csv" in out
+
+
+def test_a_fault_is_told_from_predictions_that_differ(run, monkeypatch):
+    def broken(*_):
+        raise KeyError("zz")
+
+    monkeypatch.setattr("skforge.cli.bench.open_model", broken)
+    code, _, err = run("bench model.json --data rows.csv")
+    assert code == 3
+    assert err.startswith("Traceback (most recent call last):\n")
+    assert err.endswith(
+        "KeyError: 'zz'\nerror: This is a fault of skforge; please report it.\n"
+    )
+
+
+def test_pipes_and_closed_streams(folder):
+    (folder / "rows.txt").write_text("age,size,price\r1,2,3\r")  # as old Macs write
+    predict = f"{sys.executable} -m skforge predict {folder}/model.json"
+    script = f"{predict} <(cat {folder}/rows.txt); {predict} - <&-; {predict} - >&-"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        stdin=(folder / "rows.txt").open(),
+    )
+    assert done.stdout.startswith("prediction\n") and done.stdout.count("\n") == 2
+    piped, closed, silent = done.stderr.splitlines()
+    assert piped.startswith("1 row in ")
+    assert closed == "error: standard input cannot be read as a table: it is empty."
+    assert silent.startswith("1 row in ")
 
 
 def test_no_traceback_in_a_process_of_its_own(folder):

@@ -269,9 +269,12 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        ({"a": 1}, "holds an object of type dict, which is no model that skforge"),
-        (RandomForestRegressor(), "holds a RandomForestRegressor that is not fitted"),
-        (None, "cannot be opened: "),
+        ({"a": 1}, "model.pkl holds an object of type dict, which is no model that "),
+        (
+            RandomForestRegressor(),
+            "The RandomForestRegressor in model.pkl is not fitted; fit it before ",
+        ),
+        (None, "model.pkl cannot be opened: "),
     ],
 )
 def test_pickles_without_a_model(skf, held, why):
@@ -281,5 +284,5 @@ def test_pickles_without_a_model(skf, held, why):
         joblib.dump(held, "model.pkl")
     code, out, err = skf("bench", "model.pkl")
     assert (code, out) == (2, "")
-    assert err.startswith(WARNING.format("model.pkl") + f"error: model.pkl {why}")
+    assert err.startswith(WARNING.format("model.pkl") + f"error: {why}")
     assert err.count("\n") == 2

@@ -150,7 +150,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(files):
         ),
         (
             ["-o", "out.txt"],
-            "error: out.txt does not end in .csv or .parquet or .arrow or .feather or "
+            "error: out.txt does not end in .csv, .parquet, .arrow, .feather or "
             ".npy.\n",
         ),
         (

@@ -104,7 +104,15 @@ def test_names_that_are_numbers(tmp_path, reader):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"a,b\n1,2\n1,\xff\xfe\n", "cannot be read as"),
+        (b"a,b\n1,2\n1,\xff\xfe\n", "a table: it is not text in UTF-8; save it in UTF"),
+        (
+            b"\xff\xfea\x00,\x00b\x00\n",
+            "a table: it is not text in UTF-8; save it in U",
+        ),
+        (
+            b'a,b\n1,"2\n',
+            "a table: a quote is left open, so that the last cell begins ",
+        ),
         (b"a,b\n1,2\n1,2,3\n", "a line has 3 cells, not 2: 1,2,3"),
         (b"a,b\n1,2\n1,x\n", "row 2 of column 1 has 'x', and the model takes numbers"),
         (b"a,b\n", "x.csv has no rows; give at least one."),
@@ -163,6 +171,38 @@ def test_columns_of_every_type(tmp_path):
         InvalidInputError, match=r"column 't' has values of type timest"
     ):
         read(tmp_path / "x.parquet", Needs(1, ["t"]))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather", "csv"])
+def test_texts_that_spell_missing_values_do_so_in_csv_alone(tmp_path, ending):
+    """A frame of the file, which skforge predicts alike, has them as texts."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
+    frame = pd.DataFrame({"a": ["NA", "x", "", None, "nan"], "b": ["NA", *"xyxy"]})
+    path = tmp_path / f"x.{ending}"
+    getattr(frame, f"to_{ending}")(
+        path, **({"index": False} if ending == "csv" else {})
+    )
+    expected = getattr(pd, f"read_{ending}")(path).astype(object)
+    needs = Needs(2, ["a", "b"], texts={0: {"x"}}, categories={1: ["x"]}, framed=True)
+    rows = all_rows(path, needs)
+    assert [None if a != a else a for a in rows["a"]] == [
+        None if pd.isna(a) else a for a in expected["a"]
+    ]
+    assert rows["b"].isna().tolist() == expected["b"].isna().tolist()
+
+
+def test_a_parquet_file_with_two_columns_of_one_name(tmp_path):
+    pa = pytest.importorskip("pyarrow", exc_type=ImportError)
+    from pyarrow import parquet
+
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InvalidInputError) as error:
+        read(tmp_path / "x.parquet", Needs(2))
+    assert str(error.value) == (
+        "x.parquet cannot be read as a table: 'Field \"a\" exists 2 times in schema'"
+    )
 
 
 # -- parts ------------------------------------------------------------------------

@@ -34,8 +34,8 @@ def same_bits(actual, expected):
 
 def test_every_version_is_there():
     versions = {path.name.split("-")[0] for path in FILES}
-    assert versions == {"2.3.1", "3.3.5", "4.1.0", "4.7.0"}
-    assert len(FILES) == 32
+    assert versions == {"2.0.5", "2.1.2", "2.3.1", "3.3.5", "4.1.0", "4.7.0"}
+    assert len(FILES) == 40
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
@@ -460,8 +460,8 @@ def test_a_file_that_is_no_text(tmp_path):
     with pytest.raises(InvalidModelError) as info:
         load_forest(path)
     assert str(info.value) == (
-        "model.txt is not UTF-8 text (invalid start byte at byte 5); it is damaged or "
-        "not a LightGBM model, so save the model again."
+        "model.txt: The text is not UTF-8 (invalid start byte at byte 5); it is "
+        "damaged or not a LightGBM model, so save the model again."
     )
 
 
@@ -479,11 +479,46 @@ def test_every_truncation_is_noticed_or_after_the_trees(name):
         assert forest.content_hash() == expected
 
 
+@pytest.mark.parametrize("name", ["2.0.5-binary", "2.1.2-categories"])
+def test_early_texts_end_with_their_importances(name):
+    """LightGBM before 2.2 writes no 'end of trees'; before 2.0.12 no sizes either."""
+    text = read(f"{name}.txt")
+    expected = load_forest(text).content_hash()
+    end = "feature importances:\n"
+    last = text.index(end) + len(end)
+    for size in range(6, len(text)):
+        try:
+            forest = load_forest(text[:size])
+        except SkforgeError:
+            continue
+        assert size >= last
+        assert forest.content_hash() == expected
+    assert load_forest(text[:last]).content_hash() == expected
+    later = text.replace("tree\n", "tree\nversion=v3\n").replace("version=v2\n", "")
+    for damage in (text.replace(end, ""), later):
+        with pytest.raises(InvalidModelError) as info:
+            load_forest(damage)
+        assert str(info.value) == (
+            f"The text ends before the line 'end of trees'{DAMAGED}"
+        )
+
+
+@pytest.mark.parametrize("sizes", [True, False])
+def test_an_early_text_without_one_of_its_trees_is_damaged(sizes):
+    text = read("2.1.2-multiclass.txt")
+    text = text if sizes else re.sub("tree_sizes=.*\n", "", text)
+    second = text.index("Tree=1\n"), text.index("Tree=2\n")
+    with pytest.raises(InvalidModelError) as info:
+        load_forest(text[: second[0]] + text[second[1] :])
+    wanted = "tree_sizes says that tree" if sizes else "11 trees do not make whole"
+    assert str(info.value).startswith(wanted)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_noise_ends_in_our_exceptions_or_in_a_valid_forest(seed):
     rng = random.Random(seed)
     text = read(rng.choice([p.name for p in FILES]))
-    body = text.index("parameters:")
+    body = re.search("parameters:|feature importances:", text).start()
     refused = 0
     for _ in range(150):
         changed = list(text)

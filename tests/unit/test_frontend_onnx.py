@@ -461,7 +461,8 @@ def test_nodes_before_that_do_more_are_named(op, attributes):
         load_forest(model)
     assert str(error.value) == (
         f"The node 'mine' ({op}) is not part of a tree ensemble, so the model cannot "
-        "be compiled; export only the trees."
+        "be compiled; if it was converted from a scikit-learn pipeline, give skforge "
+        "the pipeline."
     )
 
 

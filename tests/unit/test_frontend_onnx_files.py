@@ -375,12 +375,15 @@ def test_unsupported_lists(changes, text):
     assert refusal(UnsupportedModelError, model) == text
 
 
+PIPELINE = "if it was converted from a scikit-learn pipeline, give skforge the pipeline"
+
+
 def test_float16_rows_are_refused():
     model = make_model("TreeEnsembleRegressor", stump(), 2)
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
     assert refusal(UnsupportedModelError, model) == (
         "The input 'X' holds float16 values; onnxruntime has tree kernels for float, "
-        "double, int32 and int64."
+        f"double, int32 and int64; {PIPELINE}."
     )
 
 
@@ -415,7 +418,7 @@ def test_other_shapes_of_rows_are_refused():
     model.graph.input.append(model.graph.input[0])
     assert refusal(UnsupportedModelError, model) == (
         "The model has 2 inputs, but a tree ensemble has one input of shape (rows, "
-        "features)."
+        f"features); {PIPELINE}."
     )
 
 
@@ -434,10 +437,8 @@ def test_files_that_are_no_models(tmp_path):
     path = tmp_path / "a.onnx"
     path.write_bytes(b"\xff" * 50)
     text = refusal(InvalidModelError, path)
-    assert text.startswith("a.onnx is not an ONNX model (")
-    assert text.endswith(
-        "); if it was one, the file is damaged, so save the model again."
-    )
+    assert text.startswith("a.onnx: This is not an ONNX model (")
+    assert text.endswith("); if it was one, it is damaged, so save the model again.")
     path.write_bytes(b"")
     text = refusal(InvalidModelError, path)
     assert text == f"{path} is empty; save the model again."
@@ -448,7 +449,7 @@ def test_without_onnx_the_error_says_what_to_install(tmp_path, monkeypatch):
     path.write_bytes(b"\xff" * 50)
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     assert refusal(UnsupportedModelError, path) == (
-        "a.onnx: reading ONNX files needs the onnx package; install it with 'pip "
+        "a.onnx: Reading ONNX models needs the onnx package; install it with 'pip "
         "install onnx'."
     )
 

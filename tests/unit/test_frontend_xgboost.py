@@ -467,10 +467,9 @@ def fitted(model):
         (
             object,
             UnsupportedModelError,
-            "skforge cannot read builtins.object; pass a fitted model, or the path of "
-            "a saved one. It reads models of lightgbm, onnx, sklearn, sklearn Bagging "
-            "and AdaBoost, sklearn GradientBoosting, sklearn HistGradientBoosting, "
-            "sklearn IsolationForest, sklearn Pipeline, sklearn wrappers, xgboost.",
+            "skforge cannot read builtins.object; pass a fitted model, or the path or "
+            "bytes of a saved one. It reads models of lightgbm, onnx, sklearn, "
+            "xgboost.",
         ),
         (
             lambda: "absent.json",

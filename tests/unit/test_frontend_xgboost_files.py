@@ -400,15 +400,18 @@ def test_leaf_weights_must_fit_the_leaves():
     [
         (
             b"\n",
-            "m.json is not valid JSON (Expecting value: line 2 column 1 (char 1)); ",
+            "m.json: The model is not valid JSON (Expecting value: line 2 column 1",
         ),
-        (b"\xff\xfe\x00", "m.json is not valid JSON ('utf-16-le' codec can't decode"),
-        (b"{", "m.json is not valid JSON (Expecting property name enclosed in double"),
+        (
+            b"\xff\xfe\x00",
+            "m.json: The model is not valid JSON ('utf-16-le' codec can't",
+        ),
+        (b"{", "m.json: The model is not valid JSON (Expecting property name"),
         (
             b"[1, 2]",
             "m.json: The document has no learner, so it is not an XGBoost model; ",
         ),
-        (b"[" * 100_000, "m.json is nested too deeply, so it is not an XGBoost model."),
+        (b"[" * 100_000, "m.json: The JSON is nested too deeply, so it is not an XGB"),
     ],
 )
 def test_files_that_are_no_json(text, message, tmp_path):

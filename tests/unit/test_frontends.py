@@ -220,13 +220,23 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
         "model with Booster.save_model."
     )
     old = (
-        "is in XGBoost's old binary format; load it with the XGBoost that wrote it and "
-        "save it as .json or .ubj."
+        "is in XGBoost's old binary format, which any XGBoost before 3.1 can convert: "
+        "pip install 'xgboost<3.1', and in Python "
+        "xgboost.Booster(model_file='old.bin').save_model('new.json')."
     )
     pickled = (
         "is pickled or compressed, as by joblib.dump, and skforge does not open it, "
         "because a pickle can run any code; load it yourself and pass the model."
     )
+    base64 = (
+        "is in XGBoost's base64 format; load it with the XGBoost that wrote it and "
+        "save it as .json."
+    )
+    catboost = (
+        "is a model of CatBoost, which skforge does not read; if all its features are "
+        "numbers, its save_model(path, format='onnx') writes a file that skforge reads."
+    )
+    pmml = "is PMML, which skforge does not read; give it the model that was exported."
     unknown = (
         "is not a model file that skforge recognises; save the model with "
         "Booster.save_model of XGBoost or LightGBM, as ONNX, or with skforge.save."
@@ -239,6 +249,13 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
         (pickle.dumps(tree), pickled),
         (pickle.dumps(tree, 2), pickled),
         ((tmp_path / "zipped").read_bytes(), pickled),
+        (b"bs64\tYmluZg==", base64),
+        (b"CBM1\x48\x1c\0\0", catboost),
+        (b'{\n  "features_info":\n    {"float_features": []}}', catboost),
+        (b'{"ctr_data": {}, "features_info": {}}', catboost),
+        (b'<?xml version="1.0"?>\n<!-- made -->\n<PMML version="4.3">', pmml),
+        (b"<PMML version='4.4' xmlns='http://www.dmg.org/PMML-4_4'>", pmml),
+        (b'<?xml version="1.0"?>\n<html>', unknown),
         (b"a,b\n1,2\n", unknown),
         (bytes(range(256)), unknown),
     ]

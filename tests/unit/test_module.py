@@ -134,6 +134,49 @@ def test_the_sources_marker_of_missing_values_is_one() -> None:
     assert_same_bits(raw_of(module, as_nan), raw, "NaN")
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        *(
+            (
+                rounds,
+                "compile load_forest(model, iteration_range=(begin, end)), which reads "
+                "the boosting rounds of your choice",
+            )
+            for rounds in ("iteration_range", "num_iteration", "ntree_limit")
+        ),
+        ("output_margin", "call predict_raw"),
+        ("raw_score", "call predict_raw"),
+        ("pred_leaf", "call apply"),
+        ("pred_contribs", "call predict_contribs"),
+    ],
+)
+def test_arguments_of_the_libraries_have_an_advice(name: str, advice: str) -> None:
+    for method in ("predict", "predict_raw"):
+        with pytest.raises(InvalidInputError) as error:
+            getattr(MODULE, method)(ROWS, **{name: 1})
+        assert str(error.value) == f"{method} takes no {name}; {advice}."
+        with pytest.raises(TypeError) as unknown:
+            getattr(MODULE, method)(ROWS, n_job=1)
+        assert str(unknown.value) == (
+            f"{method}() got an unexpected keyword argument 'n_job'"
+        )
+
+
+def test_a_module_says_where_predict_proba_is() -> None:
+    assert not hasattr(MODULE, "predict_proba")
+    with pytest.raises(AttributeError) as error:
+        MODULE.predict_proba(ROWS)
+    assert str(error.value) == (
+        "'CompiledModule' object has no attribute 'predict_proba'; its predict returns "
+        "what a Booster's does, the probabilities of a classifier, and CompiledForest "
+        "has the methods of scikit-learn"
+    )
+    with pytest.raises(AttributeError) as error:
+        MODULE.fit  # noqa: B018
+    assert str(error.value) == "'CompiledModule' object has no attribute 'fit'"
+
+
 # --------------------------------------------------------------- rows that are refused
 
 ENCODE = "encode texts, dates and categories as numbers the way the model was trained."
@@ -142,6 +185,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
         ROWS[0],
         "rows must be two-dimensional, with one row per sample. Got shape (5,) "
         "instead. Use X.reshape(1, -1) for one row.",
+    ),
+    "no rows": (
+        [],
+        "rows must be two-dimensional, with one row per sample. Got shape (0,) "
+        "instead. Give at least one row.",
     ),
     "three dimensions": (
         ROWS[None],
@@ -268,7 +316,8 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no schedule": (
         {"schedule": {(1, None): 2}},
         ScheduleError,
-        "the batch range (1, None) must have a Schedule or a preset's name, not a int.",
+        "the batch range (1, None) must have a Schedule or a preset's name, not an "
+        "int.",
     ),
     "overlap": (
         {"schedule": {(3, None): S, (1, 5): S}},

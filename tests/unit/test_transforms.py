@@ -134,7 +134,7 @@ def test_a_regressor_has_no_classes(function, regressor):
     with pytest.raises(UnsupportedModelError) as error:
         function(regressor, np.zeros((1, 1)))
     assert str(error.value) == (
-        "A regression model has no classes; use predict instead."
+        "This regression model has no classes; use predict instead."
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -150,6 +151,47 @@ def test_a_process_waits_for_others_and_then_takes_the_defaults(builds):
     )
     with alone(0.0) as quiet:
         assert quiet  # it was given back
+
+
+def lock(folder):
+    """Return the path of the lock that a search takes."""
+    with alone(0.0):
+        (path,) = folder.rglob("*.lock")
+    return path
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX")
+@pytest.mark.parametrize("trap", ["pipe", "link", "folder", "theirs"])
+def test_a_lock_that_is_a_trap_is_not_taken(trap, builds, tmp_path):
+    path, target = lock(tmp_path / "cache"), tmp_path / "victim"
+    path.unlink()
+    if trap == "pipe":
+        os.mkfifo(path)
+    elif trap == "link":
+        path.symlink_to(target)
+    elif trap == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+        path.chmod(0o666)
+    quiet = []
+
+    def search():
+        with alone(0.0) as held, alone(0.0) as again:
+            quiet.extend((held, again))  # nobody waits for what is no lock
+
+    thread = Thread(target=search, daemon=True)  # a pipe would hold it for ever
+    thread.start()
+    thread.join(60)
+    assert quiet == [True, True]
+    assert not target.exists()
+
+
+def test_a_lock_is_taken_once(builds, tmp_path):
+    path = lock(tmp_path / "cache")
+    assert path.stat().st_mode & 0o777 == 0o600
+    with alone(0.0) as held, alone(0.0) as again:
+        assert (held, again) == (True, False)
 
 
 def _add(number):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, with_article
 
 
 def mistake_in(X: Any, n_features: int) -> str | None:
@@ -56,7 +56,8 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
         return f"rows are the text or path {X!r}; read the file, then {wanted}"
     by_name = "with its columns in the order of training"
     if isinstance(X, Mapping):
-        return f"rows are a {type(X).__name__}; pass pandas.DataFrame(rows), {by_name}."
+        kind = with_article(type(X).__name__)
+        return f"rows are {kind}; pass pandas.DataFrame(rows), {by_name}."
     if isinstance(X, (list, tuple)) and len(X) and isinstance(X[0], Mapping):
         what = f"{type(X).__name__} of {type(X[0]).__name__}s"
         return f"rows are a {what}; pass pandas.DataFrame(rows), {by_name}."
@@ -88,7 +89,9 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
     """Refuse rows of another shape."""
     if len(shape) != 2:
         mend = "Use X.reshape(1, -1) for one row."
-        if len(shape) > 2:
+        if shape == (0,):
+            mend = "Give at least one row."
+        elif len(shape) > 2:
             mend = f"Use X.reshape({shape[0]}, -1) to make one row of each X[i]."
         raise InvalidInputError(
             "rows must be two-dimensional, with one row per sample. Got shape "

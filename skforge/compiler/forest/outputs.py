@@ -26,6 +26,7 @@ Function: TypeAlias = Literal[
     "logistic",
     "signed_square",
     "log1p_exp",
+    "unknown",
     # in NumPy's and SciPy's
     "expit",
     "softmax_by_rows",
@@ -55,69 +56,52 @@ FloatName: TypeAlias = Literal["float32", "float64"]
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """How a source's methods compute answers from raw scores, as data.
+    """How a source's methods compute answers from raw scores, as data."""
 
-    Parameters
-    ----------
-    function : str
-        Maps scores to values, as a regressor's ``predict`` returns them:
-
-        - identity, exp, hinge, sorted, argmax; ``sigmoid`` and ``softmax`` in
-          XGBoost's order of operations;
-        - ``logistic``, ``1 / (1 + exp(-parameter * x))``; ``signed_square``,
-          ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``;
-        - ``expit``, SciPy's of ``parameter * x``, for both classes;
-          ``softmax_by_rows`` and ``softmax_by_columns``, NumPy's of arrays in C and
-          in Fortran order, whose rows NumPy sums in different orders; ``numpy_exp``;
-        - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
-          ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
-          below ``cutoff`` are outliers;
-        - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``.
-    parameter : float, default=1.0
-        A constant of the function or of the labels.
-    divisor : int, default=1
-        Scores are divided by it first (LightGBM averages have sums as raw scores).
-    offsets : tuple of float
-        Added to the scores first, one per output (ONNX); NaN for an output that no
-        leaf scores.
-    cutoff : float, default=0.0
-        The score that separates outliers from inliers.
-    probabilities : {"scores", "values", "complement", "softmax"}
-        The answer of ``predict_proba``: the scores, target by target; the values;
-        ``1 - p`` and ``p`` of the one value; SciPy's softmax of the scores.
-    labels : str
-        How ``predict`` chooses a class: ``best_score`` and ``best``, the first
-        greatest score (of each target) or value; ``half``, whether each value is above
-        one half; ``index``, the value itself; ``from_zero`` and ``above_zero``, class 1
-        if ``decision_function`` is at least or above 0; ``above_bound`` and
-        ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
-        ``parameter``) and for several.
-    decision : {"none", "scores", "votes", "paths"}
-        The answer of ``decision_function``: scores, shares of AdaBoost's votes, or
-        how far an isolation forest's score is above ``cutoff``.
-    named : bool, default=True
-        Whether ``predict`` returns elements of ``classes_``, not indices into it.
-    layout : {"columns", "target", "one", "mirrored"}
-        For ``onnx``: one score per target or class; one target; two classes with one
-        score, which belongs to the second; or with its negative for the first.
-    post : {"none", "logistic", "softmax", "softmax_zero", "probit"}
-        For ``onnx``: ONNX's post transform.
-    dtype : {"float32", "float64"}
-        For ``onnx``: dtype of the output.
-    """
-
+    #: Maps scores to values, as a regressor's ``predict`` returns them:
+    #:
+    #: - identity, exp, hinge, sorted, argmax; ``sigmoid`` and ``softmax`` in XGBoost's
+    #:   order of operations;
+    #: - ``logistic``, ``1 / (1 + exp(-parameter * x))``; ``signed_square``,
+    #:   ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``; ``unknown``, if the
+    #:   model does not tell, so that there are only scores;
+    #: - ``expit``, SciPy's of ``parameter * x``, for both classes; ``softmax_by_rows``
+    #:   and ``softmax_by_columns``, NumPy's of arrays in C and in Fortran order, whose
+    #:   rows NumPy sums in different orders; ``numpy_exp``;
+    #: - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
+    #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
+    #:   below ``cutoff`` are outliers;
+    #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``.
     function: Function = "identity"
+    #: A constant of the function or of the labels.
     parameter: float = 1.0
+    #: Scores are divided by it first (LightGBM averages have sums as raw scores).
     divisor: int = 1
+    #: Added to the scores first, one per output (ONNX); NaN for an output that no leaf
+    #: scores.
     offsets: tuple[float, ...] = ()
+    #: The score that separates outliers from inliers.
     cutoff: float = 0.0
+    #: The answer of ``predict_proba``: the scores, target by target; the values;
+    #: ``1 - p`` and ``p`` of the one value; SciPy's softmax of the scores.
     probabilities: Probabilities = "scores"
+    #: How ``predict`` chooses a class: ``best_score`` and ``best``, the first greatest
+    #: score (of each target) or value; ``half``, whether each value is above one half;
+    #: ``index``, the value itself; ``from_zero`` and ``above_zero``, class 1 if
+    #: ``decision_function`` is at least or above 0; ``above_bound`` and
+    #: ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
+    #: ``parameter``) and for several.
     labels: Labels = "best_score"
+    #: The answer of ``decision_function``: scores, shares of AdaBoost's votes, or how
+    #: far an isolation forest's score is above ``cutoff``.
     decision: Decision = "none"
+    #: Whether ``predict`` returns elements of ``classes_``, not indices into it.
     named: bool = True
+    #: For ``onnx``: one score per target or class; one target; two classes with one
+    #: score, which belongs to the second; or with its negative for the first.
     layout: Layout = "columns"
-    post: Post = "none"
-    dtype: FloatName = "float32"
+    post: Post = "none"  # for ``onnx``: ONNX's post transform
+    dtype: FloatName = "float32"  # of the output, for ``onnx``
 
     @property
     def name(self) -> str:

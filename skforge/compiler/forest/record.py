@@ -7,17 +7,13 @@ from dataclasses import fields
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._version import __version__
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import (
-    CHOICES,
-    OutputSpec,
-)
+from skforge.compiler.forest.outputs import CHOICES, OutputSpec
 from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
 
-Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from skforge._container import read_container
+from skforge._container import container_from, read_container
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import check_version, entry, forest_in
 from skforge.compiler.frontends.base import (
@@ -26,7 +26,15 @@ from skforge.compiler.frontends.base import (
     registered,
     unwrap,
 )
-from skforge.compiler.frontends.content import CONTENTS, frontend_name
+from skforge.compiler.frontends.content import (
+    CATBOOST,
+    CONTENTS,
+    HEAD,
+    content_of,
+    frontend_name,
+    held,
+    is_path,
+)
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -44,7 +52,7 @@ def load_forest(
 
     Parameters
     ----------
-    model : path, Booster, ModelProto or estimator
+    model : path, bytes, binary file, Booster, ModelProto or estimator
         A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
         what its ``dump_model`` returns, as a dict or a JSON file (neither library is
         needed); their ``Booster`` or wrappers; an ONNX file (which
@@ -52,12 +60,12 @@ def load_forest(
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
         or a file written by :func:`skforge.save`. Files are recognised by content, not
-        by name.
+        by name, and may be open or in memory, as bytes.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
-        default those that the source would use: all rounds of an XGBoost ``Booster``;
-        up to ``best_iteration`` for an early-stopped wrapper and its saved files, and
-        for LightGBM's ``Booster``.
+        default those that the source would use: all rounds of an XGBoost ``Booster``
+        and its files; up to ``best_iteration`` for an early-stopped wrapper and its
+        saved files, and for LightGBM's ``Booster``; all that a LightGBM file holds.
 
     Returns
     -------
@@ -104,14 +112,15 @@ def answers_itself(model: Any) -> bool:
 
 def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
-    model = unwrap(model)
+    model = held(unwrap(model))
     _discover(model)
-    a_text = isinstance(model, str) and "\n" in model  # a model's text, not a path
-    if isinstance(model, (str, os.PathLike)) and not a_text:
+    if is_path(model):
         return _load_file(Path(model), iteration_range)
     for frontend in registered():
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
+    if (data := content_of(model)) is not None:
+        return _load_content(data, isinstance(model, str), iteration_range)
     raise _unknown(model)
 
 
@@ -162,14 +171,16 @@ def _unknown(model: Any) -> UnsupportedModelError:
             "it consists of other models; replace each tree ensemble in it by "
             "CompiledForest(model)"
         )
+    elif kind.startswith("catboost."):
+        advice = CATBOOST
     elif hasattr(model, "fit"):
         advice = "it is not one of the tree ensembles that can be compiled"
     else:
-        advice = "pass a fitted model, or the path of a saved one"
+        advice = "pass a fitted model, or the path or bytes of a saved one"
     _discover()
     return UnsupportedModelError(
         f"skforge cannot read {kind}; {advice}. It reads models of "
-        f"{', '.join(sorted(f.name for f in registered()))}."
+        f"{', '.join(sorted({f.name.partition(' ')[0] for f in registered()}))}."
     )
 
 
@@ -180,7 +191,7 @@ _APART = ("lightgbm", "onnx", "xgboost")
 
 def _discover(model: object = "") -> None:
     """Import all frontends, or for an object in memory those that may read it."""
-    a_file = isinstance(model, (str, os.PathLike, dict))  # or the content of one
+    a_file = isinstance(model, (str, bytes, os.PathLike, dict))  # or its content
     packages = {name.partition(".")[0] for name in class_names(model)}
     for module in iter_modules(__path__):
         needed = a_file or module.name not in _APART or module.name in packages
@@ -190,7 +201,27 @@ def _discover(model: object = "") -> None:
 
 def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     try:
-        name = frontend_name(path)
+        if path.is_dir():
+            raise InvalidModelError(
+                f"{path} is a folder; give the path of a model file in it."
+            )
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+        if not head:
+            raise InvalidModelError(f"{path} is empty; save the model again.")
+        name = frontend_name(head, path.name)
+        if name == "skforge":
+            return _saved(path.name, read_container(path), iteration_range)
+        suffix = path.suffix.lower()
+        # A frontend that users register for a suffix goes before the content.
+        by_suffix = [f for f in _readers() if suffix in f.suffixes]
+        by_content = [f for f in _readers() if f.name == name]
+        ours = not by_suffix or by_suffix[0].name in CONTENTS
+        for frontend in (by_content or by_suffix) if ours else by_suffix:
+            if frontend.load_file is not None:
+                return frontend.load_file(path, iteration_range).validate()
+            assert frontend.load_bytes is not None
+            return frontend.load_bytes(path.read_bytes(), iteration_range).validate()
     except FileNotFoundError as error:
         raise ModelNotFoundError(
             f"{path} does not exist; give the path of a saved model."
@@ -199,27 +230,11 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
         raise InvalidModelError(
             f"{path} cannot be read: {error.strerror or error}."
         ) from error
-    if name == "skforge":
-        return _saved(path, iteration_range)
-    suffix = path.suffix.lower()
-    # A frontend that users register for a suffix takes precedence over the content.
-    readers = [f for f in registered() if f.load_file is not None]
-    by_suffix = [f for f in readers if suffix in f.suffixes]
-    by_content = [f for f in readers if f.name == name]
-    ours = not by_suffix or by_suffix[0].name in CONTENTS
-    for frontend in (by_content or by_suffix) if ours else by_suffix:
-        assert frontend.load_file is not None
-        try:
-            return frontend.load_file(path, iteration_range).validate()
-        except OSError as error:
-            raise InvalidModelError(
-                f"{path} cannot be read: {error.strerror or error}."
-            ) from error
-        except (InvalidModelError, UnsupportedModelError) as error:
-            text = str(error)
-            if path.name not in text:
-                text = f"{path.name}: {text}"
-            raise type(error)(shortened(text)) from error
+    except (InvalidModelError, UnsupportedModelError) as error:
+        text = str(error)
+        if path.name not in text:
+            text = f"{path.name}: {text}"
+        raise type(error)(shortened(text)) from error
     raise UnsupportedModelError(
         f"{path.name or path} is not a model file that skforge recognises; save the "
         "model with Booster.save_model of XGBoost or LightGBM, as ONNX, or with "
@@ -227,13 +242,40 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     )
 
 
-def _saved(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
+def _readers() -> list[Frontend]:
+    """Return the frontends that read files."""
+    return [f for f in registered() if f.load_file or f.load_bytes]
+
+
+def _load_content(
+    data: bytes, a_text: bool, iteration_range: tuple[int, int] | None
+) -> Forest:
+    """Read the content of a file, given as bytes or as a text."""
+    name = "This text" if a_text else "This bytes object"
+    if not data:
+        raise InvalidModelError(f"{name} is empty; it holds no model.")
+    kind = frontend_name(data[:HEAD], name)
+    if kind == "skforge":
+        return _saved(name, container_from(data, name), iteration_range)
+    for frontend in registered():
+        if frontend.name == kind and frontend.load_bytes is not None:
+            return frontend.load_bytes(data, iteration_range).validate()
+    raise UnsupportedModelError(
+        f"{name} is not a model that skforge recognises: it begins with "
+        f"{data[:16]!r}. Pass the content of a file that XGBoost, LightGBM or "
+        "skforge.save wrote, or of an ONNX model."
+    )
+
+
+def _saved(
+    name: str, container: tuple[Any, Any], iteration_range: tuple[int, int] | None
+) -> Forest:
     """Return the forest of a file written by ``skforge.save``."""
     if iteration_range is not None:
         raise UnsupportedModelError(
-            f"{path.name} was saved by skforge.save, which fixes the boosting rounds; "
+            f"{name} was saved by skforge.save, which fixes the boosting rounds; "
             "pass iteration_range when you read the original model."
         )
-    manifest, arrays = read_container(path)
+    manifest, arrays = container
     check_version(entry(manifest, "skforge_version", str))
     return forest_in(entry(manifest, "forest", dict), arrays).validate()

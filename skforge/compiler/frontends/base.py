@@ -35,6 +35,9 @@ class Frontend:
         from their raw scores by itself. ``load_forest`` refuses such models.
     is_whole : callable or None
         ``is_whole(model)`` tells that the first of these forests has the answers, too.
+    load_bytes : callable or None
+        ``load_bytes(data, iteration_range)`` reads the content of a file, in place of
+        ``load_file``; models in memory can then be read, too.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Frontend:
     refuse: Callable[[Any], None] | None = None
     load_all: Callable[[Any], tuple[Forest, ...]] | None = None
     is_whole: Callable[[Any], bool] | None = None
+    load_bytes: Callable[[bytes, tuple[int, int] | None], Forest] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}

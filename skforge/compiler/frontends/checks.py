@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 Range = tuple[int, int]
 
@@ -34,6 +39,30 @@ def refuse_override(model: Any, package: str, name: str = "predict") -> None:
             f"{type(model).__name__} overrides {name}, so its predictions cannot be "
             "reproduced."
         )
+
+
+#: Arguments of the libraries' ``predict`` that choose boosting rounds.
+ROUNDS = {"iteration_range", "ntree_limit", "num_iteration", "start_iteration"}
+
+#: Arguments of the libraries' ``predict``, and what stands for them here.
+INSTEAD = {
+    **dict.fromkeys(
+        ROUNDS,
+        "compile load_forest(model, iteration_range=(begin, end)), which reads the "
+        "boosting rounds of your choice",
+    ),
+    **dict.fromkeys(("output_margin", "raw_score"), "call predict_raw"),
+    "pred_leaf": "call apply",
+    **dict.fromkeys(("pred_contribs", "pred_contrib"), "call predict_contribs"),
+}
+
+
+def refuse_arguments(method: str, names: Iterable[str], of: str = "") -> None:
+    """Raise for names of arguments that a method does not take; say what to do."""
+    for name in sorted(names):
+        if name in INSTEAD:
+            raise InvalidInputError(f"{method}{of} takes no {name}; {INSTEAD[name]}.")
+        raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
 
 
 def chosen_rounds(chosen: Range | None, n_rounds: int) -> Range | None:

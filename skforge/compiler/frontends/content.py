@@ -1,14 +1,14 @@
-"""Recognises files by their first bytes, as users name files freely."""
+"""Recognises files, and models in memory, by their first bytes: names are free."""
 
 from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from typing import Any
 
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-_HEAD = 4096  # bytes that are read
+HEAD = 4096  # bytes that are looked at
 
 #: Patterns of a file's start, and the frontend that reads the file.
 _STARTS: tuple[tuple[str, str], ...] = (
@@ -24,6 +24,12 @@ _STARTS: tuple[tuple[str, str], ...] = (
 #: Frontends whose files are recognised by content.
 CONTENTS = frozenset(name for _, name in _STARTS)
 
+#: The way to compile a model of CatBoost.
+CATBOOST = (
+    "if all its features are numbers, its save_model(path, format='onnx') writes a "
+    "file that skforge reads"
+)
+
 #: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
     (
@@ -32,9 +38,23 @@ _OTHERS: tuple[tuple[str, str], ...] = (
         "model with Booster.save_model",
     ),
     (
-        r"binf|bs64|(?s:.{0,2000})(\x06|\x08|\x04)\0{7}(gbtree|gblinear|dart)",
-        "is in XGBoost's old binary format; load it with the XGBoost that wrote it "
-        "and save it as .json or .ubj",
+        r"binf|(?s:.{0,2000})(\x06|\x08|\x04)\0{7}(gbtree|gblinear|dart)",
+        "is in XGBoost's old binary format, which any XGBoost before 3.1 can convert: "
+        "pip install 'xgboost<3.1', and in Python "
+        "xgboost.Booster(model_file='old.bin').save_model('new.json')",
+    ),
+    (
+        r"bs64",
+        "is in XGBoost's base64 format; load it with the XGBoost that wrote it and "
+        "save it as .json",
+    ),
+    (
+        r"CBM1|\{\s*\"(ctr_data|features_info)\"",
+        f"is a model of CatBoost, which skforge does not read; {CATBOOST}",
+    ),
+    (
+        r"(<\?xml[^>]*>\s*)?(<!--(?s:.*?)-->\s*)*<PMML",
+        "is PMML, which skforge does not read; give it the model that was exported",
     ),
     (
         r"\x80[\x02-\x05]|ZF\d|\x1f\x8b|x[\x01\x5e\x9c\xda]|BZh|\xfd7zXZ",
@@ -44,30 +64,66 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 )
 
 
-def frontend_name(path: Path) -> str | None:
-    """Return the name of a file's frontend; None if the content does not tell.
+def frontend_name(head: bytes, name: str) -> str | None:
+    """Return the frontend of a model that begins so; None if that does not tell.
 
-    Refuses folders, empty files, and files of a known kind that is not supported.
+    Refuses kinds that are known and not supported; errors begin with ``name``.
     """
-    if path.is_dir():
-        raise InvalidModelError(
-            f"{path} is a folder; give the path of a model file in it."
-        )
-    with path.open("rb") as file:
-        head = file.read(_HEAD).decode("latin-1")
-    if not head:
-        raise InvalidModelError(f"{path} is empty; save the model again.")
-    head = head.lstrip(" \t\r\n") or head  # for texts; other formats start otherwise
+    text = head[:HEAD].decode("latin-1")
+    text = text.lstrip(" \t\r\n") or text  # for texts; other formats start otherwise
     for start, what in _OTHERS:
-        if re.match(start, head):
-            raise UnsupportedModelError(f"{path.name} {what}.")
-    return next((name for start, name in _STARTS if re.match(start, head)), None)
+        if re.match(start, text):
+            raise UnsupportedModelError(f"{name} {what}.")
+    return next((kind for start, kind in _STARTS if re.match(start, text)), None)
 
 
-def is_saved(path: str | os.PathLike[str]) -> bool:
+# ------------------------------------------------------------ models in memory
+
+
+def held(model: Any) -> Any:
+    """Return a model that can be read more than once: the bytes of an open file.
+
+    Buffers that may change become bytes, too; all other models are returned as is.
+    """
+    if isinstance(model, (bytearray, memoryview)):
+        return bytes(model)
+    read = None if hasattr(model, "fit") else getattr(model, "read", None)
+    if not callable(read):
+        return model
+    data = read()
+    if not data or not isinstance(data, (bytes, str)):
+        raise InvalidModelError(
+            f"This {type(model).__name__} has nothing left to read; call its seek(0) "
+            "first, or pass its bytes."
+        )
+    return data
+
+
+def content_of(model: object) -> bytes | None:
+    """Return the content of a model given as bytes or text; None for all others."""
+    if isinstance(model, str) and _IS_TEXT.search(model):
+        return model.encode()
+    return model if isinstance(model, bytes) else None
+
+
+#: What the text of a model has, and no path.
+_IS_TEXT = re.compile(r"\n|^\s*\{\s*\"")
+
+
+def is_path(model: object) -> bool:
+    """Tell whether a model is given as the path of its file."""
+    return isinstance(model, os.PathLike) or (
+        isinstance(model, str) and not _IS_TEXT.search(model)
+    )
+
+
+def is_saved(model: Any) -> bool:
     """Tell whether ``skforge.save`` wrote a file; its reader reports any damage."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except (OSError, ValueError):
-        return False
+    head = content_of(model)
+    if head is None and is_path(model):
+        try:
+            with open(model, "rb") as file:
+                head = file.read(4)
+        except (OSError, ValueError):
+            return False
+    return head is not None and head[:4] == b"PK\x03\x04"

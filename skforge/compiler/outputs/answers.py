@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.transforms import (
     apply_transform,
@@ -16,8 +16,6 @@ from skforge.compiler.outputs.transforms import (
     predict_proba,
     score_samples,
 )
-
-Array = NDArray[Any]
 
 
 def labels_of(forest: Forest, model: Any) -> Any:

@@ -20,16 +20,14 @@ Layouts:
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.functions import total
-
-Array: TypeAlias = NDArray[Any]
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))

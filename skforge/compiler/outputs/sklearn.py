@@ -7,15 +7,13 @@ scikit-learn itself is not needed.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-
-Array: TypeAlias = NDArray[Any]
 
 
 def both_expit(scores: Array, slope: float) -> Array:

@@ -6,23 +6,29 @@ precision, so that equal raw scores give equal bits.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function
 from skforge.compiler.outputs import onnx, sklearn
 from skforge.compiler.outputs.functions import HOST, Library, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
-Array: TypeAlias = NDArray[Any]
-
 #: Functions that GPUs compute. Those with ``exp`` use the device's own: results are
 #: within 8 units in the last place of the host's. Others have the host's bits.
 ON_DEVICES: frozenset[Function] = frozenset(
     ("identity", "hinge", "sigmoid", "exp", "softmax", "sorted", "argmax")
+)
+
+
+#: Why there are only raw scores, see :class:`OutputSpec`.
+UNKNOWN = (
+    "The model does not name its objective, as dumps of LightGBM before 2.2.3 do not, "
+    "so predictions cannot be made of its raw scores. Call predict_raw, or read what "
+    "Booster.save_model wrote."
 )
 
 
@@ -62,6 +68,8 @@ def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "onnx":
             with np.errstate(all="ignore"):
                 result = onnx.values(spec, scores, on)
+        case "unknown":
+            raise UnsupportedModelError(UNKNOWN)
         case (
             "identity"
             | "exp"
@@ -94,9 +102,7 @@ def predict_proba(forest: Forest, raw: Any, on: Library = HOST) -> Any:
             value = apply_transform(forest, raw, on)
             return on.xp.vstack((1.0 - value, value)).transpose()
         case "softmax":
-            from scipy.special import (  # type: ignore[import-untyped, unused-ignore]
-                softmax as of_scipy,
-            )
+            from scipy.special import softmax as of_scipy  # type: ignore[import-untyped, unused-ignore]
 
             return of_scipy(_columns(forest, raw), axis=1)
 
@@ -181,7 +187,7 @@ def require_classifier(forest: Forest) -> None:
     """Raise :class:`UnsupportedModelError` if a forest is not a classifier."""
     if not forest.classifies:
         raise UnsupportedModelError(
-            f"A {forest.task} model has no classes; use predict instead."
+            f"This {forest.task} model has no classes; use predict instead."
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -20,8 +21,6 @@ from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-
-Array: TypeAlias = NDArray[Any]
 
 #: Batch sizes at which the two are compared, and calls at each.
 TRIED_ROWS = tuple(1 << power for power in range(4, 15))
@@ -105,17 +104,13 @@ class AutoModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
         return self.gpu if many else self.cpu
 
-    def predict_raw(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
-    ) -> Any:
+    def predict_raw(self, X: Any, **options: Any) -> Any:
         """Return raw scores, as :meth:`CompiledModule.predict_raw`."""
-        return self._for(X).predict_raw(X, n_jobs=n_jobs, out=out)
+        return self._for(X).predict_raw(X, **options)
 
-    def predict(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
-    ) -> Any:
+    def predict(self, X: Any, **options: Any) -> Any:
         """Return the source's output, as :meth:`CompiledModule.predict`."""
-        return self._for(X).predict(X, n_jobs=n_jobs, out=out)
+        return self._for(X).predict(X, **options)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         """Return leaf numbers, as :meth:`CompiledModule.apply`."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
@@ -24,8 +24,6 @@ from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, c
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-
-Array = NDArray[Any]
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.contributions import Contributions
@@ -17,8 +18,6 @@ from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-
-Array = NDArray[Any]
 
 
 class Explained:

@@ -101,17 +101,33 @@ class KernelStore:
 
 @lru_cache(maxsize=1)
 def _sources() -> str:
-    """Return a digest of the compiler's version, and of its files' sizes and times."""
-    compiler = Path(__file__).parents[1]
-    return object_cache.key_of((__version__, *sorted(_files(str(compiler)))))
+    """Return a digest of the compiler's version, and of its files' names and contents.
+
+    Reading the files takes 13 ms and listing them 2 ms, so the digest is kept under
+    that of the list. Other times or another folder cost one more reading.
+    """
+    compiler = str(Path(__file__).parents[1])
+    files = sorted(_files(compiler))
+    listed = object_cache.key_of(("sources", __version__, *map(str, files)))
+    kept = object_cache.find(listed)
+    if kept is not None:
+        return kept.decode()
+    parts = [__version__]
+    for path, *_ in files:
+        with suppress(OSError), open(path, encoding="utf-8") as file:
+            parts += [path[len(compiler) :], file.read()]
+    digest = object_cache.key_of(parts)
+    object_cache.store(listed, digest.encode())
+    return digest
 
 
-def _files(folder: str) -> Iterator[str]:
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the path, size and time of each Python file."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
                 facts = entry.stat()
-                yield f"{entry.path} {facts.st_size} {facts.st_mtime_ns}"
+                yield entry.path, facts.st_size, facts.st_mtime_ns
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _files(entry.path)
 

@@ -10,14 +10,13 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.defaults.gpu import walking_gpu_schedule
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
@@ -26,11 +25,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
-from skforge.compiler.runtime.cpu.jit import (
-    JitModule,
-    compile_functions,
-    load_module,
-)
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions, load_module
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.gpu.compilers import compile_ptx
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
@@ -40,8 +35,6 @@ from skforge.compiler.schedule.nest import Size, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
-
-Array: TypeAlias = NDArray[Any]
 
 #: Bytes of scratch per kernel above which a batch runs in parts.
 SCRATCH_BYTES = 64 << 20

@@ -60,7 +60,8 @@ def kept_in(target: Target) -> Path | None:
 
 def _read(file: Path) -> MachineProfile | None:
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
+        with object_cache.open_own(file, os.O_RDONLY) as stream:
+            held = json.load(stream)
         found = MachineProfile(**{name: float(value) for name, value in held.items()})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
@@ -72,5 +73,7 @@ def _write(file: Path, profile: MachineProfile) -> None:
     """Keep a profile; a file is whole or not there, whoever else writes it."""
     beside = file.with_name(f".{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
-        beside.write_text(json.dumps(asdict(profile)), encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with object_cache.open_own(beside, flags) as stream:
+            stream.write(json.dumps(asdict(profile)).encode())
         os.replace(beside, file)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,12 @@ from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import (
@@ -57,7 +59,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
-Array: TypeAlias = NDArray[Any]
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
@@ -137,6 +138,18 @@ class CompiledModule(Explained):
             f"{self.reduction}, {n} schedule{'s' if n != 1 else ''}>"
         )
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to call instead of a classifier's methods."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("predict_proba", "predict_log_proba"):
+                text += (
+                    "; its predict returns what a Booster's does, the probabilities of "
+                    "a classifier, and CompiledForest has the methods of scikit-learn"
+                )
+            raise AttributeError(text)
+
     @property
     def parts(self) -> tuple[CompiledModule, ...]:
         """The module of each target: this one."""
@@ -152,7 +165,12 @@ class CompiledModule(Explained):
     # ------------------------------------------------------------ predictions
 
     def predict_raw(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+        self,
+        X: Any,
+        *,
+        n_jobs: int | None = None,
+        out: Array | None = None,
+        **other: NoReturn,
     ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
@@ -178,6 +196,8 @@ class CompiledModule(Explained):
         InvalidInputError
             If the rows do not fit the forest, or ``out`` the results.
         """
+        if other:
+            refuse_arguments("predict_raw", other)
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._raw_entry
@@ -199,7 +219,12 @@ class CompiledModule(Explained):
 
     @documented(predict_raw)
     def predict(
-        self, X: Any, *, n_jobs: int | None = None, out: Array | None = None
+        self,
+        X: Any,
+        *,
+        n_jobs: int | None = None,
+        out: Array | None = None,
+        **other: NoReturn,
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 
@@ -210,6 +235,8 @@ class CompiledModule(Explained):
         ndarray
             In the source's shape and dtype; ``out`` if it was given.
         """
+        if other:
+            refuse_arguments("predict", other)
         if out is not None:
             return into(out, self.predict(X, n_jobs=n_jobs))
         if is_device_array(X):
@@ -508,7 +535,7 @@ def compile_forest(
 
     Parameters
     ----------
-    forest : Forest, path, Booster, ModelProto or fitted estimator
+    forest : Forest, path, bytes, Booster, ModelProto or fitted estimator
         A forest from :func:`skforge.load_forest`, or anything that it accepts.
     schedule : "auto", str, Schedule, dict of (int, int or None) -> these, or None
         One schedule or a preset's name for every batch size, one of these for each

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,11 @@ MOST_OF_ONE = MOST_BYTES // 2
 
 #: Bytes of a file from which each one stored looks for what to remove.
 _LARGE = 1 << 20
+
+#: Flags with which every file is opened, as far as the system has them.
+_NAMES = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+_CAREFUL = sum(getattr(os, name, 0) for name in _NAMES)
+_WRITES = os.O_WRONLY | os.O_RDWR
 
 #: Seconds until a use is recorded again, and until a temporary file is abandoned.
 _TOUCH, _STALE = 600, 3600
@@ -89,28 +94,39 @@ def find(key: str) -> bytes | None:
     return None if found is None else found.tobytes()
 
 
+def open_own(path: Path, flags: int) -> IO[bytes]:
+    """Open a file of the cache without following links or waiting for pipes.
+
+    If the flags ask for a new file, its mode is 0600.
+
+    Raises
+    ------
+    OSError
+        If it is no regular file, or another user owns it or may write to it.
+    """
+    descriptor = os.open(path, flags | _CAREFUL, 0o600)
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError("it is not a regular file")
+        if not _is_own(facts):
+            raise OSError("other users may write to it")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "wb" if flags & _WRITES else "rb")
+
+
 def read(key: str, kind: str) -> Bytes | None:
     """Return what a folder holds under a key, aligned to a cache line, if intact."""
     folder = opened(kind, create=False)
     if folder is None:
         return None
     path = folder / key
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
     try:
-        descriptor = os.open(path, flags)
-        try:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode):
-                _debug("%s is not used: it is not a regular file", path)
-                return None
-            if not _is_own(facts):
-                _debug("%s is not used: other users may write to it", path)
-                return None
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                payload = _payload(key, file, facts.st_size)
-        finally:
-            os.close(descriptor)
+        with open_own(path, os.O_RDONLY) as file:
+            facts = os.fstat(file.fileno())
+            payload = _payload(key, file, facts.st_size)
         if time.time() - facts.st_mtime > _TOUCH:
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -159,11 +175,10 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
     if folder is None:
         return
     beside = folder / f".{key[:16]}.{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     body = [key.encode(), *parts]
     try:
         try:
-            with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
+            with open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
                 file.write(_MAGIC + _digest(body))
                 for part in body:
                     file.write(part)
@@ -203,19 +218,21 @@ def evict(folder: Path) -> None:
 
 
 def opened(name: str, create: bool) -> Path | None:
-    """Return a folder of the cache if only this user may write it."""
+    """Return a folder of the cache if only this user may write it.
+
+    Nothing is made in a directory that others may write.
+    """
     parent = directory()
     if parent is None:
         return None
     folder = parent / name
     try:
-        if create:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-        for one in (parent, folder):
-            facts = os.lstat(one) if one is folder else os.stat(one)
+        for place in (parent, folder):
+            if create:
+                place.mkdir(mode=0o700, parents=place == parent, exist_ok=True)
+            facts = os.stat(place, follow_symlinks=place == parent)
             if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
-                _debug("%s is not used: other users own it or may write to it", one)
+                _debug("%s is not used: other users own it or may write to it", place)
                 return None
     except FileNotFoundError:
         return None

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
-
-Array = NDArray[Any]
+from skforge.compiler.forest.arrays import Array
+from skforge.exceptions import InvalidInputError, with_article
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -38,7 +36,7 @@ def into(out: Any, answer: Any) -> Array:
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(
             "out works only for results that are one NumPy array, but this result is "
-            f"a {type(answer).__name__}; call without out."
+            f"{with_article(type(answer).__name__)}; call without out."
         )
     check_out(out, answer.shape, answer.dtype)
     out[...] = answer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.ir.mir.nodes import Element
@@ -21,7 +21,6 @@ from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 
 AnyKernel: TypeAlias = Kernel | GpuKernel
-Array: TypeAlias = NDArray[Any]
 
 
 class RangeKernels:

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeGuard
 
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.exceptions import InvalidInputError, ScheduleError, with_article
 
 #: One for all batches or one per range, or a preset's name; None and "auto": defaults.
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
@@ -62,7 +62,7 @@ def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
         if not isinstance(value, (Schedule, str)):
             raise ScheduleError(
                 f"the batch range {key!r} must have a Schedule or a preset's name, "
-                f"not a {type(value).__name__}."
+                f"not {with_article(type(value).__name__)}."
             )
         table[_range(key)] = _schedule(value)
     ends = sorted(table, key=lambda key: key[0])

@@ -18,40 +18,17 @@ Limit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """What one multiprocessor (AMD: compute unit) holds.
+    """What one multiprocessor (AMD: compute unit) holds."""
 
-    Parameters
-    ----------
-    parts : int
-        Schedulers, each with its share of registers and warps.
-    registers : int
-        Registers of one thread's lane in a part: warps of a part times registers of
-        a thread fit into it.
-    register_unit : int
-        Registers of a thread are rounded up to this.
-    warps : int
-        Of a part.
-    blocks : int
-        Of the multiprocessor.
-    shared_bytes : int
-        Of the multiprocessor.
-    reserved_bytes : int
-        Shared memory that each block costs on top of its own.
-    shared_unit : int
-        Shared memory of a block is rounded up to this.
-    warp_size : int
-        Threads of a warp.
-    """
-
-    parts: int
-    registers: int
-    register_unit: int
-    warps: int
+    parts: int  # schedulers, each with its share of registers and warps
+    registers: int  # of a lane in a part: warps of a part times registers of a thread
+    register_unit: int  # registers of a thread are rounded up to this
+    warps: int  # of a part
     blocks: int
     shared_bytes: int
-    reserved_bytes: int
-    shared_unit: int
-    warp_size: int
+    reserved_bytes: int  # shared memory that each block costs on top of its own
+    shared_unit: int  # shared memory of a block is rounded up to this
+    warp_size: int  # threads of a warp
 
 
 def _nvidia(warps: int, blocks: int, kilobytes: int, reserved: int) -> Multiprocessor:
@@ -102,24 +79,12 @@ MULTIPROCESSORS: dict[str, Multiprocessor] = {
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks and warps of one kernel on one multiprocessor.
+    """Blocks and warps of one kernel on one multiprocessor."""
 
-    Parameters
-    ----------
-    blocks : int
-        Resident at once; 0 means that the kernel cannot be launched.
-    warps : int
-        Of those blocks.
-    fraction : float
-        Of the warps that the multiprocessor could hold.
-    limit : str
-        What allows no more blocks.
-    """
-
-    blocks: int
-    warps: int
-    fraction: float
-    limit: Limit
+    blocks: int  # resident at once; 0 means that the kernel cannot be launched
+    warps: int  # of those blocks
+    fraction: float  # of the warps that the multiprocessor could hold
+    limit: Limit  # what allows no more blocks
 
 
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:

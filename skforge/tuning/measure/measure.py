@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
@@ -36,8 +36,6 @@ from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_limits import problem
-
-Array = NDArray[Any]
 
 #: Batches that take turns on a GPU, each with scratch of its own.
 DEVICE_BATCHES = 8

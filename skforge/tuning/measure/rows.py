@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     differing_rows,
@@ -18,8 +17,6 @@ from skforge.compiler.forest.reference import (
     sum_limits,
 )
 from skforge.compiler.forest.rows import prepare_rows
-
-Array = NDArray[Any]
 
 #: Distinct rows over all calls, so that branch predictors cannot memorise them, and the
 #: maximum number of batches of one size.

@@ -131,20 +131,10 @@ HostStmt: TypeAlias = HostLet | Scratch | Transfer | Launch | HostFor
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """The text of kernels and the plan for running them.
+    """The text of kernels and the plan for running them."""
 
-    Parameters
-    ----------
-    source : str
-        C++ for NVRTC, hiprtc, or g++ with the ``SKF_*`` macros defined before it.
-    params : tuple of str
-        Names of the LIR function's parameters, in order.
-    statements : tuple of HostStmt
-        The host's statements.
-    """
-
-    source: str
-    params: tuple[str, ...]
+    source: str  # C++ for NVRTC, hiprtc, or g++ with the ``SKF_*`` macros defined first
+    params: tuple[str, ...]  # names of the LIR function's parameters, in order
     statements: tuple[HostStmt, ...]
 
     def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from skforge.compiler.codegen.llvm.types import (
-    splat_constant,
-    type_text,
-)
+from skforge.compiler.codegen.llvm.types import splat_constant, type_text
 from skforge.compiler.codegen.llvm.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 

@@ -76,7 +76,9 @@ def parts_of(document: Any) -> ModelText:
     _known(document, _DOCUMENT, "the model")
     header = {key: _word(document[key]) for key in _HEADER if key in document}
     check_version(header)
-    if "objective" in document:
+    if "average_output" not in document:
+        header["objective"] = "unknown"  # LightGBM writes both since 2.2.3
+    elif "objective" in document:
         header["objective"] = _text(document["objective"], "objective")
     names = _items(document, "feature_names")
     header["feature_names"] = " ".join(_text(name, "feature_names") for name in names)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +71,7 @@ _OBJECTIVES: dict[str, _Objective] = {
     "lambdarank": _RANKING,
     "rank_xendcg": _RANKING,
     "custom": _PLAIN,  # like no objective: predict returns raw scores
+    "unknown": _Objective("unknown", "regression"),  # of a dump; not in texts
 }
 #: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
@@ -168,7 +168,7 @@ def _outputs(
                 "predictions cannot be reproduced."
             )
     classes = options.get("num_class", "1")
-    if name != "custom" and classes != str(n_outputs):
+    if name not in ("custom", "unknown") and classes != str(n_outputs):
         damaged(f"The objective {name!r} is for {classes} outputs, not {n_outputs}")
     function, slope = objective.function, 1.0
     if "sqrt" in options:
@@ -339,25 +339,22 @@ def _category_names(
     return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
 
 
-def load_file(path: Path, iteration_range: Range | None = None) -> Forest:
-    """Read a text or JSON file with all its rounds; who wrote it has selected them."""
-    data = path.read_bytes()
+def load_bytes(data: bytes, iteration_range: Range | None = None) -> Forest:
+    """Read a text or a JSON dump with all its rounds; who wrote it selected them."""
     if data.lstrip()[:1] == b"{":
         return _forest(parts_of(read_json(data)), iteration_range)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise InvalidModelError(
-            f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start}); "
-            "it is damaged or not a LightGBM model, so save the model again."
+            f"The text is not UTF-8 ({error.reason} at byte {error.start}); it is "
+            "damaged or not a LightGBM model, so save the model again."
         ) from error
     return forest_from_text(text, iteration_range)
 
 
 def detect(model: object) -> bool:
-    """Tell whether the object is a model's text or dump, a Booster or a wrapper."""
-    if isinstance(model, str):
-        return model.startswith(("tree\n", "tree\r\n"))
+    """Tell whether the object is a model's dump, a Booster or a wrapper."""
     return is_dump(model) or is_a(
         model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"
     )
@@ -385,14 +382,12 @@ def _refuse_wrapper(model: Any) -> None:
 
 
 def load(model: Any, iteration_range: Range | None = None) -> Forest:
-    """Read a text, a dump, a Booster or a wrapper, up to its ``best_iteration``."""
-    if isinstance(model, str):
-        return forest_from_text(model, iteration_range)
+    """Read a dump, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, dict):
         return _forest(parts_of(model), iteration_range)
     if is_a(model, "lightgbm.basic.Booster"):
         return _from_booster(model, iteration_range)
-    if not model.__sklearn_is_fitted__():
+    if not model.__sklearn_is_fitted__() or model._Booster is None:
         refuse_unfitted(model)
     _refuse_wrapper(model)
     forest = _from_booster(model.booster_, iteration_range)
@@ -439,4 +434,6 @@ def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
     return forest_from_text(text, iteration_range, sigmoid)
 
 
-register(Frontend("lightgbm", (".txt",), detect, load, load_file, refuse))
+register(
+    Frontend("lightgbm", (".txt",), detect, load, refuse=refuse, load_bytes=load_bytes)
+)

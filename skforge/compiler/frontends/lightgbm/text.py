@@ -48,6 +48,7 @@ _TREE_KEYS = frozenset(
         "decision_type",
         "left_child",
         "right_child",
+        "leaf_parent",
         "leaf_value",
         "leaf_weight",
         "leaf_count",
@@ -84,7 +85,11 @@ def damaged(what: str) -> NoReturn:
 
 
 def parse(text: str) -> ModelText:
-    """Split a text written by ``Booster.save_model`` into its parts."""
+    """Split a text written by ``Booster.save_model`` into its parts.
+
+    LightGBM marks the end of the trees since 2.2, and the version since 2.0.12. Before,
+    the importances follow the trees. LightGBM 4 reads texts of 2.0.5 and later.
+    """
     unix = text.replace("\r\n", "\n")
     if not unix.startswith("tree\n"):
         raise InvalidModelError(
@@ -92,11 +97,15 @@ def parse(text: str) -> ModelText:
             "model; save it with Booster.save_model."
         )
     body, end, tail = unix.partition("\nend of trees\n")
+    early = not end and re.search(r"\nversion=(?!v2\n)", body) is None
+    if early:
+        body, end, tail = unix.partition("\nfeature importances:\n")
     if not end:
         damaged("The text ends before the line 'end of trees'")
     head, first, trees = f"{body}\n".partition("\nTree=")
     header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
-    check_version(header)
+    if not early or "version" in header:
+        check_version(header)
     trees = f"Tree={trees}" if first else ""
     sizes = header.get("tree_sizes")
     if sizes is None:
@@ -190,7 +199,7 @@ def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
             checks.refuse_unknown(f"The line {line[:40]!r} of {where} is unknown")
         if key in pairs:
             damaged(f"{key} is given twice in {where}")
-        if not equals and key != "average_output":
+        if not equals and key not in ("average_output", "boost_from_average"):
             damaged(f"{key} has no value in {where}")
         pairs[key] = value
     return pairs

@@ -21,6 +21,10 @@ _TYPE_NAMES = {
     DOUBLE: "double",
 }
 _ML = "ai.onnx.ml"
+#: What to do with the graph of a pipeline.
+_PIPELINE = (
+    "if it was converted from a scikit-learn pipeline, give skforge the pipeline"
+)
 _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 
@@ -66,7 +70,7 @@ def locate(model: Any) -> Place:
             raise UnsupportedModelError(
                 f"The node {node.name or node.output[:1] or '?'!r} "
                 f"({node.op_type[:60]}) is not part of a tree ensemble, so the model "
-                "cannot be compiled; export only the trees."
+                f"cannot be compiled; {_PIPELINE}."
             )
     if found is None:
         raise InvalidModelError(
@@ -92,14 +96,14 @@ def _input(graph: Any) -> tuple[str, _Tensor]:
     if len(inputs) != 1:
         raise UnsupportedModelError(
             f"The model has {len(inputs)} inputs, but a tree ensemble has one input "
-            "of shape (rows, features)."
+            f"of shape (rows, features); {_PIPELINE}."
         )
     tensor = inputs[0].type.tensor_type
     if tensor.elem_type not in (FLOAT, DOUBLE, INT32, INT64):
         kind = _TYPE_NAMES.get(tensor.elem_type, f"type {tensor.elem_type}")
         raise UnsupportedModelError(
             f"The input {inputs[0].name!r} holds {kind} values; onnxruntime has tree "
-            "kernels for float, double, int32 and int64."
+            f"kernels for float, double, int32 and int64; {_PIPELINE}."
         )
     width: int | None = None
     if tensor.HasField("shape"):

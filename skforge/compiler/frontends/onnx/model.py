@@ -12,7 +12,6 @@ output is copied: each copy holds one weight, and adds it in the weight's order.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,9 +269,8 @@ def detect(model: object) -> bool:
     return is_a(model, "onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
 
 
-def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a ``.onnx`` file; this needs the ``onnx`` package."""
-    data = path.read_bytes()
+def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> Forest:
+    """Read the content of a ``.onnx`` file; this needs the ``onnx`` package."""
     try:
         import onnx
         from google.protobuf.message import (  # type: ignore[import-untyped, unused-ignore]
@@ -280,17 +278,17 @@ def load_file(path: Path, iteration_range: tuple[int, int] | None = None) -> For
         )
     except ImportError as error:
         raise UnsupportedModelError(
-            f"{path.name}: reading ONNX files needs the onnx package; install it with "
+            "Reading ONNX models needs the onnx package; install it with "
             "'pip install onnx'."
         ) from error
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError as error:
         raise InvalidModelError(
-            f"{path.name} is not an ONNX model ({error}); if it was one, the file is "
-            "damaged, so save the model again."
+            f"This is not an ONNX model ({error}); if it was one, it is damaged, so "
+            "save the model again."
         ) from error
     return load(model, iteration_range)
 
 
-register(Frontend("onnx", (".onnx",), detect, load, load_file))
+register(Frontend("onnx", (".onnx",), detect, load, load_bytes=load_bytes))

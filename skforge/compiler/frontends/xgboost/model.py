@@ -14,7 +14,6 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -431,17 +430,14 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
         damaged(f"best_iteration is {best!r:.60}")
 
 
-def load_file(path: Path, iteration_range: checks.Range | None = None) -> Forest:
-    """Read a JSON or UBJSON file.
+def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
+    """Read JSON or UBJSON.
 
-    A file saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
+    A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
     wrapper does, with the rounds up to ``best_iteration``.
     """
-    data = path.read_bytes()
     document: Any
-    # XGBoost's UBJSON objects begin with the length of a name; JSON's do not
-    binary = re.match(rb"\{[^\s\"}]", data) is not None
-    if binary or (path.suffix.lower() == ".ubj" and data.lstrip()[:1] != b"{"):
+    if re.match(rb"\{[^\s\"}]", data):  # UBJSON's objects begin with a name's length
         document = _ubjson.loads(data)
     else:
         collecting = gc.isenabled()
@@ -450,12 +446,12 @@ def load_file(path: Path, iteration_range: checks.Range | None = None) -> Forest
             document = json.loads(data)
         except RecursionError:
             raise InvalidModelError(
-                f"{path.name} is nested too deeply, so it is not an XGBoost model."
+                "The JSON is nested too deeply, so it is not an XGBoost model."
             ) from None
         except ValueError as error:
             raise InvalidModelError(
-                f"{path.name} is not valid JSON ({error}); the file is damaged, so "
-                "save the model again."
+                f"The model is not valid JSON ({error}); it is damaged, so save it "
+                "again."
             ) from error
         finally:
             if collecting:
@@ -488,15 +484,24 @@ def refuse(model: Any) -> None:
         _refuse_booster(model.booster or "gbtree")
 
 
+def _document(booster: Any) -> Any:
+    try:
+        return _ubjson.loads(bytes(booster.save_raw("ubj")))
+    except ValueError as error:  # XGBoostError
+        raise InvalidModelError(
+            "XGBoost cannot save this Booster, so it is empty: train it, or call its "
+            "load_model."
+        ) from error
+
+
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
     if is_a(model, "xgboost.core.Booster"):
-        document = _ubjson.loads(bytes(model.save_raw("ubj")))
-        return forest_from_document(document, iteration_range)
+        return forest_from_document(_document(model), iteration_range)
     if not model.__sklearn_is_fitted__():
         checks.refuse_unfitted(model)
     checks.refuse_override(model, "xgboost.sklearn")
-    document = _ubjson.loads(bytes(model.get_booster().save_raw("ubj")))
+    document = _document(model.get_booster())
     if iteration_range is None:
         iteration_range = _best_rounds(_attributes(document))
     missing = math.nan if model.missing is None else float(model.missing)
@@ -506,4 +511,10 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     return replace(forest, task=task, outputs=outputs)
 
 
-register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_file, refuse))
+register(
+    Frontend(
+        *("xgboost", (".json", ".ubj"), detect, load),
+        refuse=refuse,
+        load_bytes=load_bytes,
+    )
+)

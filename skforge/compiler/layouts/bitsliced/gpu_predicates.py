@@ -83,25 +83,18 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestPlan:
-    """The tables from which a block's threads fill its lines.
-
-    Attributes
-    ----------
-    ordered : Columns
-        Records of (feature, first threshold, levels of the search, element of the line
-        before the first, code of missing values, kind of missing).
-    classes : dict
-        Records of (feature, first word, words of a class, element of the first line,
-        kind of missing, categories or first threshold, levels of the search).
-    jobs : Columns
-        Records of (element of the first line, lines, whether a line of missing rows
-        follows, first mask).
-    """
+    """The tables from which a block's threads fill its lines."""
 
     n_lines: int  # lines of the largest tile, a multiple of four
     line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
+    #: Records of (feature, first threshold, levels of the search, element of the line
+    #: before the first, code of missing values, kind of missing).
     ordered: Columns
+    #: Records of (feature, first word, words of a class, element of the first line,
+    #: kind of missing, categories or first threshold, levels of the search).
     classes: dict[ClassKind, Columns]
+    #: Records of (element of the first line, lines, whether a line of missing rows
+    #: follows, first mask).
     jobs: Columns
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
     masks: IntArray  # for each line with mixed rules: -1 where missing rows go right

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.gpu_predicates import Geometry, TestPlan
-from skforge.compiler.layouts.bitsliced.sliced_layout import (
-    MAX_BITS,
-    Shape,
-    code_trees,
-)
+from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, Shape, code_trees
 
 IntArray = NDArray[np.int32]
 
@@ -30,42 +26,22 @@ QUAD = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BitTrees:
-    """Every tree, in the order in which threads fold them.
+    """Every tree, in the order in which threads fold them."""
 
-    Attributes
-    ----------
-    shapes : tuple of Shape
-        Shapes that occur; lists have ``MAX_BITS`` planes, missing ones being zero.
-    trees : ndarray of int32, shape (n_trees, 4)
-        Shape, first line over four, first operation, end of the operations. Line
-        ``i + 1`` of a folded tree is that of heap node i.
-    groups : ndarray of int32, shape (n_groups, 4)
-        First tree, trees, first leaf value, leaf values.
-    outputs : ndarray of int32, shape (n_groups,)
-        The output each group adds to, -1: vector leaves.
-    group_start : ndarray of int32, shape (n_tiles + 1,)
-        The groups of each tile.
-    leaf_start : ndarray of int32, shape (n_trees,)
-        Each tree's first leaf value, within its group.
-    leaf_row : ndarray of int32
-        Row of ``Forest.leaf_value`` of each code, tree by tree.
-    zero : int
-        Element of the all-zeros line, which the all-ones line follows.
-    n_words : int
-        Words of the table: predicates; for lists also constants and temporaries.
-    """
-
+    #: Shapes that occur; lists have ``MAX_BITS`` planes, missing ones being zero.
     shapes: tuple[Shape, ...]
+    #: (n_trees, 4): shape, first line over four, first operation, end of the
+    #: operations. Line ``i + 1`` of a folded tree is that of heap node i.
     trees: IntArray
-    groups: IntArray
-    outputs: IntArray
-    group_start: IntArray
+    groups: IntArray  # (n_groups, 4): first tree, trees, first leaf value, leaf values
+    outputs: IntArray  # (n_groups,) which one each adds to; -1: vector leaves
+    group_start: IntArray  # (n_tiles + 1,)
     lines: IntArray
     ops: IntArray  # (n_ops, 4): target, select, a, b
-    leaf_start: IntArray
-    leaf_row: IntArray
-    zero: int
-    n_words: int
+    leaf_start: IntArray  # (n_trees,) first leaf value, within the tree's group
+    leaf_row: IntArray  # row of ``Forest.leaf_value`` of each code, tree by tree
+    zero: int  # element of the all-zeros line, which the all-ones line follows
+    n_words: int  # of the table: predicates; for lists also constants and temporaries
     has_lists: bool
 
     @property

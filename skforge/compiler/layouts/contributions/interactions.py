@@ -12,10 +12,7 @@ import numpy as np
 
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Mask, Value, Vec
 from skforge.compiler.layouts.contributions.quadrature import GAINS, LOSS
-from skforge.compiler.layouts.contributions.walk import (
-    ContributionCode,
-    Turn,
-)
+from skforge.compiler.layouts.contributions.walk import ContributionCode, Turn
 
 
 class InteractionCode(ContributionCode):

@@ -11,10 +11,7 @@ from functools import partial
 import numpy as np
 
 from skforge.compiler.ir.lir.nodes import F64, I64, U8, Buffer, Value, Vec
-from skforge.compiler.layouts.contributions.walk import (
-    ContributionCode,
-    Turn,
-)
+from skforge.compiler.layouts.contributions.walk import ContributionCode, Turn
 
 
 class PointCode(ContributionCode):

@@ -27,11 +27,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import (
-    F64,
-    Buffer,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.pairs import Pairs
@@ -52,7 +48,7 @@ TOGETHER = 2
 class WalkData:
     """A forest as the walk reads it."""
 
-    trees: Trees  # parts of the forest's trees, see ``parts.py``
+    trees: Trees  # parts of the forest's trees, see ``quadrature.py``
     part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
     order: Order
     points: Points

@@ -34,7 +34,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.depths import level_order
+from skforge.compiler.forest.arrays import level_order
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.ir.hir.tile_shapes import (

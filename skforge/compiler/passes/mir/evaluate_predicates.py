@@ -30,12 +30,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import (
-    loops_in,
-    map_loops,
-    map_statements,
-    statements,
-)
+from skforge.compiler.ir.mir.walk import loops_in, map_loops, map_statements, statements
 from skforge.compiler.passes.mir.reduces import reduces_in
 from skforge.compiler.schedule.directives import CachePredicates, Vectorize
 from skforge.exceptions import ScheduleError

@@ -296,13 +296,9 @@ def _without_types(given: Signature) -> list[Parameter]:
 def _numpy_api() -> dict[str, int] | None:
     """Return functions of NumPy's C API, or None if its table is not as expected."""
     try:
-        from numpy._core import (  # type: ignore[attr-defined, unused-ignore]
-            _multiarray_umath as core,
-        )
+        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
     except ImportError:  # NumPy 1
-        from numpy.core import (  # type: ignore[attr-defined, no-redef, unused-ignore]
-            _multiarray_umath as core,
-        )
+        from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = (
         ctypes.c_void_p,

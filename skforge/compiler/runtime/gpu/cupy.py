@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.runtime.gpu.compilers import Kind, code_of, compiler_version
@@ -25,8 +25,6 @@ from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
-
-Array: TypeAlias = NDArray[Any]
 
 _EXTRAS: dict[Kind, str] = {
     "cuda": "pip install 'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers)",
@@ -87,8 +85,8 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
             X = cupy.from_dlpack(X) if speaks else cupy.asarray(X)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise InvalidInputError(
-                f"rows are a {type(X).__module__}.{type(X).__name__} that CuPy cannot "
-                f"take: {error}"
+                f"CuPy cannot take rows of type {type(X).__module__}."
+                f"{type(X).__name__}: {error}"
             ) from error
     return _device(int(X.device.id)), X
 

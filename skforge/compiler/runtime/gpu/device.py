@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from numpy.typing import NDArray
-
 from skforge.compiler.codegen.cuda.host_plan import KernelCall
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.target import KINDS
 
-Array: TypeAlias = NDArray[Any]
 #: Starts a kernel on the current stream, given the pointers its call names.
 Start: TypeAlias = Callable[[Mapping[str, Any]], None]
 

@@ -18,19 +18,17 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import HostPlan, KernelCall, Run
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.gpu.device import DEVICES, GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
-
-Array: TypeAlias = NDArray[Any]
 
 #: Bytes of scratch per launch above which a batch runs in parts.
 SCRATCH_BYTES = 256 << 20
