@@ -8,8 +8,24 @@ from itertools import count
 
 from hypothesis import strategies as st
 
+from skforge.compiler.layouts.base import names as representations
 from skforge.compiler.schedule.apply import apply_all
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.directives import BY_NAME, COMPLETE_TILES, VECTOR_WIDTHS
+from skforge.compiler.schedule.families import (
+    Walk,
+    bitsliced_schedule,
+    lanes_schedule,
+    rows_and_trees,
+    rows_as_bits,
+    rows_by_threads,
+    rows_on_threads,
+    stationary_trees,
+    tiled_row_schedule,
+    tiled_schedule,
+    trees_by_blocks,
+    trees_by_threads,
+)
 from skforge.compiler.schedule.nest import paths, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
@@ -96,14 +112,110 @@ def row_block_schedules(
     return _extended(draw, start, size, ROW_BLOCK_DIRECTIVES, (n_trees,))
 
 
+def _blocks(rows: int, *trees: str) -> Schedule:
+    return Schedule().tile("batch", "b0", "b1", rows).reorder("b0", *trees, "b1")
+
+
+def _nested(inside: str) -> Schedule:
+    """Blocks in larger blocks, so that the number of the inner ones is known."""
+    outer = Schedule().tile("batch", "a0", "a1", 64).tile("a1", "b0", "b1", 16)
+    return outer.reorder(*inside.split())
+
+
+_PARTS = (
+    Schedule()
+    .tile("batch", "b0", "b1", 64)
+    .tile("tree", "t0", "t1", 3)
+    .reorder("b0", "t0", "t1", "b1")
+)
+_HALVES = (
+    Schedule()
+    .split("batch", "s0", "s1", 16)
+    .tile("s0", "p0", "p1", 16)
+    .tile("s1", "q0", "q1", 16)
+    .reorder("p0", "tree", "p1")
+    .reorder("q0", "tree", "q1")
+)
+#: Every way in which rows go through trees on a CPU.
+STARTS = (
+    *(Schedule(), _blocks(16, "tree"), _HALVES, _HALVES.quantize("p0").quantize("q0")),
+    *(tiled_schedule(n, k, c) for n, k, c in [(16, 7, True), (64, 15, False)]),
+    *(tiled_row_schedule(7), lanes_schedule(), bitsliced_schedule(64)),
+    _blocks(64, "tree").quantize("b0").tile_nodes(7, "complete").represent("tiles"),
+    _blocks(16, "tree").quantize("b0").tile_nodes(7, "complete").represent("packed"),
+    _blocks(64, "tree").quantize("b0").represent("bitsliced"),
+    *(Schedule.preset(name) for name in ("treebeard-row", "small-batch")),
+    *(Schedule.preset("treebeard-tree", rows=16), Schedule.preset("parallel-both")),
+    *(_nested(loops).quantize("b0") for loops in ("a0 b0 tree b1", "a0 tree b0 b1")),
+    _nested("a0 b0 tree b1").vectorize("b1").tile_nodes(7, "complete"),
+    _PARTS.quantize("b0").vectorize("b1").tile_nodes(7, "complete").represent("tiles"),
+    _PARTS.cache_predicates("b0").vectorize("b1").represent("bitsliced"),
+)
+#: The same for GPUs, in blocks that an interpreter can run.
+GPU_STARTS = (
+    *(
+        rows_by_threads(8, walk, tile)
+        for walk in (Walk(), Walk("codes"))
+        for tile in (0, 3)
+    ),
+    rows_by_threads(16, Walk("codes", "packed")),
+    rows_by_threads(8, Walk("memory", "array", 1, padded=2)),
+    *(rows_and_trees(4, 3, Walk("codes", in_flight=2), sums) for sums in (True, False)),
+    *(trees_by_threads(2, 4, Walk(peeled=2)), trees_by_blocks(2, 2, 2, Walk())),
+    *(rows_as_bits(64, 2, tile) for tile in (0, 2)),
+    *(stationary_trees(4, 8, 2), rows_on_threads(8, each=2, parts=2).schedule),
+    Schedule()
+    .split("tree", "front", "back", 1)
+    .gpu_dimension("batch", "grid.x")
+    .gpu_dimension("front", "grid.y")
+    .gpu_dimension("back", "block.x"),
+)
+
+
+@st.composite
+def changed_schedules(draw: st.DrawFn, n_trees: int, on_gpu: bool = False) -> Schedule:
+    """Draw a schedule that works, without some of its directives and with others.
+
+    It binds to a number of trees, and a forest may still refuse it. Unlike the others,
+    it has all directives, all their values, and all representations.
+    """
+    start = draw(st.sampled_from(GPU_STARTS if on_gpu else STARTS))
+    dropped = draw(st.sets(st.integers(0, len(start.directives)), max_size=2))
+    schedule = Schedule()
+    for number, directive in enumerate(start.directives):
+        if number not in dropped:
+            with suppress(ScheduleError):
+                schedule = Schedule((*schedule.directives, directive))
+    kind = "gpu" if on_gpu else "cpu"
+    allow = tuple(name for name in BY_NAME if name not in _FOREIGN[kind])
+    try:
+        schedule.loop_nest(n_trees)
+    except ScheduleError:
+        schedule = Schedule()
+    if schedule.kind != kind:
+        schedule = Schedule.preset("tahoe-direct", rows=8)
+    size = draw(st.integers(0, 5))
+    return _extended(draw, schedule, size, allow, (n_trees,), wide=True)
+
+
+_FOREIGN = {
+    "cpu": ("gpu_dimension", "shared_reduce"),
+    "gpu": ("parallel", "vector_reduce"),
+}
+
+
 def _extended(
     draw: st.DrawFn,
     schedule: Schedule,
     size: int,
     allow: tuple[str, ...],
     n_trees: tuple[int, ...],
+    wide: bool = False,
 ) -> Schedule:
-    """Add up to ``size`` directives, often to the loop of the one before."""
+    """Add up to ``size`` directives, often to the loop of the one before.
+
+    ``wide`` draws from all values of their arguments.
+    """
     fresh = (f"i{n}" for n in count())
     for _ in range(size):
         op = draw(st.sampled_from(allow))
@@ -116,7 +228,7 @@ def _extended(
         again = [last] * len(loops) if last in loops else []
         index = st.sampled_from([*loops, *again])
         try:
-            candidate = _add(draw, schedule, op, index, fresh, max(n_trees))
+            candidate = _add(draw, schedule, op, index, fresh, max(n_trees), wide)
             for n in n_trees:
                 candidate.loop_nest(n)
         except ScheduleError:
@@ -212,7 +324,10 @@ def _add(
     index: st.SearchStrategy[str],
     fresh: Iterator[str],
     most_trees: int,
+    wide: bool,
 ) -> Schedule:
+    if op == "gpu_dimension":
+        return schedule.gpu_dimension(draw(index), draw(st.sampled_from(DIMENSIONS)))
     if op == "tile":
         size = draw(st.sampled_from([1, 2, 3, 4, 7, 8, 16, 64, -1, -2, -3, -5]))
         return schedule.tile(draw(index), next(fresh), next(fresh), size)
@@ -225,24 +340,31 @@ def _add(
         stop = draw(st.integers(min(start + 2, len(chain)), len(chain)))
         return schedule.reorder(*draw(st.permutations(chain[start:stop])))
     if op == "interleave":
-        factor = draw(st.sampled_from([None, 1, 2, 3, 4, 8]))
+        more = [5, 16, 64] if wide else []
+        factor = draw(st.sampled_from([None, 1, 2, 3, 4, 8, *more]))
         return schedule.interleave(draw(index), factor)
     if op in ("unroll_walk", "peel_walk"):
-        return getattr(schedule, op)(draw(index), draw(st.integers(1, 6)))
+        depth = draw(st.sampled_from([*range(1, 7), *([9, 64] if wide else [])]))
+        return getattr(schedule, op)(draw(index), depth)
     if op == "vector_reduce":
-        return schedule.vector_reduce(draw(index), draw(st.sampled_from([2, 4, 8])))
+        widths = VECTOR_WIDTHS if wide else (2, 4, 8)
+        return schedule.vector_reduce(draw(index), draw(st.sampled_from(widths)))
     if op == "tile_nodes":
+        if wide and draw(st.booleans()):
+            return schedule.tile_nodes(
+                draw(st.sampled_from(COMPLETE_TILES)), "complete"
+            )
         kind = draw(st.sampled_from(["uniform", "probability"]))
         return schedule.tile_nodes(draw(st.integers(1, 8)), kind)
     if op == "represent":
-        names = ["array", "sparse", "reorg"]
+        names = representations() if wide else ("array", "sparse", "reorg")
         return schedule.represent(draw(st.sampled_from(names)))
     if op == "cache":
         layouts = [None, None, "row", "padded", "feature"]
         return schedule.cache(draw(index), draw(st.sampled_from(layouts)))
     if op in ("pad_trees", "reorder_trees"):
         return getattr(schedule, op)()
-    if op == "quantize":
+    if op == "quantize" and not wide:
         return _quantized(schedule, draw(index), most_trees)
     return getattr(schedule, op)(draw(index))
 

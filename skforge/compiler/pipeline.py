@@ -5,7 +5,8 @@ Each level has one tuple of named passes, the only place that defines their orde
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -62,7 +63,12 @@ from skforge.compiler.passes.mir import (
 from skforge.compiler.passes.mir import gpu_nest as warp_sums
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.bound import marked, vectorizes_trees
+from skforge.compiler.schedule.bound import (
+    BoundNest,
+    every_loop,
+    marked,
+    vectorizes_trees,
+)
 from skforge.compiler.schedule.directives import Kind, Quantize
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -173,48 +179,64 @@ def build_hir(
         representation.
     """
     nest = bind(schedule, forest.n_trees, kind)
-    cache = HirCache() if tiled is None else tiled
-    normal, comparison = cache.get(
-        ("normal",), lambda: normalize_predicates.run(forest)
-    )
-    # Complete tiles are made of single nodes, by the representation.
-    size = 1 if nest.tile_kind == "complete" else nest.tile_nodes
-    tiles = cache.get(
-        ("tiles", size, nest.tile_kind if size > 1 else None),
-        lambda: tile_nodes.run(normal, size, nest.tile_kind),
-    )
-    if nest.reorder_trees:
-        tiles = reorder_trees.run(tiles)
-    tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
-    representation = representations.get(nest.representation)
-    if element not in representation.elements:
-        raise ScheduleError(
-            f'represent("{nest.representation}") computes '
-            f"{_PURPOSE[representation.elements[0]]}, not {_PURPOSE[element]}; use "
-            "another representation."
+    with _drawn(nest):
+        cache = HirCache() if tiled is None else tiled
+        normal, comparison = cache.get(
+            ("normal",), lambda: normalize_predicates.run(forest)
         )
-    codes = None
-    if marked(nest.loops, Quantize):
-        plan = representation.plan_codes
-        codes = cache.get(("codes", plan), lambda: plan(normal))
-    hir = PredictEnsemble(
-        normal, tiles, nest, reduction, comparison, codes, cache.shared
-    )
-    representation.check_tiles(nest)
-    in_lanes = vectorizes_trees(nest.loops)
-    in_blocks = not in_lanes and representation.takes_blocks(nest)
-    if in_lanes:
-        RowRepresentation.of(hir)
-    elif not in_blocks:
-        WalkRepresentation.of(hir)
-    representation.check(hir)
-    if in_lanes:
-        _run_until("vectorize-trees", hir)
-    elif in_blocks:
-        _check_blocks(hir)
-    _verify("hir", verify_hir, hir)
-    _dump("hir", print_hir, hir)
-    return hir
+        # Complete tiles are made of single nodes, by the representation.
+        size = 1 if nest.tile_kind == "complete" else nest.tile_nodes
+        tiles = cache.get(
+            ("tiles", size, nest.tile_kind if size > 1 else None),
+            lambda: tile_nodes.run(normal, size, nest.tile_kind),
+        )
+        if nest.reorder_trees:
+            tiles = reorder_trees.run(tiles)
+        tiles = pad_trees.run(tiles, pad_trees.required_depths(nest, tiles), nest)
+        representation = representations.get(nest.representation)
+        if element not in representation.elements:
+            raise ScheduleError(
+                f'represent("{nest.representation}") computes '
+                f"{_PURPOSE[representation.elements[0]]}, not {_PURPOSE[element]}; use "
+                "another representation."
+            )
+        codes = None
+        if marked(nest.loops, Quantize):
+            plan = representation.plan_codes
+            codes = cache.get(("codes", plan), lambda: plan(normal))
+        hir = PredictEnsemble(
+            normal, tiles, nest, reduction, comparison, codes, cache.shared
+        )
+        representation.check_tiles(nest)
+        in_lanes = vectorizes_trees(nest.loops)
+        in_blocks = not in_lanes and representation.takes_blocks(nest)
+        if in_lanes:
+            RowRepresentation.of(hir)
+        elif not in_blocks:
+            WalkRepresentation.of(hir)
+        representation.check(hir)
+        if in_lanes:
+            _run_until("vectorize-trees", hir)
+        elif in_blocks:
+            _check_blocks(hir)
+        _verify("hir", verify_hir, hir)
+        _dump("hir", print_hir, hir)
+        return hir
+
+
+@contextmanager
+def _drawn(nest: BoundNest) -> Iterator[None]:
+    """Draw the loops in errors that lack them, and mark the one named first."""
+    try:
+        yield
+    except ScheduleError as error:
+        if not error.nest:
+            lines = enumerate(every_loop(nest.loops), 1)
+            at = {error.why.find(f'"{loop.name}"'): line for line, loop in lines}
+            at[-1] = 0  # of all that is not named
+            first = min(at.keys() - {-1}, default=-1)
+            error.nest, error.at = str(nest), at[first]
+        raise
 
 
 _PURPOSE: dict[Element, str] = {
@@ -254,28 +276,31 @@ def lower(
     CompilerError
         If a pass produced IR that the verifier rejects.
     """
-    _check_dump_levels()
-    row_bits = 8 * hir.forest.threshold.dtype.itemsize
-    lanes = max(2, target.vector_bits // row_bits)
-    stage = Stage(hir, lanes, target.shared_bytes)
-    function = lower_to_mir.run(hir, element)
-    stages = {"lower-to-mir": function}
-    _verify("lower-to-mir", verify_mir, function)
-    _dump("lower-to-mir", print_mir, function)
-    legal = False
-    for step in MIR_PASSES:
-        made = step.run(function, stage)
-        legal = legal or step.name == "legalize-reductions"
-        check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
-        _verify(step.name, check, made)
-        _dump(step.name, print_mir, made, made == function)
-        stages[step.name] = function = made
-    _dump("mir", print_mir, function)
-    layout = _lay_out(hir, function.body, target)
-    run = lower_grids.run if target.is_gpu else lower_to_lir.run
-    kernel = run(function, hir, layout, target=target, name=name)
-    after = _finished(kernel, lir_passes(target))
-    return Lowered(hir, stages, after, replace(kernel, function=[*after.values()][-1]))
+    with _drawn(hir.nest):
+        _check_dump_levels()
+        row_bits = 8 * hir.forest.threshold.dtype.itemsize
+        lanes = max(2, target.vector_bits // row_bits)
+        stage = Stage(hir, lanes, target.shared_bytes)
+        function = lower_to_mir.run(hir, element)
+        stages = {"lower-to-mir": function}
+        _verify("lower-to-mir", verify_mir, function)
+        _dump("lower-to-mir", print_mir, function)
+        legal = False
+        for step in MIR_PASSES:
+            made = step.run(function, stage)
+            legal = legal or step.name == "legalize-reductions"
+            check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
+            _verify(step.name, check, made)
+            _dump(step.name, print_mir, made, made == function)
+            stages[step.name] = function = made
+        _dump("mir", print_mir, function)
+        run = lower_grids.run if target.is_gpu else lower_to_lir.run
+        layout = _lay_out(hir, function.body, target)
+        kernel = run(function, hir, layout, target=target, name=name)
+        after = _finished(kernel, lir_passes(target))
+        return Lowered(
+            hir, stages, after, replace(kernel, function=[*after.values()][-1])
+        )
 
 
 def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
@@ -310,6 +335,11 @@ def _finished(
 def _check_blocks(hir: PredictEnsemble) -> None:
     """Raise ScheduleError for nests that block layouts do not support."""
     body = _run_until("quantize-rows", hir).body
+    if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
+        raise ScheduleError(
+            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
+            "of rows without walks; leave out the cache of trees."
+        )
     shape = block_shape(body)
     if shape is not None:
         GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
@@ -320,11 +350,6 @@ def _check_blocks(hir: PredictEnsemble) -> None:
             f'represent("{hir.nest.representation}") takes blocks of rows; tile the '
             "batch, put the loop over trees outside the loop over the rows of a "
             "block, and vectorize the latter."
-        )
-    if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
-        raise ScheduleError(
-            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
-            "of rows without walks; leave out the cache of trees."
         )
     BlockRepresentation.of(hir).check_block(hir, block)
 

@@ -142,6 +142,13 @@ FAMILIES["forest stationary"] = (
     .represent("reorg")
 )
 
+#: Two launches read the rows that a block shares.
+for _name, _shared in {
+    "shared rows": FAMILIES["blocks beside threads"].cache("batch"),
+    "codes": FAMILIES["blocks beside threads"].quantize("batch"),
+}.items():
+    FAMILIES[f"blocks beside threads, {_name}"] = _shared
+
 #: Blocks of trees have sums of their own, to which threads add atomically.
 FAMILIES["atomic threads"] = (
     Schedule()

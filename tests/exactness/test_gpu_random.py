@@ -13,7 +13,7 @@ from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
 from tests.exactness.gpu_families import REFUSALS
 from tests.strategies_forest import edge_rows, random_forest
-from tests.strategies_schedule import legal_gpu_schedules
+from tests.strategies_schedule import changed_schedules, legal_gpu_schedules
 
 TARGET = Target.cuda("sm_90", kind="emulated")
 
@@ -29,9 +29,12 @@ quick = settings(
 thorough = settings(quick, max_examples=2000)
 
 
-def check_interpreted(data: st.DataObject) -> None:
+def check_interpreted(data: st.DataObject, changed: bool = False) -> None:
     made = data.draw(random_forest(max_trees=7, max_depth=4))
-    schedule = data.draw(legal_gpu_schedules(n_trees=made.n_trees))
+    if changed:
+        schedule = data.draw(changed_schedules(made.n_trees, on_gpu=True))
+    else:
+        schedule = data.draw(legal_gpu_schedules(n_trees=made.n_trees))
     n = data.draw(st.integers(0, 17))
     reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
     rows = edge_rows(made, n, seed=2)
@@ -40,7 +43,9 @@ def check_interpreted(data: st.DataObject) -> None:
             made, schedule, rows, reduction=reduction, target=TARGET, shuffle=7
         )
     except ScheduleError as error:
-        assert any(words in str(error) for words in REFUSALS), error
+        words = str(error)
+        known = error.nest if changed else any(word in words for word in REFUSALS)
+        assert known, error
         return
     raw = reference_raw(made, rows)
     if reduction == "exact":
@@ -61,8 +66,21 @@ def test_random_schedules(data: st.DataObject) -> None:
     check_interpreted(data)
 
 
+@quick
+@given(st.data())
+def test_changed_schedules(data: st.DataObject) -> None:
+    check_interpreted(data, changed=True)
+
+
 @pytest.mark.slow
 @thorough
 @given(st.data())
 def test_many_random_schedules(data: st.DataObject) -> None:
     check_interpreted(data)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_many_changed_schedules(data: st.DataObject) -> None:
+    check_interpreted(data, changed=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import (
     assert_same_bits,
@@ -19,7 +21,11 @@ from tests.exactness.checks import (
     rounding_bound,
 )
 from tests.strategies_forest import edge_rows, random_forest
-from tests.strategies_schedule import legal_schedules, row_block_schedules
+from tests.strategies_schedule import (
+    changed_schedules,
+    legal_schedules,
+    row_block_schedules,
+)
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
@@ -33,6 +39,18 @@ quick = settings(
 thorough = settings(quick, max_examples=1500)
 many = settings(quick, max_examples=5000)
 
+
+#: Forests as some library makes them, which more representations take.
+KINDS: tuple[dict[str, Any], ...] = (
+    {"max_trees": 7},
+    {"max_trees": 12, "max_depth": 5, "comparisons": (Comparison.LE,)},
+    {
+        "max_depth": 4,
+        "categories": False,
+        "uniform_comparison": True,
+        "missing": (Missing.NAN,),
+    },
+)
 
 # What compiling refuses: complete trees of deep chains, node tiles.
 REFUSED = r"represent\("
@@ -59,7 +77,11 @@ def check_compiled(data: st.DataObject, blocks: bool = False) -> None:
         assert re.search(BLOCKS_REFUSED if blocks else REFUSED, str(error)), error
         return
     event("compiled and compared")
-    rows = edge_rows(made, n, seed=1)
+    compare(module, edge_rows(made, n, seed=1), reduction)
+
+
+def compare(module: CompiledModule, rows: np.ndarray, reduction: str) -> None:
+    made = module.forest
     raw = reference_raw(made, rows)
     for n_jobs in (1, 3):
         got = raw_of(module, rows, n_jobs)
@@ -70,6 +92,26 @@ def check_compiled(data: st.DataObject, blocks: bool = False) -> None:
             assert (error <= rounding_bound(made, rows)).all(), n_jobs
     leaves = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows, n_jobs=3), leaves, "apply")
+
+
+#: Rows before, at and after the ends of blocks.
+EDGES = (63, 64, 65, 127, 128, 129, 257)
+
+
+def check_changed(data: st.DataObject) -> None:
+    """A schedule returns the right bits, or an error that draws its loops."""
+    made = data.draw(random_forest(**data.draw(st.sampled_from(KINDS))))
+    schedule = data.draw(changed_schedules(made.n_trees))
+    n = data.draw(st.one_of(st.integers(0, 40), st.sampled_from(EDGES)))
+    reduction = data.draw(st.sampled_from(["exact", "exact", "fast", "reproducible"]))
+    try:
+        module = compile_forest(made, schedule, reduction=reduction)
+    except ScheduleError as error:
+        event("refused")
+        assert error.nest, error
+        return
+    event("compiled and compared")
+    compare(module, edge_rows(made, n, seed=1), reduction)
 
 
 def check_interpreted(data: st.DataObject) -> None:
@@ -106,6 +148,12 @@ def test_directives_that_meet_on_a_block_of_rows(data: st.DataObject) -> None:
 
 @quick
 @given(st.data())
+def test_changed_schedules_are_right_or_refused(data: st.DataObject) -> None:
+    check_changed(data)
+
+
+@quick
+@given(st.data())
 def test_the_interpreter_is_compiled_code(data: st.DataObject) -> None:
     check_interpreted(data)
 
@@ -122,6 +170,13 @@ def test_compiled_code_is_the_reference_often(data: st.DataObject) -> None:
 @given(st.data())
 def test_directives_that_meet_on_a_block_of_rows_often(data: st.DataObject) -> None:
     check_compiled(data, blocks=True)
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
+def test_changed_schedules_are_right_or_refused_often(data: st.DataObject) -> None:
+    check_changed(data)
 
 
 @pytest.mark.slow

@@ -324,7 +324,7 @@ def test_what_tiles_cannot_express_is_refused(case: str) -> None:
     made = drawn(1025, 1) if name == "many trees" else forest(name)
     with pytest.raises(ScheduleError) as error:
         compile_forest(made, schedule, reduction=reduction).compile_all()
-    assert str(error.value) == message
+    assert error.value.why == message
 
 
 quick = settings(

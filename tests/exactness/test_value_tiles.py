@@ -296,7 +296,7 @@ def test_what_values_cannot_express_is_refused(case: str) -> None:
     name, schedule, message = REFUSED[case]
     with pytest.raises(ScheduleError) as error:
         compile_forest(forest(name), schedule)
-    assert str(error.value) == message
+    assert error.value.why == message
 
 
 @quick

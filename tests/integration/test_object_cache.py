@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -38,7 +38,6 @@ define void @add(ptr %slots, ptr %pfor, i64 %threads) {
   ret void
 }
 """
-PROFILE = {field.name: 1.0 for field in fields(MachineProfile)}
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX permissions")
 
 
@@ -321,51 +320,40 @@ def everything(folder):
 
 @posix
 @pytest.mark.parametrize("before", ["empty", "used"])
-@pytest.mark.parametrize("level", ["cache", "machines"])
-def test_nothing_is_made_where_others_may_write(
-    level, before, folder, tmp_path, monkeypatch
-):
-    """A whole fit: kernels, a search with its lock and store, a measured machine."""
-    monkeypatch.setattr(MachineProfile, "is_stored", staticmethod(lambda target: False))
-    monkeypatch.setattr(machine, "measure", lambda target: PROFILE)
-    machine.machine_profile.cache_clear()
+@pytest.mark.parametrize("level", ["cache", "locks", "objects"])
+def test_nothing_is_made_where_others_may_write(level, before, folder):
+    """A whole fit keeps kernels and a search, which takes a lock."""
     X, y = make_classification(n_samples=60, n_features=4, random_state=0)
     source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
     options = {"tuning_budget": 1.0, "batch_sizes": [8], "target": "cpu"}
     cache = folder.parent
-    kinds = ["kernels", "locks", "machines", "objects"]
     if before == "used":
         CompiledForest(source, **options).fit(X)
-        machine.machine_profile.cache_clear()
-        held = everything(cache)
-        assert sorted(path.name for path in cache.iterdir()) == kinds
-        assert {mode for mode, _ in held.values()} == {0o700, 0o600}
+        kinds = {path.name for path in cache.iterdir()}
+        assert kinds - {"machines"} == {"kernels", "locks", "objects"}
+        modes = {mode for mode, _ in everything(cache).values()}
+        assert modes == {0o700, 0o600}
     loose = cache if level == "cache" else cache / level
     loose.mkdir(parents=True, exist_ok=True)
     loose.chmod(0o1777)
-    held = everything(loose)
-    try:
-        fast = CompiledForest(source, **options).fit(X)
-    finally:
-        machine.machine_profile.cache_clear()
+    before_fit = everything(loose)
+    fast = CompiledForest(source, **options).fit(X)
     assert fast.predict(X).tobytes() == source.predict(X).tobytes()
-    assert everything(loose) == held
+    assert everything(loose) == before_fit
 
 
 @posix
-def test_a_profile_that_is_a_pipe_is_measured_anew(folder, monkeypatch):
-    monkeypatch.setattr(MachineProfile, "is_stored", staticmethod(lambda target: False))
-    monkeypatch.setattr(machine, "measure", lambda target: PROFILE)
-    profile = machine.machine_profile.__wrapped__
-    found = [profile(Target.host())]
-    (path,) = (folder.parent / "machines").iterdir()
-    path.unlink()
-    os.mkfifo(path)
-    thread = Thread(target=lambda: found.append(profile(Target.host())), daemon=True)
+def test_a_profile_that_is_a_pipe_is_not_waited_for(folder):
+    unknown, found = replace(Target.host(), cpu="unheard-of"), []
+    os.mkfifo(machine.kept_in(unknown))
+
+    def read():
+        found.append(machine.known_profile(unknown))
+
+    thread = Thread(target=read, daemon=True)
     thread.start()
     thread.join(60)
-    assert found == [MachineProfile(**PROFILE)] * 2
-    assert path.is_file()
+    assert found == [MachineProfile.of(unknown)]
 
 
 @posix

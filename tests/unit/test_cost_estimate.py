@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.terms import TERMS
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.runtime import machine
+from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -109,9 +108,9 @@ def test_an_unknown_machine_is_measured_once(
         machine.machine_profile.cache_clear()
     assert calls == [unknown]
     file = machine.kept_in(unknown)
-    assert file is not None and json.loads(file.read_text())["mux"] == 0.125
+    assert file is not None and file.is_file()
     for damage in ("", "[]", '{"mux": 1}', '{"mux": -1}'):
-        file.write_text(damage)
+        object_cache.write(file.name, "machines", [damage.encode()])
         assert machine.machine_profile(unknown) == profile
         machine.machine_profile.cache_clear()
     assert len(calls) == 5

@@ -15,6 +15,7 @@ from skforge.compiler.layouts.nodes import encoding as encodings
 from skforge.compiler.layouts.nodes import records
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -71,7 +72,7 @@ def test_complete_trees_too_deep_are_refused(name: str, depth: int, size: str) -
     made = drawn(3 if depth == 40 else 1, depth, shape="chain")
     with pytest.raises(ScheduleError) as error:
         compile_forest(made, Schedule().represent(name))
-    assert str(error.value) == (
+    assert error.value.why == (
         f'represent("{name}") would take {size} for this forest, more than its limit '
         'of 4,096 MiB; use represent("sparse").'
     )
@@ -92,7 +93,7 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
     ):
         with pytest.raises(ScheduleError) as error:
             compile_forest(forest("scalar"), schedule)
-        assert str(error.value) == message
+        assert error.value.why == message
 
 
 # ---------------------------------------------------------------------- interfaces
@@ -154,7 +155,52 @@ def test_loops_of_another_interface_are_refused(
 ) -> None:
     with pytest.raises(ScheduleError) as error:
         pipeline.build_hir(forest("scalar"), schedule, "exact")
-    assert str(error.value) == message
+    assert error.value.why == message
+
+
+BLOCK = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+WHOLE = BLOCK.quantize("b0")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        WHOLE.interleave("b1", 8).tile_nodes(7, "complete").represent("tiles"),
+        WHOLE.unroll("b1").represent("bitsliced"),
+    ],
+)
+def test_rows_that_are_taken_as_one_block_are_not_run_one_by_one(
+    schedule: Schedule,
+) -> None:
+    (mark,) = (
+        one for one in schedule.directives if isinstance(one, Interleave | Unroll)
+    )
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest("scalar"), schedule)
+    first, *loops = str(error.value).splitlines()
+    assert first == (
+        f'{mark} has no effect, because quantize("b0") takes the rows of "b1" as one '
+        "block; use vectorize instead."
+    )
+    assert loops[1:] == [
+        "  for b0 in 0 to n_rows step 64:   quantize",
+        f"    for tree in 0 to {forest('scalar').n_trees}:",
+        f"      for b1 in 0 to min(64, n_rows - b0):   {mark.text('batch')}"
+        "        <-- here",
+        "        result[b0 + b1] += walk(trees[tree], rows[b0 + b1])",
+    ]
+
+
+def test_an_error_without_a_loop_marks_the_line_of_options() -> None:
+    with pytest.raises(ScheduleError) as error:
+        compile_forest(forest("scalar"), BLOCK.tile_nodes(2).represent("reorg"))
+    assert str(error.value).splitlines()[:3] == [
+        'represent("reorg") stores single nodes; leave out tile_nodes or use '
+        'represent("array").',
+        f"  # {forest('scalar').n_trees} trees, reorg, tiles of 2 nodes (uniform)"
+        "        <-- here",
+        "  for b0 in 0 to n_rows step 64:",
+    ]
 
 
 @pytest.mark.parametrize("name", [*OURS, *TOYS, *ON_GPU])

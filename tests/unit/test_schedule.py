@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
+from skforge.compiler.schedule.families import rows_as_bits
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from tests.strategies_schedule import legal_schedules
@@ -357,6 +358,11 @@ AT_BIND = {
         .reorder("batch", "t0", "t1")
         .gpu_dimension("batch", "grid.x")
         .gpu_dimension("t1", "grid.y"),
+        None,
+    ),
+    "cache_predicates-unroll-on-gpu": (rows_as_bits(128).unroll("tree"), None),
+    "cache_predicates-specialize-on-gpu": (
+        rows_as_bits(128, tile=3).specialize("t0"),
         None,
     ),
     "cache_predicates-no-rows": (

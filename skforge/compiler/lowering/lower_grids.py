@@ -110,12 +110,7 @@ class _GridLowering(ThreadLowering):
                 case mir.AllocArray():
                     self._host_array(stmt)
                 case mir.Loop() if holds_grid(stmt) and not stmt.on_grid:
-                    if stmt.kind != "serial":
-                        raise ScheduleError(
-                            f'"{stmt.var}" is a loop over the threads of a block with '
-                            "loops over the grid inside; the grid must be outside the "
-                            "block."
-                        )
+                    assert stmt.kind == "serial"  # the grid is outside the block
                     self._host_loop(stmt, shared)
                 case mir.Loop() if holds_threads(stmt) or holds_grid(stmt):
                     self._launches((), shared, (stmt,))
@@ -182,27 +177,21 @@ class _GridLowering(ThreadLowering):
         ``shared`` holds the cache operations above, which every launch repeats.
         """
         run: list[mir.Stmt] = []
-        made = 0
 
-        def flush() -> None:
-            nonlocal made
+        def flush() -> mir.Body:
+            """Launch the run, and return the cache operations so far."""
             if any(not _is_cache(stmt) for stmt in run):
                 self._launch(loops, (*shared, *run))
-                made += 1
+            held = (*shared, *(stmt for stmt in run if _is_cache(stmt)))
             run.clear()
+            return held
 
-        held: mir.Body = ()
         for stmt in body:
             if holds_grid(stmt):
-                held = tuple(s for s in run if _is_cache(s))
-                flush()
-                assert isinstance(stmt, mir.Loop)
-                if not stmt.on_grid:
-                    raise ScheduleError(
-                        f'"{stmt.var}" is a serial loop between loops over the grid; '
-                        "reorder it into the block."
-                    )
-                self._launches((*loops, stmt), (*shared, *held), stmt.body)
+                shared = flush()
+                # bind refuses serial loops between loops over the grid
+                assert isinstance(stmt, mir.Loop) and stmt.on_grid
+                self._launches((*loops, stmt), shared, stmt.body)
             else:
                 run.append(stmt)
         flush()
@@ -338,7 +327,7 @@ class _GridLowering(ThreadLowering):
             if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
         ]
         outside = tuple(name for name in gets[0].terms if name in self._k.values)
-        return self._k.affine(mir.Affine(outside))
+        return self._k.affine(replace(gets[0], terms=outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
         if isinstance(self._k.layout, GpuBlockLayout):
@@ -361,12 +350,7 @@ class _GridLowering(ThreadLowering):
 
     def _uniform_loop(self, loop: mir.Loop) -> None:
         """Emit a loop around barriers; every thread of the block runs it alike."""
-        if loop.kind != "serial":
-            raise ScheduleError(
-                f'"{loop.var}" is a loop over the threads of a block with a cache '
-                "inside; all threads of a block fill shared memory together, so put "
-                "cache on a loop outside the threads."
-            )
+        assert loop.kind == "serial"  # bind refuses caches inside threads
         self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:

@@ -254,8 +254,9 @@ def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
+        useless = (d.WalkStart, *((d.Specialize, d.Unroll) if kind == "gpu" else ()))
         for other in (other for variable in path for other in variable.marks):
-            if isinstance(other, d.WalkStart):
+            if isinstance(other, useless):
                 yield (
                     f"{mark} replaces the walk by bit logic, so {other} has no "
                     "effect; leave it out."

@@ -48,27 +48,14 @@ def run(function: mir.Function) -> mir.Function:
         return _rewrite(loop, function)
 
     made = replace(function, body=map_loops(function.body, change))
-    if made.body != function.body:
-        _check_whole(made.body)
+    walks = (stmt.op for stmt in statements(made.body) if isinstance(stmt, mir.Let))
+    rows = (isinstance(op, mir.WalkDecisionTree) and op.using is None for op in walks)
+    if made.body != function.body and any(rows):
+        raise ScheduleError(
+            "cache_predicates must apply to all rows or none; mark the loop over "
+            "blocks in every part of the batch."
+        )
     return made
-
-
-def _check_whole(body: mir.Body) -> None:
-    """Raise ScheduleError if a walk takes single rows, or a cache serves such walks."""
-    for stmt in statements(body):
-        match stmt:
-            case mir.Let(op=mir.WalkDecisionTree(using=None)):
-                raise ScheduleError(
-                    "cache_predicates must apply to all rows or none; mark the loop "
-                    "over blocks in every part of the batch."
-                )
-            case mir.CacheTrees():
-                raise ScheduleError(
-                    "cache prefetches the nodes of walks, but cache_predicates "
-                    "replaces all walks; leave out the cache of trees."
-                )
-            case _:
-                pass
 
 
 def _rewrite(loop: mir.Loop, function: mir.Function) -> mir.Loop:
@@ -229,4 +216,10 @@ def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
             f"{name} needs serial tree loops over all trees inside it and one "
             "vectorised loop over the block's rows inside those."
         )
+    for mark in rows[0].without(Vectorize):
+        if mark.RUNS:
+            raise ScheduleError(
+                f"{mark} has no effect, because {name} takes the rows of "
+                f'"{rows[0].var}" as one block; use vectorize instead.'
+            )
     return rows[0]
