@@ -25,7 +25,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 Choose = Callable[[Sequence[Any]], Any]
 
 N_ROWS = 120
-NUMBERS = ("float", "gaps", "grid", "whole", "narrow", "marked", "bool", "constant")
+NUMBERS = (
+    *("float", "gaps", "grid", "whole", "narrow", "marked", "bool", "constant"),
+    *("halves", "empty"),
+)
 TEXTS = ("text", "text-gaps", "text-marked", "category", "codes", "objects")
 NAN = float("nan")
 
@@ -66,6 +69,10 @@ def column(kind: str, random: np.random.Generator, n: int = N_ROWS) -> Any:
         return pd.Series(random.integers(-1, 6, n))
     if kind == "bool":
         return pd.Series(random.random(n) < 0.4)
+    if kind == "halves":
+        return pd.Series(random.choice([-1.0, 0.0, 0.5, 0.5, 1.0, 2.0], n))
+    if kind == "empty":
+        return pd.Series(np.full(n, np.nan))
     if kind == "constant":
         return pd.Series(np.full(n, 2.5))
     if kind == "text":
@@ -106,7 +113,8 @@ def draw_table(choose: Choose) -> Table:
     elif form == "narrow array":
         kinds = ("narrow",) * n_columns
     else:
-        kinds = tuple(choose(("float", "gaps", "grid")) for _ in range(n_columns))
+        some = ("float", "gaps", "grid", "halves", "halves", "empty")
+        kinds = tuple(choose(some) for _ in range(n_columns))
     random = np.random.default_rng(choose(range(1000)))
     names = ["b", "a", "d 1", "c", "é"][:n_columns]
     frame = pd.DataFrame(
@@ -145,7 +153,7 @@ def imputer(choose: Choose, missing: Any = NAN) -> Any:
     return SimpleImputer(
         missing_values=missing,
         strategy=kind,
-        fill_value=choose([None, 0, -1.5]) if kind == "constant" else None,
+        fill_value=choose([None, 0, 0.5, -1.5]) if kind == "constant" else None,
         add_indicator=choose([False, True]),
         keep_empty_features=choose([False, False, True]),
     )
@@ -222,8 +230,13 @@ def number_step(choose: Choose, depth: int = 1) -> Any:
         return selector(choose)
     if kind == "marks":
         features = choose(["all", "missing-only"])
-        marks = MissingIndicator(features=features, error_on_new=choose([True, False]))
-        return FeatureUnion([("filled", SimpleImputer()), ("marks", marks)])
+        marker = choose([NAN, NAN, -1, 0, 0.5])
+        new = choose([True, True, False])
+        marks = MissingIndicator(
+            missing_values=marker, features=features, error_on_new=new
+        )
+        filled = choose([SimpleImputer(), imputer(choose, marker), "passthrough"])
+        return FeatureUnion([("filled", filled), ("marks", marks)])
     if kind == "encode":
         return encoder(choose)
     if kind == "nothing" or not depth:
@@ -249,6 +262,12 @@ def text_step(choose: Choose) -> Any:
         marks = choose([False, True])
         steps.append(
             SimpleImputer(missing_values=missing, strategy=fill, add_indicator=marks)
+        )
+    elif choose([False, False, False, True]):
+        return MissingIndicator(
+            missing_values=choose(["?", "S", np.nan]),
+            features=choose(["all", "missing-only"]),
+            error_on_new=choose([True, True, False]),
         )
     steps.append(encoder(choose))
     if choose([False, False, True]):
@@ -444,8 +463,8 @@ def variants(
     def unknown(old: Any, kind: str) -> Any:
         if kind in ("whole", "marked", "codes"):
             return pick([77, -77, 3, 10**6])
-        if kind in ("gaps", "float", "grid"):
-            return pick([77.0, 0.5, 1e6])
+        if kind in ("gaps", "float", "grid", "halves", "empty"):
+            return pick([77.0, 0.5, 1e6, -1.0, 0.0])
         return pick(["zzz", "", "s", "nan", "?"]) if kind in TEXTS else None
 
     yield "unknown", changed(table, random, n, unknown)
@@ -463,6 +482,49 @@ def variants(
 
     yield "huge", changed(table, random, n, huge)
     yield from forms(table, random, n)
+    yield from whole_numbers(table, random, n)
+
+
+def whole_numbers(
+    table: Table, random: np.random.Generator, n: int
+) -> Iterator[tuple[str, Any]]:
+    """Yield rows with whole numbers of any dtype, and texts that look like numbers."""
+    frame = pd.DataFrame(table.X[:n]).copy()
+    plain = [
+        name
+        for name, kind in zip(frame, table.kinds, strict=True)
+        if kind in NUMBERS and frame[name].dtype.kind in "fi"
+    ]
+    if not plain:
+        return
+    dtypes = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    for some in ([dtypes[i]] for i in random.permutation(8)[:4]), [dtypes]:
+        for choice in some:
+            new = frame.copy()
+            for name in plain:
+                if len(choice) > 1 and random.random() < 0.5:
+                    continue
+                dtype = choice[random.integers(len(choice))]
+                low = max(np.iinfo(dtype).min, -2)
+                new[name] = random.integers(low, 4, len(new)).astype(dtype)
+            if table.names is None and len({*new.dtypes}) == 1:
+                yield f"array of {choice}", new.to_numpy()
+                yield f"list of {choice}", new.to_numpy()[:3].tolist()
+            yield f"frame of {choice}", new
+    texts = frame.astype({name: object for name in plain})
+    texts[plain] = texts[plain].map(lambda value: str(value))
+    yield "numbers as texts", texts if table.names is not None else texts.to_numpy()
+    if table.names is not None:
+        yield (
+            "texts as numbers",
+            frame.assign(
+                **{
+                    name: 1
+                    for name, kind in zip(frame, table.kinds, strict=True)
+                    if kind in TEXTS
+                }
+            ),
+        )
 
 
 def forms(
@@ -552,11 +614,13 @@ MOST_COLUMNS = 300
 METHODS = ("predict", "predict_proba", "decision_function")
 
 
-def failure(table: Table, model: Any, fast: Any, seed: int) -> str:
+def failure(
+    table: Table, model: Any, fast: Any, seed: int, methods: Sequence[str] = METHODS
+) -> str:
     """Return the first difference of a compiled pipeline, many rows and one, or ""."""
     random = np.random.default_rng(seed)
     for word, rows in variants(table, fast.forest_, random):
-        for method in METHODS:
+        for method in methods:
             if hasattr(fast, method) != hasattr(model, method):
                 return f"only one has {method}"
             if not hasattr(model, method):

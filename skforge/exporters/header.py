@@ -125,12 +125,12 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
         "Python's None": codes["none"],
         "other strings": codes["other"],
     }
+    known = {json.dumps(text): code for text, code in codes["codes"].items()}
     lines = [
         f"Column {column}{name} takes codes for strings, see {library.name}.json:",
-        *(f"  {code} {json.dumps(text)}" for text, code in codes["codes"].items()),
         *(
             f"  {'refused by the pipeline:' if code is None else code} {what}"
-            for what, code in others.items()
+            for what, code in (known | others).items()
         ),
     ]
     said = [line.replace("*/", "* /") for line in lines]

@@ -37,8 +37,9 @@ class Columns(NamedTuple):
     ----------
     rows : ndarray of shape (n_rows, width), float64
         Numbers; 0 in all other columns.
-    whole : list of ndarray
-        Integers among them, as the frame has them: float64 may round larger ones.
+    whole : list of (list of int, ndarray)
+        Integers among them, as the frame has them, and their places in the rows:
+        float64 may round larger ones.
     others : list of (int, array)
         Wanted columns of other dtypes: their place in the rows, and pandas' array.
     gaps : list of int
@@ -48,7 +49,7 @@ class Columns(NamedTuple):
     """
 
     rows: Array
-    whole: list[Array]
+    whole: list[tuple[list[int], Array]]
     others: list[tuple[int, Any]]
     gaps: list[int]
     form: Form | None
@@ -212,7 +213,7 @@ def _copy(values: Any, plan: _Plan, found: Columns) -> None:
         part = values[taken]
         found.rows[:, to] = part.T
         if part.dtype.kind in "iu":
-            found.whole.append(part)
+            found.whole.append((_listed(to), part))
         return
     for at, place in zip(_listed(taken), _listed(to), strict=True):
         found.others.append((place, values if values.ndim == 1 else values[at]))
@@ -230,7 +231,7 @@ def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:
     found.rows[:, place] = kept
     gone = mask.any()
     if plan.number.kind in "iu":
-        found.whole.append(kept[~mask] if gone else kept)
+        found.whole.append(([place], kept[~mask] if gone else kept))
     if gone:
         found.rows[mask, place] = np.nan
         found.gaps.append(place)

@@ -46,7 +46,8 @@ class ColumnRule:
     place : int
         Its column in the rows of the kernels.
     table : mapping or None, default=None
-        The number of each label; None for a column of numbers.
+        The number of each label, None where the source answers for such rows; None for
+        a column of numbers.
     missing, unknown : float or None, default=None
         The number of a missing label, and of one that the table does not have. None:
         the source answers for such rows.
@@ -56,7 +57,7 @@ class ColumnRule:
 
     name: str
     place: int
-    table: Mapping[Any, float] | None = None
+    table: Mapping[Any, float | None] | None = None
     missing: float | None = None
     unknown: float | None = None
     categories: Sequence[Any] | None = None
@@ -163,7 +164,7 @@ class Mappings:
                     rule = self._rules[at]
                     if type(label) is float and label != label:
                         code = rule.missing
-                    elif known:
+                    elif known and label not in table:
                         code = rule.unknown
                 values[at] = _UNSURE if code is None else code
         if not _NUMBERS.issuperset(map(type, values)):
@@ -398,14 +399,14 @@ def _of_many(value: Any, name: str, where: str) -> InvalidInputError:
 def _code(
     label: Any,
     rule: ColumnRule,
-    table: Mapping[Any, float],
+    table: Mapping[Any, float | None],
     kinds: frozenset[type],
     where: str,
 ) -> float | None:
     """Return the number of a label; None if the source must answer."""
-    found = table.get(label) if type(label) in kinds else None
-    if found is not None:
-        return found
+    if type(label) in kinds and label in table:
+        return table[label]
+    found = None
     if _is_missing(label):
         return rule.missing
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:

@@ -20,6 +20,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     first_step,
+    members,
     of_first,
 )
 from skforge.compiler.outputs.steps import Refused
@@ -90,8 +91,8 @@ class PipelineSource(Source):
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
-        steps = [step for _, step in model.steps[:-1]]
-        renames = any(getattr(one, "feature_names_out", None) for one in steps)
+        inner = [one for step in model.steps[:-1] for _, one in members(*step)]
+        renames = any(getattr(one, "feature_names_out", None) for one in inner)
         reading = last.reading()
         narrow = reading is None or reading.through is not None
         known = PipelineRows(

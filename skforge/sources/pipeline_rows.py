@@ -22,7 +22,7 @@ from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.forms import fitting
 from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
-from skforge.sources.plain import PlainRows, Read, Reading
+from skforge.sources.plain import PlainRows, Read, Reading, array_of
 from skforge.sources.table_reader import (
     TableForm,
     codes_in,
@@ -123,7 +123,7 @@ class PipelineRows:
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
         elif (kind is list or kind is tuple) and self.by_position:
-            read = self._array(_array_of(X))
+            read = self._array(array_of(X))
         elif is_pandas_frame(kind):
             read = self._frame(X)
         else:
@@ -216,7 +216,8 @@ class PipelineRows:
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
-        if X.dtype.kind in "iu" and not self._is_exact(X):
+        whole = [(range(self.width), X.dtype)] if X.dtype.kind in "iu" else []
+        if whole and not (self._is_exact(X) and self.bounds.takes(whole)):
             return None
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
@@ -232,7 +233,10 @@ class PipelineRows:
             return None
         if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
             return None
-        if not all(map(self._is_exact, found.whole)):
+        if not all(self._is_exact(values) for _, values in found.whole):
+            return None
+        whole = ((at, values.dtype) for at, values in found.whole)
+        if found.form is None and not self.bounds.takes(whole):
             return None
         for place, values in found.others:
             texts = self.texts.get(place)
@@ -320,9 +324,13 @@ class PipelineRows:
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
                 self.bounds.nan.tolist(),
+                [*map(list, self.bounds.whole)],
             ],
             "texts": [
-                [column, [*one.texts], *map(_stored, (one.unknown, one.none, one.nan))]
+                [
+                    *(column, [*one.texts], [*one.refused]),
+                    *map(_stored, (one.unknown, one.none, one.nan)),
+                ]
                 for column, one in self.texts.items()
             ],
             "numbers": [
@@ -334,14 +342,17 @@ class PipelineRows:
     @classmethod
     def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
         """Return the rows that :meth:`described` describes."""
-        low, high, nan = rules["bounds"]
+        *ends, nan, whole = rules["bounds"]
+        low, high = np.array(ends, float)
         names = rules["feature_names"]
         return cls(
             width,
-            Bounds(np.array(low, float), np.array(high, float), np.array(nan, bool)),
+            Bounds(low, high, np.array(nan, bool), whole),
             {
-                column: TextCodes(tuple(texts), *map(_code, others))
-                for column, texts, *others in rules["texts"]
+                column: TextCodes(
+                    tuple(texts), _code(other), _code(none), _code(nan), tuple(refused)
+                )
+                for column, texts, refused, other, none, nan in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
@@ -363,10 +374,12 @@ def is_described(rules: Any, forest: Forest) -> bool:
     try:
         rows = PipelineRows.of(rules, width)
         again = rows.described()
+        whole = [i for columns, _ in rows.bounds.whole for i in columns]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
-    places = [*rows.texts, *rows.numbers, *(rows.by_name or [])]
+    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole]
     places += [place for gaps in rows.stored.values() for place in gaps]
+    texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
@@ -377,11 +390,8 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and all(type(gaps) is list for gaps in rows.stored.values())
         and all(one is None or len(one) == width for one in sizes)
         and all(type(one) is int and 0 <= one < width for one in places)
-        and all(type(one) is str for one in rows.names or ())
+        and all(type(one) is str for one in (*(rows.names or ()), *texts))
         and all(_is_sound(one) for one in rows.numbers.values())
-        and all(
-            all(type(text) is str for text in one.texts) for one in rows.texts.values()
-        )
     )
 
 
@@ -398,13 +408,6 @@ def _stored(code: float | None) -> float | None:
 
 def _code(stored: float | None) -> float | None:
     return np.nan if stored is not None and stored < 0 else stored
-
-
-def _array_of(X: Any) -> Array | None:
-    try:
-        return np.asarray(X)
-    except ValueError:  # ragged
-        return None
 
 
 def is_pandas_frame(kind: type) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.frames import (
+    Dtypes,
     FrameColumns,
     is_category,
     is_plain,
@@ -64,6 +65,8 @@ class Reading:
         Whether arrays get a warning if ``names`` are known.
     arrow : bool
         Whether pandas columns backed by pyarrow are read.
+    index_dtypes : tuple of str
+        See :class:`FrameColumns`.
     """
 
     dtype: Any
@@ -78,6 +81,7 @@ class Reading:
     fill: float | None = None
     warns: bool = True
     arrow: bool = True
+    index_dtypes: Dtypes = ()
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -111,7 +115,7 @@ class PlainRows:
         self, reading: Reading, width: int, category_names: tuple[Any, ...]
     ) -> None:
         self._r, self._width = reading, width
-        self._columns = FrameColumns(category_names)
+        self._columns = FrameColumns(category_names, reading.index_dtypes)
         self._named = [i for i, names in enumerate(category_names) if names]
         #: By feature and id of a category dtype; the dtype is kept alive.
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
@@ -153,11 +157,8 @@ class PlainRows:
         return np.ascontiguousarray(X, self._r.dtype)
 
     def _list(self, X: Any) -> Read | None:
-        try:
-            values = np.asarray(X)
-        except ValueError:  # ragged
-            return None
-        if values.dtype.kind in "iu" and _large(values):
+        values = array_of(X)
+        if values is None or (values.dtype.kind in "iu" and _large(values)):
             return None
         rows = self._array(values)
         return None if rows is None else (rows, self.unnamed)
@@ -313,6 +314,14 @@ _FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
     ("polars", "DataFrame"): PlainRows._polars,
     ("pyarrow", "Table"): PlainRows._arrow,
 }
+
+
+def array_of(X: Any) -> Array | None:
+    """Return a list's array; None if its rows differ in length."""
+    try:
+        return np.asarray(X)
+    except ValueError:
+        return None
 
 
 def rare_numbers(X: Array) -> Array:

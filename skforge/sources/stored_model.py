@@ -117,25 +117,30 @@ class StoredModel:
         """Raise the error for rows that only the live model could convert."""
         width = self.forest.n_features
         shape: tuple[int, ...] = getattr(X, "shape", ())
-        if len(shape) == 2 and shape[1] != width:
+        framed = is_pandas(X) or is_table(X)
+        steps = self.rules.get("rows")  # of a pipeline, whose steps know other dtypes
+        selects = framed and steps is not None and steps["by_name"] is not None
+        if len(shape) == 2 and shape[1] != width and not selects:
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
-        categories = any(self.forest.category_names)
-        by_name = categories and (is_pandas(X) or is_table(X))
-        why = None if by_name else mistake_in(X, width)
+        categories = any(self.forest.category_names) and steps is None
+        by_name = selects or (categories and framed)
+        why = None if by_name else mistake_in(X, width, numeric=steps is None)
         if why is not None:
             raise InvalidInputError(why)
-        names = self.rules.get("feature_names")
+        names = (steps or self.rules).get("feature_names")
         wanted = f"{width} columns of finite numbers"
         if self.sklearn_tags().input_tags.allow_nan:
             wanted += " or NaN"
+        if steps is not None:
+            wanted += ", as float64 or integers, or of the texts that it was trained on"
         if names:
             wanted += f", named {', '.join(names)}, in this order"
         if categories and is_pandas(X):
             wanted += _categories_wanted(X, self.forest)
-        if hasattr(X, "tocsr"):
+        if hasattr(X, "tocsr") and steps is None:
             wanted += (
                 "; sparse rows must be a csr_matrix of floats without duplicate "
                 "entries (see sum_duplicates)"

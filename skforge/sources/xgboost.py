@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
@@ -18,10 +19,11 @@ from skforge.compiler.forest.frames import (
     is_table,
 )
 from skforge.compiler.frontends.checks import refuse_arguments
+from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
-from skforge.sources.plain import Reading, rare_numbers
+from skforge.sources.plain import Reading, array_of, rare_numbers
 from skforge.sources.sparse import dense_columns, most_entries
 
 
@@ -40,6 +42,9 @@ class _XGBoostRows(Source):
         "n_features": _is_width,
         "feature_names": _are_names,
         "of_no_rows": are_answers,
+        "index_dtypes": lambda value, forest: (
+            are(str, value) and len(value) in (0, forest.n_features)
+        ),
     }
     fill, leaf_dtype = float("nan"), np.float32
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
@@ -48,7 +53,6 @@ class _XGBoostRows(Source):
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self.flat_leaves = forest.n_trees < 2
-        self._columns = FrameColumns(forest.category_names)
         self._booster = self.model
 
     @property
@@ -58,6 +62,14 @@ class _XGBoostRows(Source):
             return self.rules["feature_names"]
         return self._booster.feature_names
 
+    @cached_property
+    def _columns(self) -> FrameColumns:
+        names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
+        integers = any(type(one) is int for labels in names for one in labels[:1])
+        if integers and self.model is not None:
+            dtypes = index_dtypes(self._booster)
+        return FrameColumns(names, tuple(dtypes))
+
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return the kind, the features, and the answers to 0 rows."""
         names = self._names
@@ -65,6 +77,7 @@ class _XGBoostRows(Source):
             "n_features": self.forest.n_features,
             "feature_names": None if names is None else list(map(str, names)),
             "of_no_rows": self._of_no_rows(),
+            "index_dtypes": [*self._columns.index_dtypes],
         }
 
     def reading(self) -> Reading:
@@ -72,7 +85,7 @@ class _XGBoostRows(Source):
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=names)
+        return replace(how, names=names, index_dtypes=self._columns.index_dtypes)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.
@@ -81,7 +94,7 @@ class _XGBoostRows(Source):
         """
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
-            X = _array_of(X)
+            X = array_of(X)
         if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
             X = rare_numbers(np.asarray(X))  # XGBoost misreads the bytes of others
         if method == "apply":
@@ -244,10 +257,3 @@ def _refuse_wide(X: Any, n_features: int) -> None:
         raise ValueError(
             f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
         )
-
-
-def _array_of(X: Any) -> Any:
-    try:
-        return np.array(X)
-    except ValueError:  # ragged: the source raises
-        return None

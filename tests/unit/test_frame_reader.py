@@ -48,7 +48,7 @@ def test_random_layouts(seed: int) -> None:
             np.testing.assert_array_equal(found.rows, expected, strict=True)
             assert found.others == []
             whole = [name for name in wanted if frame[name].dtype.kind != "f"]
-            assert sum(len(part) for part in found.whole) == len(whole)
+            assert sum(len(part) for _, part in found.whole) == len(whole)
 
 
 def test_dtypes_of_columns_are_told() -> None:
@@ -127,7 +127,7 @@ def test_integers_stay_as_they_are() -> None:
     frame = pd.DataFrame({"a": [2**53 + 1], "b": [1.5]})
     found = FrameReader(["a", "b"], [0, 1], 2).read(frame, [None])
     assert found is not None
-    (whole,) = found.whole
+    ((_, whole),) = found.whole
     assert whole.tolist() == [[2**53 + 1]]
 
 

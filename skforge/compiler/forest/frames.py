@@ -9,7 +9,7 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from skforge._compat import cached_property
 from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
+Names: TypeAlias = tuple[tuple[str | int, ...], ...]
+Dtypes: TypeAlias = tuple[str, ...]
 
 
 def is_plain(dtype: Any) -> bool:
@@ -66,11 +68,13 @@ def column_names(X: Any) -> list[str]:
 class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
-    They are given as in ``Forest.category_names``.
+    They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
+    a feature's integer categories must have, or "" for any.
     """
 
-    def __init__(self, category_names: tuple[tuple[str | int, ...], ...]) -> None:
+    def __init__(self, category_names: Names, index_dtypes: Dtypes = ()) -> None:
         self._names = {i: names for i, names in enumerate(category_names) if names}
+        self.index_dtypes = index_dtypes
 
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
@@ -137,7 +141,7 @@ class FrameColumns:
             )
         codes = np.arange(len(given))
         at = (i, label, unseen, True)
-        numbers = self._positions(given.tolist(), codes, codes < 0, *at)
+        numbers = self._positions(given, codes, codes < 0, *at)
         return np.append(numbers, np.nan)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
@@ -185,14 +189,20 @@ class FrameColumns:
         trained, given = self._indexes[i], column.categories
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
-        if given.inferred_type in ("string", "integer") and trained.equals(given):
+        usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
+        if usual and trained.equals(given):
             return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
         at = (i, label, unseen, strict)
-        return self._positions(given.tolist(), codes, codes < 0, *at)
+        return self._positions(given, codes, codes < 0, *at)
+
+    def _fits(self, i: int, given: Any) -> bool:
+        """Tell whether categories have the dtype that XGBoost, say, asks for."""
+        dtype = self.index_dtypes[i] if self.index_dtypes else ""
+        return not dtype or getattr(given, "dtype", None) == dtype
 
     def _positions(
         self,
-        given: Sequence[Any],
+        given: Any,
         codes: Array,
         gaps: Array,
         i: int,
@@ -203,7 +213,9 @@ class FrameColumns:
         """Return numbers in training for codes into a column's own names."""
         names = self._names[i]
         kind = _kind(names)
-        known = kind is not None and _kind(given) is kind
+        known = kind is not None and self._fits(i, given)
+        given = list(given)
+        known = known and _kind(given) is kind
         if not known and (len(given) or unseen is None):
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}
@@ -238,10 +250,7 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
-    """Return ``str`` or ``int`` if all names have that type, else None.
-
-    XGBoost refuses integers of another width than in training, though equal.
-    """
+    """Return ``str`` or ``int`` if all names have that type, else None."""
     kinds = {type(name) for name in names}
     return kinds.pop() if kinds in ({str}, {int}) else None
 

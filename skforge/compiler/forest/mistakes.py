@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from skforge.exceptions import InvalidInputError, with_article
 
 
-def mistake_in(X: Any, n_features: int) -> str | None:
+def mistake_in(X: Any, n_features: int, *, numeric: bool = True) -> str | None:
     """Return what is wrong with rows and how to fix it; None if nothing is known."""
     why = kind_mistake(X, n_features)
     if why is not None or hasattr(X, "tocsr"):
@@ -20,7 +20,7 @@ def mistake_in(X: Any, n_features: int) -> str | None:
     try:
         rows = as_array(X)
         check_shape(rows.shape, n_features)
-        if rows.dtype.kind in "fiub":
+        if not numeric or rows.dtype.kind in "fiub":
             return None
         numbers(rows, X)
     except InvalidInputError as error:

@@ -33,20 +33,22 @@ class TextCodes:
         The known texts, in the order of their codes 0, 1, ...
     unknown, none, nan : float or None
         Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
+    refused : tuple of str
+        Texts that it refuses although it takes other unknown ones.
     """
 
     texts: tuple[str, ...]
     unknown: float | None
     none: float | None
     nan: float | None
-    #: The code of each known text, and of None.
-    table: dict[Any, float] = field(init=False)
+    refused: tuple[str, ...] = ()
+    #: The code of each known text, and of None; None for each refused text.
+    table: dict[Any, float | None] = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the table."""
-        table: dict[Any, float] = {
-            text: float(code) for code, text in enumerate(self.texts)
-        }
+        table: dict[Any, float | None] = dict.fromkeys(self.refused)
+        table |= {text: float(code) for code, text in enumerate(self.texts)}
         if self.none is not None:
             table[None] = self.none
         object.__setattr__(self, "table", table)
@@ -110,7 +112,8 @@ class TextCodes:
         """Return the codes as JSON has them; see ``Source.codes``."""
         others = {"missing": self.nan, "none": self.none, "other": self.unknown}
         return {
-            "codes": {text: code for code, text in enumerate(self.texts)},
+            "codes": {text: code for code, text in enumerate(self.texts)}
+            | dict.fromkeys(self.refused),
             **{
                 name: "NaN" if code is not None and code != code else code
                 for name, code in others.items()

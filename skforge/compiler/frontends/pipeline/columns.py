@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,9 @@ from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     PIPELINE,
     UNION,
+    cannot_fold,
     class_of,
+    fail,
     is_encoder,
     is_scaler,
     is_strict,
@@ -24,15 +25,17 @@ from skforge.compiler.frontends.pipeline.transformers import (
     passes_on,
     reads,
     refuse,
+    refused_markers,
     special_values,
     texts_of,
     unclipped,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError
 
 Array = NDArray[Any]
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
+_EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,38 +47,45 @@ class Stage:
     step : str
         Its name, with those of the steps around it.
     transformer : object
-        The transformer; one that raises no error for unknown categories.
+        The transformer; one that raises no error for unknown categories or markers.
     inputs : tuple of Column
         The columns that it gets.
     sparse : bool
         Whether it gets them as a sparse matrix.
-    nan : bool
-        Whether it accepts missing numbers.
     special : list of ndarray
         By input: values around which the outputs change in any order.
     strict : bool
         Whether it refuses texts and numbers that are not among the special values.
+    markers : list
+        By input: its marker of missing values if it refuses that there, else None.
+    nan : list of bool
+        By input: whether it accepts missing numbers.
     """
 
     step: str
     transformer: Any
     inputs: tuple[Column, ...]
     sparse: bool
-    nan: bool
     special: list[Any]
     strict: bool
+    markers: list[Any]
+    nan: list[bool]
+
+    def checks(self) -> Iterator[tuple[Column, Any, Any, bool]]:
+        """Yield inputs with special values, refused markers, and if NaN is accepted."""
+        return zip(self.inputs, self.special, self.markers, self.nan, strict=True)
 
     def transform(self, columns: Sequence[Array]) -> Any:
         """Return the transformer's own answer for these columns, as it gives it."""
-        return _called(self.transformer, _matrix(self, columns), finite=True)
+        return _called(self.transformer, _matrix(self, columns))
 
-    def check(self, columns: Sequence[Array]) -> None:
-        """Raise the transformer's own error about missing values, if it has one."""
-        transformer = self.transformer
-        if hasattr(transformer, "error_on_new"):  # it was made lenient
-            transformer = copy.copy(transformer)
-            transformer.error_on_new = True
-        _called(transformer, _matrix(self, columns), finite=False)
+    def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
+        """Ask a transformer whether it accepts columns with missing values."""
+        try:
+            _called(transformer, _matrix(self, columns), finite=False)
+        except (TypeError, ValueError):
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +101,8 @@ class Column:
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     place: int = 0
+    #: The columns of the rows that hold whole numbers if it does; None: never.
+    whole: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,9 @@ class Plan:
     scaled : list of Column
         What scalers compute, also if it is clipped or dropped later: a number that
         is too large draws a warning there.
+    whole : list of (list of int, list of str)
+        Columns of the rows, and dtypes of whole numbers: if these are the columns'
+        common dtype, a step raises an error, or does not answer as for float64.
     """
 
     width: int
@@ -123,6 +138,7 @@ class Plan:
     stages: list[Stage] = field(default_factory=list)
     texts: dict[int, list[str]] = field(default_factory=dict)
     scaled: list[Column] = field(default_factory=list)
+    whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
 
     def sources(self) -> Array:
         """Return the column of the rows that each column depends on."""
@@ -235,7 +251,10 @@ def plan_of(
         )
     plan = Plan(int(width), np.dtype(dtype))
     dtypes = [plan.dtype] * plan.width if form is None else form
-    columns = tuple(Column(i, np.dtype(own)) for i, own in enumerate(dtypes))
+    columns = tuple(
+        Column(i, np.dtype(own), whole=frozenset({i}) if form is None else None)
+        for i, own in enumerate(dtypes)
+    )
     sparse = False
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
@@ -245,7 +264,7 @@ def plan_of(
         for column in given:
             known = column.stage is None and column.source in plan.texts
             if is_last if column.dtype == np.object_ else known:
-                _refuse_texts(where)
+                cannot_fold(f"A column of strings reaches {where} of the pipeline")
     return replace(plan, columns=columns, sparse=sparse)
 
 
@@ -289,12 +308,13 @@ def _of_one(
     try:
         texts = texts_of(transformer, len(inputs))
     except TypeError as error:
-        _refuse(step, transformer, str(error))
+        fail(step, transformer, str(error))
     special = special_values(transformer, len(inputs))
+    markers = refused_markers(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = known is None and is_encoder(transformer) and values.dtype == object
         if objects and column.dtype != np.object_:
-            _refuse(step, transformer, "was fitted on numbers of dtype object")
+            fail(step, transformer, "was fitted on numbers of dtype object")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -305,50 +325,47 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    stage = Stage(
-        step,
-        lenient(transformer),
-        inputs,
-        sparse,
-        nan=False,
-        special=special,
-        strict=is_strict(transformer),
-    )
+    asked, strict = lenient(transformer), is_strict(transformer)
+    stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
     missing = [
         _cast(np.full(1, np.nan), one.dtype) if known is None else one
         for one, known in zip(examples, texts, strict=True)
     ]
-    stage = replace(stage, nan=_takes_nan(stage, transformer, missing))
+    nan = stage.accepts(missing, transformer if strict else asked)
+    stage = replace(stage, nan=[nan and one == one for one in markers])
     plan.stages.append(stage)
     answer = stage.transform(examples)
     found = _dense(answer)
     if found.dtype.kind not in "fbO":
-        _refuse(step, transformer, f"returns columns of dtype {found.dtype}")
+        fail(step, transformer, f"returns columns of dtype {found.dtype}")
+    read = reads(transformer, len(inputs))
+    if found.shape[1] != len(read):
+        fail(step, transformer, f"returns {found.shape[1]} columns, not {len(read)}")
+    kind, whole = found.dtype, _whole(stage, plan)
+    if kind == np.bool_:  # beside whole numbers, these stay whole
+        whole = [frozenset()] * len(inputs)
     made = tuple(
-        Column(inputs[read].source, found.dtype, found[0, place], stage, read, place)
-        for place, read in enumerate(reads(transformer, len(inputs)))
+        Column(inputs[i].source, kind, found[0, place], stage, i, place, whole[i])
+        for place, i in enumerate(read)
     )
     if is_scaler(transformer):
         bare = replace(stage, transformer=unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
-    if found.shape[1] != len(made):
-        why = f"returns {found.shape[1]} columns instead of {len(made)}"
-        _refuse(step, transformer, why)
     if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
-        _refuse(step, transformer, "returns columns of dtype object")
+        fail(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
-        raise UnsupportedModelError(
-            f"The step {column.stage.step!r} of the pipeline returns numbers where "
-            "the next step reads strings, so it cannot be folded into the forest."
-        )
+        step = column.stage.step
+        cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
-    return replace(column, dtype=np.dtype(object)) if column.stage is None else column
+    if column.stage is not None:
+        return column
+    return replace(column, dtype=np.dtype(object), whole=None)
 
 
 def _by_columns(
@@ -370,7 +387,7 @@ def _by_columns(
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
-            _refuse(step, transformer, f"assigns {places} to the outputs of {name!r}")
+            fail(step, transformer, f"assigns {places} to the outputs of {name!r}")
         found.update(zip(range(places.start, places.stop), made, strict=True))
     joined = _joined([tuple(found[i] for i in range(len(found)))])
     return joined, bool(transformer.sparse_output_)
@@ -383,7 +400,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     if len(kinds) < 2:
         return columns
     if np.dtype(object) in kinds:
-        _refuse_texts("a step beside numbers")
+        cannot_fold("A column of strings reaches a step beside numbers")
     common = np.result_type(*kinds)
     return tuple(
         column if column.dtype == common else replace(column, dtype=common)
@@ -391,15 +408,42 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
-def _takes_nan(stage: Stage, transformer: Any, columns: list[Array]) -> bool:
-    """Ask a transformer whether it accepts missing numbers."""
-    try:
-        _called(transformer, _matrix(stage, columns), finite=False)
-    except UnsupportedModelError:
-        raise
-    except ValueError:
-        return False
-    return True
+def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
+    """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
+    inputs = [column.whole for column in stage.inputs]
+    groups = [one for one in inputs if one is not None]
+    if not is_encoder(stage.transformer):  # it gets one matrix, of one dtype
+        groups = [frozenset().union(*groups)] * (None not in inputs)
+    refused, stays = [], False
+    wide = any(groups) and plan.dtype == np.float64
+    for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
+        rows = [_whole_values(one, stage.strict, dtype) for one in stage.special]
+        rows = [np.resize(one, max(map(len, rows))) for one in rows]
+        floats = [one if one.dtype == np.object_ else one.astype("f8") for one in rows]
+        try:
+            found = _called(stage.transformer, _matrix(stage, rows), errors="raise")
+            expected = _dense(stage.transform(floats))
+            same = np.array_equal(_dense(found), expected, equal_nan=True)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            same = False
+        if same:
+            stays = _dense(found).dtype.kind not in "bf"
+        else:
+            refused.append(dtype.str)
+    plan.whole.extend((sorted(one), refused) for one in groups if one and refused)
+    return inputs if stays else [None] * len(inputs)
+
+
+def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
+    """Return whole numbers for which a transformer may have rules of its own."""
+    if special.dtype.kind in "OU":  # a column of texts
+        return np.array([*special[:1], ""], object)[:1]
+    low, high = np.clip([np.iinfo(dtype).min, np.iinfo(dtype).max], -_EXACT, _EXACT)
+    known = np.nan_to_num(special).clip(low, high).astype(dtype)
+    known = known[known == special][:64]
+    others = np.clip([0.0, 1.0, -1.0, -1e6, 1e6], low, high).astype(dtype)
+    # a strict encoder refuses all others
+    return known if strict and len(known) else np.concatenate([known, others])
 
 
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
@@ -425,14 +469,16 @@ def frame_of(columns: Sequence[Array]) -> Any:
     return DataFrame({i: Series(one, dtype=one.dtype) for i, one in enumerate(columns)})
 
 
-def _called(transformer: Any, rows: Any, *, finite: bool) -> Any:
+def _called(
+    transformer: Any, rows: Any, *, finite: bool = True, errors: Any = "ignore"
+) -> Any:
     """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
     with (
         warnings.catch_warnings(),
         config_context(assume_finite=finite),
-        np.errstate(all="ignore"),
+        np.errstate(all=errors, under="ignore"),
     ):
         warnings.simplefilter("ignore")
         return transformer.transform(rows)
@@ -441,18 +487,3 @@ def _called(transformer: Any, rows: Any, *, finite: bool) -> Any:
 def _dense(answer: Any) -> Array:
     """Return a matrix that a transformer made."""
     return np.asarray(answer.toarray() if hasattr(answer, "tocsr") else answer)
-
-
-def _refuse(step: str, transformer: Any, why: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}, so "
-        "it cannot be folded into the forest. CompiledForest(pipeline) runs it in its "
-        "own library."
-    )
-
-
-def _refuse_texts(where: str) -> NoReturn:
-    raise UnsupportedModelError(
-        f"A column of strings reaches {where} of the pipeline, so it cannot be folded "
-        "into the forest."
-    )

@@ -8,7 +8,7 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,8 +19,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
-from skforge.compiler.frontends.pipeline.transformers import numbers_of
-from skforge.exceptions import UnsupportedModelError
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, numbers_of
 
 Flags = NDArray[np.bool_]
 
@@ -32,11 +31,21 @@ class Bounds:
     low: Array
     high: Array
     nan: Flags
+    #: As ``Plan.whole``.
+    whole: Sequence[tuple[list[int], list[str]]] = ()
 
     def holds(self, rows: Array) -> bool:
         """Tell whether all values of rows are inside."""
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
+
+    def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
+        """Tell whether columns of these dtypes are transformed as float64 ones are."""
+        dtypes = {i: dtype for places, dtype in given for i in places if self.whole}
+        return not any(
+            np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
+            for columns, refused in self.whole
+        )
 
     def repaired(self, rows: Array) -> Array:
         """Return rows with values that are inside in place of all others."""
@@ -46,7 +55,7 @@ class Bounds:
     def and_of(self, other: Bounds) -> Bounds:
         """Return the values that both accept."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
-        return Bounds(low, high, self.nan & other.nan)
+        return Bounds(low, high, self.nan & other.nan, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     ``takes_nan`` tells whether the last step accepts missing values. Infinite values
     are never accepted here: the pipeline itself says what it makes of them.
     """
-    numbers = [(c, stage.nan) for stage in plan.stages for c in stage.inputs]
+    numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
     numbers += [(c, True) for c in plan.scaled]
     checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
     n_inside = len(checks)
@@ -91,6 +100,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         np.full(plan.width, -largest, plan.dtype),
         np.full(plan.width, largest, plan.dtype),
         np.ones(plan.width, np.bool_),
+        plan.whole,
     )
     if not checks:
         return found
@@ -110,11 +120,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     zeros = np.zeros(len(checks), plan.dtype)
     if not finite(zeros, which).all():
         at = columns[int(finite(zeros, which).argmin())]
-        raise UnsupportedModelError(
-            f"The pipeline turns a 0 in column {at.source} into a value that is not "
-            "finite, so its steps cannot be folded into the forest; "
-            "CompiledForest(pipeline) runs them in their own library."
-        )
+        cannot_fold(f"Steps turn a 0 in column {at.source} into no finite number")
     sign = np.repeat([-1.0, 1.0], len(checks))
     ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)
     low, high = ends.astype(plan.dtype).reshape(2, -1)
@@ -134,7 +140,7 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
     """
     pieces: dict[int, Array] = {}
     for stage in plan.stages:
-        for column, special in zip(stage.inputs, stage.special, strict=True):
+        for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
                 _divide(plan, column, numbers_of(special), bounds, pieces)
     for number, special in _tested(plan, forest).items():
@@ -233,22 +239,24 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces hold numbers that a strict encoder refuses.
+    """Return which pieces hold numbers that a strict encoder or an indicator refuses.
 
     So do pieces of numbers that are made NaN where a step refuses that. Whether NaN
     itself is refused is noted in ``bounds``.
     """
     found: dict[int, Flags] = {}
-    checks: list[tuple[Column, Array | None, bool]] = []
+    checks: list[tuple[Column, Array | None, Any, bool]] = []
     for stage in plan.stages:
-        for column, special in zip(stage.inputs, stage.special, strict=True):
+        for column, special, marker, nan in stage.checks():
             known = numbers_of(special) if stage.strict else None
-            checks.append((column, known, stage.nan))
-    checks += [(column, None, takes_nan) for column in plan.columns]
-    for column, known, nan_is_fine in checks:
+            checks.append((column, known, marker, nan))
+    checks += [(column, None, None, takes_nan) for column in plan.columns]
+    for column, known, marker, nan_is_fine in checks:
         source = column.source
+        if known is not None and source not in plan.texts:  # NaN may be all it knows
+            pieces.setdefault(source, bounds.high[source : source + 1])
         made = column.stage is not None and not nan_is_fine
-        if source not in pieces or (known is None and not made):
+        if source not in pieces or (known is None and marker is None and not made):
             continue
         ends = pieces[source]
         rows = np.append(ends, ends.dtype.type(np.nan))
@@ -257,6 +265,8 @@ def refused_pieces(
         if known is not None:
             strange = ~np.isin(value, known)
             strange &= ~(np.isnan(value) & np.isnan(known).any())
+        if marker is not None:
+            strange |= value == marker
         bounds.nan[source] &= not strange[-1]
         if known is not None or strange[:-1].any():
             before = found.get(source, np.zeros(len(ends), np.bool_))

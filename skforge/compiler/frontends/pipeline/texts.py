@@ -9,7 +9,7 @@ import numpy as np
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
 from skforge.compiler.frontends.pipeline.fold import Flags
-from skforge.compiler.frontends.pipeline.transformers import is_missing
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
 
 
 def codes_of(
@@ -33,6 +33,7 @@ def codes_of(
             order = np.argsort(outputs[:, 0], kind="stable")
             values, outputs = values[order], outputs[order]
             accepted = values.tolist()
+        refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
         kept: list[Any] = [*accepted]
         absent = None
@@ -55,7 +56,9 @@ def codes_of(
                 alike = np.array([len(outputs)])
                 kept.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
-        codes[source] = TextCodes(tuple(accepted), **others)
+        if not kept and (columns or absent is None):
+            cannot_fold(f"The pipeline rejects every string in column {source}")
+        codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
         points[source] = np.array([*kept, ""], object)[:-1]
     return codes, points
 
@@ -80,14 +83,17 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
     rows = {source: values}
     try:
         for stage in plan.stages:
-            for column, known in zip(stage.inputs, stage.special, strict=True):
+            for column, known, marker, nan in stage.checks():
                 if column.source != source:
                     continue
                 given = plan.values([column], rows)[0]
-                if column.dtype != np.object_ and not stage.nan:
+                if marker is not None:
+                    fine &= given == given if marker != marker else given != marker
+                if column.dtype != np.object_ and not nan:
                     fine &= ~np.isnan(given)
                 elif column.dtype == np.object_ and is_missing(values[0]):
-                    stage.check(plan.values(stage.inputs, rows))
+                    values_there = plan.values(stage.inputs, rows)
+                    fine &= stage.accepts(values_there, stage.transformer)
                 if stage.strict:
                     fine &= _among(given, known.tolist())
         columns = [column for column in plan.columns if column.source == source]

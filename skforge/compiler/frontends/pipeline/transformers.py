@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -171,6 +171,13 @@ def is_strict(transformer: Any) -> bool:
     return is_encoder(transformer) and (rule in ("error", "warn") or dropping)
 
 
+def refused_markers(transformer: Any, width: int) -> list[Any]:
+    """Return the marker of missing values for inputs where it raises an error."""
+    strict = getattr(transformer, "error_on_new", False)
+    known = transformer.features_ if strict else range(width)
+    return [None if i in known else transformer.missing_values for i in range(width)]
+
+
 def lenient(transformer: Any) -> Any:
     """Return a transformer that answers for unknown categories, and others as before.
 
@@ -180,7 +187,7 @@ def lenient(transformer: Any) -> Any:
     if not marks and not is_strict(transformer):
         return transformer
     found = copy.copy(transformer)
-    if marks:  # whether it refuses missing values was asked before
+    if marks:  # see refused_markers
         found.error_on_new = False
         return found
     if class_of(transformer).endswith(".OneHotEncoder"):
@@ -202,9 +209,7 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
-        drops = (
-            transformer.strategy != "constant" and not transformer.keep_empty_features
-        )
+        drops = not transformer.keep_empty_features
         if drops and any(map(_is_nan, transformer.statistics_)):
             raise TypeError("warns in every call about a column without values")
         values = [np.array([fill], object) for fill in transformer.statistics_]
@@ -228,18 +233,16 @@ def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
     own = class_of(transformer)
     if own not in _KINDS:
-        _fail(step, transformer, "is not one of the transformers that can be folded")
+        fail(step, transformer, "is not one of the transformers that can be folded")
     if own.endswith(".FunctionTransformer") and transformer.func is not None:
-        _fail(step, transformer, "calls a Python function")
-    if own.startswith(_ENCODERS) and np.dtype(transformer.dtype) != np.float64:
-        _fail(
-            step, transformer, f"returns columns of dtype {np.dtype(transformer.dtype)}"
-        )
+        fail(step, transformer, "calls a Python function")
+    if own.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
+        fail(step, transformer, f"returns columns of dtype {kind}")
     if own.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = isinstance(marker, (int, float, str, np.number))
         if not known or isinstance(marker, bool):
-            _fail(step, transformer, f"marks missing values by {marker!r}")
+            fail(step, transformer, f"marks missing values by {marker!r}")
 
 
 def is_missing(value: Any) -> bool:
@@ -251,11 +254,17 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
-def _fail(step: str, transformer: Any, why: str) -> None:
+def fail(step: str, transformer: Any, why: str) -> NoReturn:
+    """Raise the error for a transformer that does not fold."""
+    kind = type(transformer).__name__
+    cannot_fold(f"The step {step!r} of the pipeline, {kind}, {why}")
+
+
+def cannot_fold(why: str) -> NoReturn:
+    """Raise the error for a pipeline that does not fold."""
     raise UnsupportedModelError(
-        f"The step {step!r} of the pipeline, {type(transformer).__name__}, {why}. It "
-        "cannot become part of a Forest; CompiledForest(pipeline) runs it in its own "
-        "library."
+        f"{why}. The step cannot become part of a Forest; CompiledForest(pipeline) "
+        "runs it in its own library."
     )
 
 
@@ -308,7 +317,7 @@ def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
         yield step, transformer
         return
     if own != PIPELINE and transformer.transformer_weights is not None:
-        _fail(step, transformer, "has transformer_weights")
+        fail(step, transformer, "has transformer_weights")
     for name, one in inside:
         if one is not None and not isinstance(one, str):
             yield from members(f"{step}__{name}" if step else name, one)

@@ -373,6 +373,14 @@ def _names_of(entry: Any) -> tuple[str | int, ...]:
     return tuple(text[a:b].decode() for a, b in pairwise(ends))
 
 
+def index_dtypes(booster: Any) -> tuple[str, ...]:
+    """Return the dtype of each feature's integer categories, which rows must have."""
+    trees = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]["gradient_booster"]
+    encoded = trees.get("gbtree", trees)["model"]["cats"]["enc"]
+    dtypes = {9: "int8", 10: "uint8", 11: "int16", 13: "int32", 15: "int64"}
+    return tuple(dtypes.get(entry.get("type"), "") for entry in encoded)
+
+
 def _member(parent: Any, name: str, kind: Any, where: str) -> Any:
     value = parent.get(name) if isinstance(parent, dict) else None
     if not isinstance(value, kind):
