@@ -291,7 +291,8 @@ class PipelineRows:
         for at, (name, dtype) in enumerate(zip(names, form or (), strict=False)):
             if dtype is not None:
                 values = frame[name].astype("Float64") if at in gaps else frame[name]
-                frame[name] = values.astype(dtype)
+                with np.errstate(over="ignore"):
+                    frame[name] = values.astype(dtype)
         return frame
 
     def _framed(self, rows: Array, texts: Mapping[int, Array]) -> Any:

@@ -675,6 +675,7 @@ REFUSED = {
         pre.FunctionTransformer(np.tanh),
         r"FunctionTransformer, calls a Python function",
     ),
+    "narrow-bins": (bins(3, dtype=np.float32), r"returns columns of dtype float32"),
     "weights": (
         FeatureUnion([("a", pre.StandardScaler())], transformer_weights={"a": 2}),
         r"'featureunion' of the pipeline, FeatureUnion, has transformer_weights",

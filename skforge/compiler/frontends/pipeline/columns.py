@@ -336,7 +336,8 @@ def _of_one(
     plan.stages.append(stage)
     answer = stage.transform(examples)
     found = _dense(answer)
-    if found.dtype.kind not in "fbO":
+    own = {column.dtype for column in inputs}
+    if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
         fail(step, transformer, f"returns columns of dtype {found.dtype}")
     read = reads(transformer, len(inputs))
     if found.shape[1] != len(read):
