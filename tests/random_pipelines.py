@@ -6,6 +6,7 @@ whose first member is the simplest, or a random generator.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -374,6 +375,20 @@ def draw_pipeline(choose: Choose, table: Table, counts: Sequence[int]) -> Pipeli
     return model
 
 
+def draw_steps(choose: Choose, table: Table) -> Pipeline:
+    """Draw one or two steps before a small tree: what counts is what they refuse."""
+    texts = any(kind in TEXTS for kind in table.kinds)
+    if texts or choose([True, False, False]):
+        steps = [columns_step(choose, table)]
+    else:
+        steps = [number_step(choose)]
+    if choose([True, False, False]):
+        steps.append(number_step(choose, 0))
+    regresses = table.y.dtype == np.float64
+    kind = tree.DecisionTreeRegressor if regresses else tree.DecisionTreeClassifier
+    return make_pipeline(*steps, kind(max_depth=6, random_state=0))
+
+
 # ------------------------------------------------------------ rows
 
 
@@ -572,6 +587,9 @@ def forms(
 # ------------------------------------------------------------ comparing
 
 
+_CLOCK = re.compile(r"\[\d\d:\d\d:\d\d\] ")  # in XGBoost's errors
+
+
 def called(call: Callable[[Any], Any], rows: Any) -> tuple[Any, str, list[str]]:
     """Return the answer, the error and the warnings of a call."""
     with warnings.catch_warnings(record=True) as caught:
@@ -579,7 +597,7 @@ def called(call: Callable[[Any], Any], rows: Any) -> tuple[Any, str, list[str]]:
         try:
             answer, error = call(rows), ""
         except Exception as raised:  # noqa: BLE001 - the other must raise the same
-            text = str(raised).partition("Stack trace")[0]
+            text = _CLOCK.sub("", str(raised).partition("Stack trace")[0])
             answer, error = None, f"{type(raised).__name__}: {text}"
     return answer, error, [f"{w.category.__name__}: {w.message}" for w in caught]
 
@@ -633,4 +651,25 @@ def failure(
                 one = rows[i : i + 1]
                 if found := difference(ours, theirs, one):
                     return f"{method} of one row {word!r}: {found}"
+    return ""
+
+
+def stored_failure(table: Table, model: Any, stored: Any, seed: int) -> str:
+    """Return how an artifact's answers differ, or "".
+
+    It may ask for the pipeline, and call rows wrong only if the pipeline does.
+    """
+    random = np.random.default_rng(seed)
+    for word, rows in variants(table, stored.forest_, random):
+        error, own_error = (
+            called(stored.predict, rows)[1],
+            called(model.predict, rows)[1],
+        )
+        if error.startswith("SourceNeededError"):
+            continue
+        if error and not (own_error and error.startswith("InvalidInputError")):
+            return f"error {error[:300]!r} for rows {word!r}, not {own_error[:300]!r}"
+        found = "" if error else difference(stored.predict, model.predict, rows)
+        if found:
+            return f"rows {word!r}: {found}"
     return ""

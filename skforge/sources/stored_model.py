@@ -135,7 +135,7 @@ class StoredModel:
         if self.sklearn_tags().input_tags.allow_nan:
             wanted += " or NaN"
         if steps is not None:
-            wanted += ", as float64 or integers, or of the texts that it was trained on"
+            wanted += " (float64 or integers)" + " and texts" * bool(steps["texts"])
         if names:
             wanted += f", named {', '.join(names)}, in this order"
         if categories and is_pandas(X):

@@ -17,17 +17,21 @@ pytest.importorskip("pandas")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 
+import skforge
 from skforge import CompiledForest, UnsupportedModelError
+from tests.plain import plain
 from tests.random_pipelines import (
     MOST_COLUMNS,
     Table,
     draw_pipeline,
+    draw_steps,
     draw_table,
     failure,
+    stored_failure,
 )
 
 
-def compared(table: Table, model, seed: int) -> tuple[str, str]:
+def compared(table: Table, model, compare) -> tuple[str, str]:
     """Return why a pipeline is not compared, and how its compiled answers differ."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -39,10 +43,19 @@ def compared(table: Table, model, seed: int) -> tuple[str, str]:
         if model[-1].n_features_in_ > MOST_COLUMNS:
             return "too wide", ""
         try:
-            fast = CompiledForest(model, tuning="off").fit(table.X)
+            return "", compare(table, model)
         except UnsupportedModelError as error:
             return f"refused: {error}", ""
-    return "", failure(table, model, fast, seed)
+
+
+def by_default(seed: int):
+    """Compare all methods of a pipeline with those of the default kernels."""
+
+    def compare(table, model):
+        fast = CompiledForest(model, tuning="off").fit(table.X)
+        return failure(table, model, fast, seed)
+
+    return compare
 
 
 def explained(table: Table, model) -> str:
@@ -58,7 +71,7 @@ def test_a_pipeline_answers_as_itself(data):
 
     table = draw_table(choose)
     model = draw_pipeline(choose, table, [1, 2, 3, 4, 5])
-    why, found = compared(table, model, data.draw(st.integers(0, 9)))
+    why, found = compared(table, model, by_default(data.draw(st.integers(0, 9))))
     event(why[:100] or "compared")
     assume(not why)
     assert not found, f"{found}\n{explained(table, model)}"
@@ -80,6 +93,40 @@ def test_a_random_pipeline_of_three_to_six_steps(seed):
             break
         table = draw_table(choose)
         model = draw_pipeline(choose, table, [3, 4, 5, 6])
-        why, found = compared(table, model, seed)
+        why, found = compared(table, model, by_default(seed))
+    assert not why, f"no pipeline of 50: {why}"
+    assert not found, f"{found}\n{explained(table, model)}"
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 400))],
+)
+def test_steps_refuse_rows_of_all_forms_with_their_own_errors(seed, tmp_path):
+    """An artifact answers as well, or says that the pipeline has to."""
+    random = np.random.default_rng(seed)
+
+    def choose(options):
+        return options[random.integers(len(options))]
+
+    def compare(table, model):
+        fast = plain(model).fit(table.X)
+        if found := failure(table, model, fast, seed, ["predict"]):
+            return found
+        try:
+            skforge.save(fast, tmp_path / "model.skforge")
+        except UnsupportedModelError:
+            return ""
+        return stored_failure(
+            table, model, skforge.load(tmp_path / "model.skforge"), seed
+        )
+
+    why = "not drawn"
+    for _ in range(50):
+        if not why:
+            break
+        table = draw_table(choose)
+        model = draw_steps(choose, table)
+        why, found = compared(table, model, compare)
     assert not why, f"no pipeline of 50: {why}"
     assert not found, f"{found}\n{explained(table, model)}"

@@ -5,16 +5,21 @@ Random pipelines found each of these; see exactness/test_pipelines_by_hypothesis
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn import feature_selection as fs
 from sklearn import preprocessing as pre
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.tree import DecisionTreeRegressor
 
-from skforge import UnsupportedModelError, load_forest
+import skforge
+from skforge import SourceNeededError, UnsupportedModelError, load_forest
+from skforge.prediction.predictor import Predictor
 from tests.plain import plain
 from tests.random_pipelines import difference
 
@@ -128,3 +133,205 @@ def test_sparse_columns_before_gradient_boosting():
     )
     model = make_pipeline(bins, GradientBoostingClassifier(n_estimators=3)).fit(X, y)
     assert_alike(model, X, X[:1], X[:3] + 1)
+
+
+# ------------------------------------------------ errors that the steps raise
+
+WHOLE = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+
+
+def numbers(*values, n=300):
+    X = np.random.default_rng(0).choice(values, (n, 3))
+    X[: len(values), 0] = values
+    return X
+
+
+def before_a_tree(step, X):
+    score = pd.DataFrame(X).select_dtypes("number").fillna(-3).sum(axis=1)
+    return make_pipeline(step, DecisionTreeRegressor(max_depth=8)).fit(X, score)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The methods of the source that were called."""
+    calls, ask = [], Predictor.ask
+
+    def counted(self, method, X, **params):
+        calls.append(method)
+        return ask(self, method, X, **params)
+
+    monkeypatch.setattr(Predictor, "ask", counted)
+    return calls
+
+
+def answers(fast, model, rows, asked):
+    """Return who answers, after comparing the answers and the errors."""
+    asked.clear()
+    assert not difference(fast.predict, model.predict, rows)
+    return "pipeline" if asked else "kernels"
+
+
+@pytest.mark.parametrize("marker", [-1, 0.5, np.nan])
+def test_a_missing_value_where_an_indicator_saw_none(marker, asked):
+    X = numbers(marker, 0.0, 1.0, 2.0)
+    X[:, 2] = 1 + np.arange(len(X)) % 2
+    step = make_union("passthrough", MissingIndicator(missing_values=marker))
+    model = before_a_tree(step, X)
+    fast = plain(model).fit(X)
+    bad = X[:4].copy()
+    bad[3, 2] = marker
+    assert answers(fast, model, X, asked) == "kernels"
+    assert answers(fast, model, bad, asked) == "pipeline"
+    message = r"The features \[2\] have missing values in transform but have no"
+    with pytest.raises(ValueError, match=message):
+        fast.predict(bad)
+    assert answers(fast, model, pd.DataFrame(bad), asked) == "pipeline"
+    assert answers(fast, model, bad.tolist(), asked) == "pipeline"
+    if marker == -1:
+        assert answers(fast, model, np.abs(X).astype(np.int8), asked) == "kernels"
+        assert answers(fast, model, bad.astype(np.int32), asked) == "pipeline"
+
+
+def test_a_marker_among_texts_where_an_indicator_saw_none(asked, tmp_path):
+    X = texts()
+    X.loc[::3, "a"] = "?"
+    step = make_column_transformer(
+        (MissingIndicator(missing_values="?"), ["a", "b"]), ("passthrough", ["n"])
+    )
+    model = before_a_tree(step, X)
+    fast = plain(model).fit(X)
+    skforge.save(fast, tmp_path / "f.skforge")
+    loaded = skforge.load(tmp_path / "f.skforge")
+    for rows in (X, X.assign(a="new", b="other"), with_value(X, "a", None)):
+        assert answers(fast, model, rows, asked) == "kernels"
+        np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
+    bad = with_value(X, "b", "?")
+    row = {"a": "?", "b": "?", "n": 0.5}
+    for rows in (bad, bad.astype({"b": "category"}), with_value(X, "a", np.nan)):
+        assert answers(fast, model, rows, asked) == "pipeline"
+        with pytest.raises(SourceNeededError):
+            loaded.predict(rows)
+    with pytest.raises(ValueError, match=r"The features \[1\] have missing values"):
+        fast.predict(row)
+    good = {**row, "b": "x"}
+    assert fast.predict(good) == model.predict(pd.DataFrame([good]))
+    others = {"missing": None, "none": "NaN", "other": "NaN"}
+    assert fast._predictor.source.codes()[1] == {"codes": {"?": None}, **others}
+
+
+@pytest.mark.parametrize("strategy", ["constant", "most_frequent"])
+def test_an_imputer_of_fractions_gets_whole_numbers(strategy, asked, tmp_path):
+    """It refuses them, or cuts the fraction off what it fills in."""
+    X = numbers(-1, 0.0, 0.5, 0.5, 0.5, 1.0, 2.0)
+    step = SimpleImputer(missing_values=-1, strategy=strategy, fill_value=0.5)
+    model = before_a_tree(step, X)
+    fast = plain(model).fit(X)
+    skforge.save(fast, tmp_path / "f.skforge")
+    loaded = skforge.load(tmp_path / "f.skforge")
+    whole = np.random.default_rng(1).integers(-1, 3, (8, 3))
+    signed = [code for code in WHOLE if strategy == "constant" or code[0] == "i"]
+    for code in signed:
+        rows = np.abs(whole).astype(code) if code[0] == "u" else whole.astype(code)
+        for form in (rows, rows.tolist(), pd.DataFrame(rows)):
+            if code == "i8" or form is rows:
+                assert answers(fast, model, form, asked) == "pipeline"
+                with pytest.raises(SourceNeededError):
+                    loaded.predict(form)
+    mixed = pd.DataFrame(whole).astype({1: np.float64})
+    assert answers(fast, model, mixed, asked) == "kernels"
+    np.testing.assert_array_equal(loaded.predict(mixed), model.predict(mixed))
+
+
+def test_an_imputer_of_fractions_gets_columns_of_whole_numbers(asked):
+    X = pd.DataFrame(numbers(-1, 0.0, 0.5, 1.0, 2.0), columns=list("abc"))
+    fill = SimpleImputer(missing_values=-1, strategy="constant", fill_value=0.5)
+    step = make_column_transformer((fill, ["a", "b"]), ("passthrough", ["c"]))
+    model = before_a_tree(step, X)
+    fast = plain(model).fit(X)
+    rows = X.iloc[:6].round()
+    for dtypes, who in (
+        ({"c": "i8"}, "kernels"),
+        ({"a": "i8"}, "kernels"),
+        ({"a": "i8", "b": "i2"}, "pipeline"),
+        ({"a": "i8", "b": "i8", "c": "i8"}, "pipeline"),
+        ({"a": "i8", "b": "u8"}, "kernels"),  # they are float64 together
+    ):
+        assert answers(fast, model, rows.clip(lower=0).astype(dtypes), asked) == who
+
+
+def test_whole_numbers_that_no_step_treats_in_its_own_way(asked):
+    X = numbers(-1, 0.0, 1.0, 2.0, np.nan)
+    fill = SimpleImputer(strategy="most_frequent")
+    codes = pre.OneHotEncoder(handle_unknown="ignore")
+    for step in (make_pipeline(fill, codes), make_pipeline(fill, pre.StandardScaler())):
+        model = before_a_tree(step, X)
+        fast = plain(model).fit(X)
+        for code in WHOLE:
+            rows = np.random.default_rng(1).integers(0, 5, (8, 3)).astype(code)
+            assert answers(fast, model, rows, asked) == "kernels"
+
+
+def test_unknown_unsigned_numbers_before_an_encoder_of_negative_ones(asked):
+    """It writes the first category in their place, which wraps around."""
+    X = numbers(-7.5, 0.5, 1.0, 2.0)
+    model = before_a_tree(pre.TargetEncoder(cv=2), X)
+    fast = plain(model).fit(X)
+    for code in WHOLE:
+        who = "pipeline" if code[0] == "u" else "kernels"
+        assert answers(fast, model, np.full((2, 3), 9, code), asked) == who
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("strategy", ["constant", "mean", "most_frequent"])
+def test_an_imputer_of_a_column_without_values(keep, strategy, asked):
+    X = numbers(0.0, 1.0, 2.0, np.nan)
+    X[:, 1] = np.nan
+    for marks in (False, True):
+        step = SimpleImputer(
+            strategy=strategy,
+            fill_value=3.5 if strategy == "constant" else None,
+            keep_empty_features=keep,
+            add_indicator=marks,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about the column
+            model = before_a_tree(step, X)
+            fast = plain(model).fit(X)
+        filled = np.where(np.isnan(X), 5.0, X)
+        for rows in (X, filled, X[:1], X[:, :2]):
+            answers(fast, model, rows, asked)
+
+
+@pytest.mark.parametrize("unknown", ["error", "warn"])
+def test_an_encoder_that_has_seen_missing_values_alone(unknown, asked):
+    X = numbers(0.0, 1.0, 2.0)
+    X[:, 1] = np.nan
+    codes = pre.OneHotEncoder(handle_unknown=unknown, drop="if_binary")
+    model = before_a_tree(codes, X)
+    fast = plain(model).fit(X)
+    for value in (0.0, 7.5, np.nan):
+        rows = X[:3].copy()
+        rows[1, 1] = value
+        answers(fast, model, rows, asked)
+
+
+def test_an_encoder_that_knows_no_text_of_its_column(asked):
+    """In training it gets other codes than later, those of cross-fitting."""
+    X = texts()
+    steps = make_pipeline(pre.TargetEncoder(cv=3), pre.OneHotEncoder(drop="first"))
+    steps.set_params(onehotencoder__handle_unknown="ignore")
+    model = before_a_tree(make_column_transformer((steps, ["a", "b"])), X)
+    fast = plain(model).fit(X)
+    answers(fast, model, X, asked)
+    answers(fast, model, with_value(X, "a", "new"), asked)
+
+
+def test_a_nested_step_that_names_columns(asked):
+    """The frame of a FunctionTransformer has names, so the next step warns."""
+    X = numbers(0.0, 1.0, 2.0)
+    named = pre.FunctionTransformer(feature_names_out="one-to-one")
+    steps = make_pipeline(make_pipeline(named, pre.StandardScaler()), pre.Binarizer())
+    model = before_a_tree(steps, X)
+    fast = plain(model).fit(X)
+    assert answers(fast, model, X, asked) == "kernels"
+    answers(fast, model, pd.DataFrame(X), asked)

@@ -667,6 +667,56 @@ def test_an_artifact_needs_no_pipeline(tmp_path):
         kept.predict(named().astype(np.float32))
 
 
+@pytest.mark.parametrize("steps", ["texts", "numbers", "by position"])
+def test_an_artifact_says_that_the_pipeline_itself_answers(steps, tmp_path):
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame({"t": np.where(Y, "a", "b"), "x": X[:, 0], "k": Y})
+    if steps == "texts":
+        step = ColumnTransformer([("a", pre.OneHotEncoder(), ["t"])], remainder="drop")
+    else:
+        rows = rows[["x", "k"]]
+        step = pre.StandardScaler()
+        if steps == "numbers":
+            step = ColumnTransformer([("a", step, ["x", "k"])])
+    model = make_pipeline(step, clone(FORESTS["forest"])).fit(rows, Y)
+    skforge.save(compiled(model, rows), tmp_path / "fast.skforge")
+    kept = skforge.load(tmp_path / "fast.skforge")
+    last, few = rows.columns[0], rows[:3]
+    forms = [
+        few.to_numpy(object),
+        few.assign(**{last: pd.Timestamp("2020-01-01")}),
+        few.assign(**{last: 1j}),
+        few.assign(**{last: pd.array([1, None, 3], "Int64")}),
+        few.assign(**{last: True}),
+        [["x"] * rows.shape[1]],
+    ]
+    if steps != "texts":
+        forms += [few.astype(object), few.convert_dtypes(), few.astype("category")]
+    if steps != "by position":
+        forms.append(few.assign(**{last: True, "more": "any"}))
+    for form in forms:
+        with pytest.raises(skforge.SourceNeededError) as error:
+            kept.predict(form)
+    columns, names = {
+        "texts": ("3 columns", " and texts, named t, x, k"),
+        "numbers": ("2 columns", ", named x, k"),
+        "by position": ("2 columns", ", named x, k"),
+    }[steps]
+    assert str(error.value) == (
+        f"predict of these rows (DataFrame of shape {form.shape}) needs the Pipeline "
+        "itself, which this CompiledForest was saved without: alone, it takes rows "
+        f"with {columns} of finite numbers (float64 or integers){names}, in this "
+        "order; use the original model."
+    )
+    for wrong, why in {
+        "path": r"rows are the text or path 'path'",
+        (1.0, 2.0): r"rows must be two-dimensional",
+        ((1.0, 2.0), (1.0,)): r"rows do not form a rectangular array",
+    }.items():
+        with pytest.raises(skforge.InvalidInputError, match=why):
+            kept.predict(wrong)
+
+
 # ------------------------------------------------------------ refusals
 
 REFUSED = {

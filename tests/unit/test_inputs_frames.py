@@ -199,6 +199,58 @@ def test_a_saved_model_takes_frames(name, tmp_path):
             kept.predict(frame)
 
 
+WIDTHS = ["int8", "uint8", "int16", "int32", "int64"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_xgboost_tells_the_widths_of_integer_categories_apart(width, tmp_path):
+    frame = make_frame(codes=[30, 10, 20, 7])
+
+    def rows(dtype):
+        return frame.assign(code=frame["code"].astype(dtype).astype("category"))
+
+    model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True, n_jobs=1)
+    model.fit(rows(width), target(frame))
+    fast = plain(model).fit(rows(width))
+    skforge.save(fast, tmp_path / "model.skforge")
+    kept = skforge.load(tmp_path / "model.skforge")
+    for dtype in WIDTHS:
+        for some in (rows(dtype), rows(dtype)[:1]):
+            try:
+                expected = model.predict(some)
+            except xgb.core.XGBoostError:
+                with pytest.raises(xgb.core.XGBoostError, match="data type doesn't"):
+                    fast.predict(some)
+                with pytest.raises(SourceNeededError):
+                    kept.predict(some)
+            else:
+                assert np.array_equal(fast.predict(some), expected)
+                assert np.array_equal(kept.predict(some), expected)
+
+
+def test_tables_of_categories_for_xgboost():
+    """XGBoost 3.2 asserts that texts have no bitmap of gaps; those of pandas have."""
+    pa = pytest.importorskip("pyarrow")
+    frame = make_frame()[["x", "color"]]
+    model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True, n_jobs=1)
+    model.fit(frame, frame["x"])
+    fast = plain(model).fit(frame)
+    expected = model.predict(frame)
+    color = pa.array(frame["color"].astype(object)).dictionary_encode()
+    plainly = pa.table({"x": frame["x"].to_numpy(), "color": color})
+    assert np.array_equal(model.predict(plainly), expected)
+    assert np.array_equal(fast.predict(plainly), expected)
+    assert np.array_equal(fast.predict(pa.Table.from_pandas(frame)), expected)
+
+    frame = make_frame()[["x", "code"]]
+    model.fit(frame, frame["x"])
+    table = pa.Table.from_pandas(frame)
+    with pytest.raises(TypeError, match="Only string-based"):
+        model.predict(table)
+    with pytest.raises(TypeError, match="Only string-based"):
+        plain(model).fit(frame).predict(table)
+
+
 NAMES = st.lists(
     st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
 )
