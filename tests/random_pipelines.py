@@ -314,14 +314,25 @@ def columns_step(choose: Choose, table: Table) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A callable that chooses columns, and that pickles."""
+
+    columns: list[Any]
+
+    def __call__(self, X: Any) -> list[Any]:
+        """Return the columns."""
+        return self.columns
+
+
 def where(choose: Choose, table: Table, chosen: list[int]) -> Any:
     """Return columns as positions, names, a mask or a callable."""
     mask = [i in chosen for i in range(len(table.kinds))]
-    ways: list[Any] = [chosen, mask, lambda X: chosen]
+    ways: list[Any] = [chosen, mask, Chosen(chosen)]
     names = table.names
     if names is not None:
         own = [names[i] for i in chosen]
-        ways += [own, own, lambda X: own]
+        ways += [own, own, Chosen(own)]
         dtypes = {names[i]: table.X[names[i]].dtype for i in range(len(names))}
         numeric = [n for n in names if dtypes[n] in (np.float64, np.int64)]
         if own == numeric:

@@ -72,6 +72,12 @@ def _machine(folder: Path, quick: bool) -> list[Row]:
     return [faults_machine.older_cpu(folder), faults_machine.oldest_versions(folder)]
 
 
+def _profiles(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import profiles
+
+    return profiles.run(folder, 9 if quick else 200)
+
+
 def _fuzz(folder: Path, quick: bool) -> list[Row]:
     from benchmarks.reliability import fuzz
 
@@ -94,6 +100,7 @@ FAMILIES: dict[str, Family] = {
     "cache": _cache,
     "processes": _processes,
     "machine": _machine,
+    "profiles": _profiles,
     "fuzz": _fuzz,
     "sanitize": _sanitize,
 }

@@ -529,7 +529,7 @@ class Predictor:
 
 def side_by_side(scores: list[Array]) -> Array:
     """Return the columns of all scores, in the widest dtype."""
-    return np.hstack([one.reshape(len(one), -1) for one in scores])
+    return np.column_stack(scores)
 
 
 Entry = Callable[[Any], Any]

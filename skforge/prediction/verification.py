@@ -182,12 +182,15 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
     """Return rows as the kernels get them; None if only the source can read them."""
-    rows = predictor.source.rows(X, "predict_raw")
+    source = predictor.source
+    read = source.read(X)
+    fine = read is not None and source.takes(read[0])
+    rows = read[0] if read and fine else source.rows(X, "predict_raw")
     if rows is None:
         return None
-    forests = predictor.forest, *predictor.source.more
+    forests = predictor.forest, *source.more
     dtype = np.result_type(*(forest.input_dtype for forest in forests))
     if hasattr(rows, "tocsr"):
-        return np.concatenate(list(dense_blocks(rows, predictor.source.fill, dtype)))
+        return np.concatenate(list(dense_blocks(rows, source.fill, dtype)))
     with np.errstate(over="ignore"):
         return np.asarray(read_columns(predictor.forest, np.asarray(rows)), dtype)

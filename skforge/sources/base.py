@@ -333,6 +333,13 @@ class Source(ABC):
     def _raw(self, rows: Array) -> Any:
         return self.call("predict_raw", rows)
 
+    def raw_of(self, X: Any) -> Array:
+        """Return raw scores from the model for rows of any kind."""
+        rows = self.rows(X, "predict_raw")
+        if rows is None:
+            return np.asarray(self.call("predict_raw", X))
+        return self.raw(rows)
+
     def outputs(self, X: Any) -> dict[str, Any]:
         """Return the model's answers on one thread, by ``Predictor`` method."""
         return {} if self.model is None else self._outputs(X)

@@ -253,6 +253,12 @@ class Mappings:
                 self._codes(at, values, alone)  # raises
                 if rule.categories is not None:
                     values = _categorical(values, rule)
+                elif {*map(_kind, values)} in ({"number"}, {"number", "missing"}):
+                    values = [
+                        _number(value, rule.name, _where(row, alone))
+                        for row, value in enumerate(values)
+                    ]
+                    values = self._packed(values, alone, at)[:, 0]
             parts[at] = values
         frame = pd.DataFrame(parts)
         frame.columns = self._index
@@ -371,11 +377,18 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
 
 
+def _kind(value: Any) -> str:
+    if _is_missing(value):
+        return "missing"
+    real = _is_real(value) or isinstance(value, (np.bool_, decimal.Decimal))
+    return "number" if real else "other"
+
+
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
     if _is_missing(value):
         return _NAN
-    if _is_real(value) or isinstance(value, (np.bool_, decimal.Decimal)):
+    if _kind(value) == "number":
         try:
             return float(value)
         except (OverflowError, ValueError):  # Decimal's signalling NaN

@@ -15,6 +15,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, reference_raw
 from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
+from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -81,17 +82,19 @@ class PipelineSource(Source):
             self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
             return
         parts = parts or behind(model, forest)
-        step = last_step(model)
+        self._flat = flat(model)
+        *before, _ = self._flat.steps
+        step = last_step(self._flat)
         last = _adapter(step)(step, parts.inner)
         self._end_in(last)
         self.more = parts.more  # on the pipeline's own rows
         # the first step that looks at rows checks their names
-        first = first_step(model.steps[:-1])
-        names = of_first(model.steps, "feature_names_in_")
+        first = first_step(before)
+        names = of_first(self._flat.steps, "feature_names_in_")
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
-        inner = [one for step in model.steps[:-1] for _, one in members(*step)]
+        inner = [one for step in before for _, one in members(*step)]
         renames = any(getattr(one, "feature_names_out", None) for one in inner)
         reading = last.reading()
         narrow = reading is None or reading.through is not None
@@ -255,7 +258,7 @@ class PipelineSource(Source):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                expected = self._raw_of(self._transformed(given))
+                expected = self._last.raw_of(self._transformed(given))
             except (ValueError, TypeError):
                 return False
         if {str(one.message) for one in caught} - {self._known.warning}:
@@ -275,7 +278,7 @@ class PipelineSource(Source):
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the pipeline; or its last step, for what a pipeline does not have."""
         if method == "predict_raw":
-            return self._raw_of(self._transformed(X))
+            return self._last.raw_of(self._transformed(X))
         if method == "apply":
             return self._last.call(method, self._transformed(X), **params)
         return super()._call(method, X, **params)
@@ -286,27 +289,19 @@ class PipelineSource(Source):
 
     def _transformed(self, X: Any) -> Any:
         """Return rows as the last step gets them."""
-        for _, step in self.model.steps[:-1]:
+        for _, step in self._flat.steps[:-1]:
             if step is not None and step != "passthrough":
                 X = step.transform(X)
         return X
-
-    def _raw_of(self, transformed: Any) -> Array:
-        rows = self._last.rows(transformed, "predict_raw")
-        if rows is None:
-            return np.asarray(self._last.call("predict_raw", transformed))
-        if hasattr(rows, "tocsr") and self._last.fill == 0:
-            rows = rows.toarray()
-        return self._last.raw(rows)
 
     def _raw(self, rows: Array) -> Any:
         given = self._known.decoded(rows, self._form)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # feature names: the rows have none
-            return self._raw_of(self._transformed(given))
+            return self._last.raw_of(self._transformed(given))
 
     def _serial(self) -> Any:
-        serial = copy.copy(self.model)
+        serial = copy.copy(self._flat)
         name, _ = serial.steps[-1]
         serial.steps = [*serial.steps[:-1], (name, self._last._serial())]
         return serial

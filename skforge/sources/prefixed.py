@@ -60,9 +60,14 @@ class PrefixedSource(Source):
         """Return rows after the first steps, transformed once for all further calls."""
         if type(X) is Prepared:
             return X
-        for step in self._steps:
-            X = step.transform(X)
-        return Prepared(X)
+        rows = X
+        try:
+            for step in self._steps:
+                rows = step.transform(rows)
+        except Exception:
+            self.model.predict(X)  # a wrapper around the pipeline may refuse X first
+            raise
+        return Prepared(rows)
 
     def takes(self, X: Array) -> bool:
         """Tell whether the rest accepts the values of these rows."""

@@ -236,7 +236,8 @@ class GradientBoostingSource(SklearnSource):
         return rows
 
     def _scores(self, rows: Array) -> Any:
-        return self.model._raw_predict(np.ascontiguousarray(rows))
+        dense = isinstance(rows, np.ndarray)
+        return self.model._raw_predict(np.ascontiguousarray(rows) if dense else rows)
 
 
 @register

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
@@ -470,6 +471,19 @@ def test_numbers_as_labels() -> None:
         same(reader.ask(entry, {"a": label}), np.array([[code]]))
     for label in (float("nan"), np.float64("nan"), pd.NA):
         same(reader.ask(entry, [{"a": label}]), np.array([[np.nan]]))
+
+
+def test_numbers_are_float64_where_steps_run_in_their_library() -> None:
+    """In a frame of whole numbers the imputer would refuse its fill value."""
+    fill = SimpleImputer(strategy="constant", fill_value=0.5)
+    model = make_pipeline(fill, PCA(2), FOREST).fit(X, y)
+    fast = plain(model).fit(X)
+    rows = dict(zip(NAMES, [1, True, 2.5, Decimal(7), np.int8(3)], strict=True))
+    frame = pd.DataFrame([rows]).astype(float)
+    np.testing.assert_array_equal(fast.predict(rows), model.predict(frame))
+    whole = dict.fromkeys(NAMES, 3)
+    expected = model.predict_proba(pd.DataFrame([whole] * 2).astype(float))
+    np.testing.assert_array_equal(fast.predict_proba([whole, whole]), expected)
 
 
 def test_any_values_go_to_the_source() -> None:

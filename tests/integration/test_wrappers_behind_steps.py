@@ -17,11 +17,12 @@ from sklearn.model_selection import (
     FixedThresholdClassifier,
     TunedThresholdClassifierCV,
 )
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError, VerificationError
 from skforge.sources.base import ANSWERS, Source
 from skforge.sources.wrappers.thresholds import Threshold
+from tests.compared_calls import called, difference
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -193,3 +194,46 @@ def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
     model.threshold = 0.1
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         pickle.dumps(fast)
+
+
+def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
+    """CalibratedClassifierCV counts rows first; a number and a lazy frame have none."""
+    model = clone(AROUND["calibrated"]).fit(TEXTS, TWO)
+    fast = plain(model).fit(TEXTS)
+    for rows in (3.5, None, pytest.importorskip("polars").from_pandas(TEXTS).lazy()):
+        assert difference(fast.predict, model.predict, rows) == ""
+        assert called(fast.predict, rows)[1].startswith("TypeError: Expected sequence")
+
+
+def test_raw_scores_of_rows_that_members_read_apart() -> None:
+    boosting = ensemble.GradientBoostingRegressor(n_estimators=3)
+    histogram = ensemble.HistGradientBoostingRegressor(max_iter=3)
+    model = ensemble.VotingRegressor([("a", boosting), ("b", histogram)]).fit(X, SCORE)
+    fast = plain(model).fit(X)
+    whole = np.abs(NEW[:9]).astype(np.uint64)
+    for rows in (NEW[:9].astype(object), NEW[:9].astype(">f8"), whole):
+        expected = fast.predict_raw(rows.astype(float))
+        np.testing.assert_array_equal(fast.predict_raw(rows), expected, strict=True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_raw_scores_of_no_rows(several: bool) -> None:
+    """XGBoost takes them."""
+    first = xgb.XGBRegressor(n_estimators=3)
+    second = xgb.XGBRegressor(n_estimators=3, objective="reg:absoluteerror")
+    members = [("a", first), ("b", second if several else first)]
+    model = ensemble.VotingRegressor(members).fit(X, SCORE)
+    fast = plain(model).fit(X)
+    assert fast.predict_raw(X[:0]).shape == (0, 2)
+    assert fast.predict_raw(X[:0]).dtype == fast.predict_raw(X[:1]).dtype
+
+
+def test_frames_that_only_their_columns_show_how_to_read() -> None:
+    """Of polars frames, LightGBM's adapter knows each column, not how to cast all."""
+    pytest.importorskip("polars")
+    light = lgb.LGBMClassifier(n_estimators=8, min_child_samples=2, verbose=-1)
+    steps = make_union(PCA(1), "passthrough").set_output(transform="polars")
+    model = make_pipeline(steps, light).fit(TEXTS[["a", "b"]], TWO)
+    fast = plain(model, reduction="reproducible").fit(TEXTS[["a", "b"]])
+    new = NEW_TEXTS[["a", "b"]]
+    np.testing.assert_array_equal(fast.predict(new), model.predict(new))

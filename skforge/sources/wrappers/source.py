@@ -208,12 +208,13 @@ class WrapperSource(Source):
         """Return what the wrapper makes of its members' raw scores."""
         if method == "predict_raw":
             return raw
-        assert self._root is not None
-        return self._root.answer(method, raw.reshape(len(raw), -1))
+        if self._root is None:
+            raise UnsureError
+        return self._root.answer(method, raw if raw.ndim == 2 else raw[:, None])
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":
-            return self._together(lambda leaf: leaf.source.call("predict_raw", X))
+            return self._together(lambda leaf: leaf.source.raw_of(X))
         return super()._call(method, X, **params)
 
     def _raw(self, rows: Array) -> Any:
@@ -229,7 +230,7 @@ class WrapperSource(Source):
         parts: list[tuple[slice, Array]] = []
         for leaf in self._leaves:
             own = np.asarray(scores(leaf))
-            own = own.reshape(len(own), -1)
+            own = own if own.ndim == 2 else own[:, None]
             if leaf.only is not None:
                 own = own[:, leaf.only : leaf.only + 1]
             start = 0

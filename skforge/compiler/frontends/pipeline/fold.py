@@ -41,7 +41,7 @@ class Bounds:
 
     def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are."""
-        dtypes = {i: dtype for places, dtype in given for i in places if self.whole}
+        dtypes = {i: dtype for places, dtype in given if self.whole for i in places}
         return not any(
             np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
             for columns, refused in self.whole
@@ -74,14 +74,17 @@ class Runs:
 
 def last_values(plan: Plan, forest: Forest, values: Array) -> Array:
     """Return values of a column as the last step reads them: NaN for missing."""
+    absent = (values == 0) & _lacks_zeros(plan, forest)
     with np.errstate(over="ignore"):
         values = values.astype(forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
-    if not np.isnan(marker):
-        values[values == marker] = np.nan
-    if plan.sparse and forest.source == "xgboost":  # it has no zeros then
-        values[values == 0] = np.nan
+    values[absent | (values == marker)] = np.nan
     return values
+
+
+def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
+    """Tell whether zeros are missing; others that the cast makes zeros are not."""
+    return plan.sparse and forest.source == "xgboost"
 
 
 def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
@@ -147,6 +150,8 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
         # the last step reads numbers in a dtype of its own
         dtype = forest.input_dtype
         _divide(plan, plan.columns[number], special, bounds, pieces, dtype)
+        if _lacks_zeros(plan, forest):
+            _divide(plan, plan.columns[number], np.zeros(1), bounds, pieces)
     return pieces
 
 

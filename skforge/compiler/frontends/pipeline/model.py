@@ -20,6 +20,7 @@ from skforge.compiler.frontends.base import (
     is_pipeline,
     last_step,
     register,
+    unwrap,
 )
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
@@ -35,6 +36,7 @@ from skforge.compiler.frontends.pipeline.fold import (
     runs_of,
 )
 from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
+from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.texts import codes_of
 from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
@@ -44,6 +46,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
+from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -104,8 +107,15 @@ def folded(
     UnsupportedModelError
         If a step cannot be folded exactly.
     """
+    model = flat(model)
     refuse_steps(model)
     last = last_step(model)
+    if _holds_pipelines(last):
+        raise UnsupportedModelError(
+            f"The last step of the pipeline, {type(last).__name__}, is around several "
+            "pipelines, so no step can be folded into it; CompiledForest(pipeline) "
+            "runs the steps in their own library."
+        )
     inner: tuple[Forest, ...]
     if iteration_range is None:
         inner = read_forests(last)
@@ -149,6 +159,12 @@ def folded(
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
     return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more))
+
+
+def _holds_pipelines(last: Any) -> bool:
+    """Tell whether a last step is a wrapper whose members read rows by own steps."""
+    inside = map(unwrap, fitted_members(last) if is_wrapper(last) else [])
+    return any(is_pipeline(one) or _holds_pipelines(one) for one in inside)
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:

@@ -95,13 +95,23 @@ def flat_steps(model: Any) -> list[tuple[str, Any]]:
     """Return all steps, with those of a pipeline that is the last step or inside it."""
     if not is_pipeline(model):
         *steps, (name, last) = flat_steps(unwrap(fitted_members(model)[0]))
-        return [*steps, (name, with_members(model, [last]))]
+        around = with_members(model, [last])
+        for of_rows in ("n_features_in_", "feature_names_in_"):  # before the steps
+            vars(around).pop(of_rows, None)
+        return [*steps, (name, around)]
     last = last_step(model)
     if not divides(last):
         return list(model.steps)
     name = model.steps[-1][0]
     inner = [(f"{name}__{own}", step) for own, step in flat_steps(last)]
     return [*model.steps[:-1], *inner]
+
+
+def flat(pipeline: Any) -> Any:
+    """Return a pipeline that does the same and does not end in another pipeline."""
+    if not divides(last_step(pipeline)):
+        return pipeline
+    return Pipeline(flat_steps(pipeline))
 
 
 def rest_of(model: Any, start: int | None) -> Any:

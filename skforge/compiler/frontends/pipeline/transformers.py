@@ -270,6 +270,8 @@ def cannot_fold(why: str) -> NoReturn:
 
 def is_absent(transformer: Any) -> bool:
     """Tell whether a step of a Pipeline does nothing."""
+    if class_of(transformer) == PIPELINE:
+        return all(is_absent(step) for _, step in transformer.steps)
     return transformer is None or transformer == "passthrough"
 
 

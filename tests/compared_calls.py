@@ -1,0 +1,91 @@
+"""Compares two calls: answers bit by bit, errors and warnings by their texts."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Call = tuple[Any, str, list[str]]
+
+
+def called(call: Callable[[Any], Any], rows: Any) -> Call:
+    """Return the answer, the error and the warnings of a call.
+
+    NumPy's warnings about its own arithmetic are left out: "overflow encountered in".
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer, error = call(rows), ""
+        except Exception as raised:  # noqa: BLE001 - the other must raise the same
+            text = str(raised).partition("Stack trace")[0]
+            answer, error = None, f"{type(raised).__name__}: {text}"
+    # some libraries name the line of their code, and where in memory an object lies
+    error = re.sub(r"\[\d+:\d+:\d+\]|0x[0-9a-f]+|:\d+:", "", error)
+    said = [f"{w.category.__name__}: {w.message}" for w in caught]
+    return answer, error, [text for text in said if " encountered in " not in text]
+
+
+def difference(ours: Callable[[Any], Any], theirs: Any, rows: Any) -> str:
+    """Return how answers, errors or warnings of two calls differ, or ""."""
+    return apart(called(ours, rows), called(theirs, rows), rows)
+
+
+def apart(
+    ours: Call, theirs: Call, rows: Any, also: Sequence[Any] | None = None
+) -> str:
+    """Return how two calls differ, or ""; a row may also be that of ``also``."""
+    answer, error, said = ours
+    expected, own_error, own_said = theirs
+    if error != own_error:
+        return f"error {error[:300]!r}, not {own_error[:300]!r}"
+    if {*said} != {*own_said}:  # a wrapper's members may each say the same
+        return f"warnings {said}, not {own_said}"
+    if error:
+        return ""
+    if isinstance(expected, list):
+        if not isinstance(answer, list) or len(answer) != len(expected):
+            return f"{type(answer)}, not a list of {len(expected)}"
+        others = also or [None] * len(answer)
+        found = (
+            _unequal(*arrays, rows)
+            for arrays in zip(answer, expected, others, strict=True)
+        )
+        return next(filter(None, found), "")
+    return _unequal(answer, expected, also, rows)
+
+
+def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
+    if type(answer) is not type(expected) or answer.dtype != expected.dtype:
+        kind = getattr(answer, "dtype", "")
+        return f"{type(answer)} {kind}, not {type(expected)} {expected.dtype}"
+    if answer.shape != expected.shape:
+        return f"shape {answer.shape}, not {expected.shape}"
+    wrong = differing(answer, expected)
+    if also is not None and len(wrong) and also.shape == answer.shape:
+        wrong = np.intersect1d(wrong, differing(answer, also.astype(answer.dtype)))
+    if not len(wrong):
+        return ""
+    at = int(wrong[0])
+    row = _row(rows, at)
+    return f"row {at} of {len(wrong)} wrong, {row}: {answer[at]}, not {expected[at]}"
+
+
+def differing(found: Any, expected: Any) -> Any:
+    """Return the rows in which a bit differs."""
+    if expected.dtype.kind == "f":  # the sign of zero, and which NaN it is
+        bits = f"i{expected.itemsize}"
+        found, expected = found.view(bits), expected.view(bits)
+    different = found != expected
+    return np.flatnonzero(different.any(axis=tuple(range(1, different.ndim))))
+
+
+def _row(rows: Any, at: int) -> Any:
+    try:
+        return rows.iloc[at].to_dict() if hasattr(rows, "iloc") else rows[at]
+    except (TypeError, IndexError, KeyError):  # tables of other libraries
+        return repr(rows)[:300]

@@ -1,0 +1,371 @@
+"""Compares a random model, compiled, with itself on rows of many forms.
+
+The model is the judge, on one thread. In exact mode every bit, error and warning must
+be the model's own. In the other modes raw scores may be off by the documented bound,
+and a row's answer must be the model's own or the one that its raw scores stand for.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
+
+import skforge
+from skforge import CompiledForest, SourceNeededError, UnsupportedModelError
+from skforge.compiler.forest.reference import reference_leaves, sum_limits
+from skforge.sources.base import UnsureError
+from tests.compared_calls import apart, called
+from tests.plain import plain
+from tests.random_pipelines import Choose
+from tests.random_rows import every, framed, is_mapped
+from tests.random_wrappers import Example, draw_example
+
+METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
+#: Wider models say nothing more, and take long.
+MOST_COLUMNS = 300
+#: Draws until a model can be fitted.
+TRIES = 50
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a model.
+
+    ``differs`` has a text for each call that differs, and ``refused`` the reasons of
+    models drawn before this one that skforge does not support.
+    """
+
+    how: str = ""
+    differs: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    not_fitted: list[str] = field(default_factory=list)
+    calls: int = 0
+    rows: int = 0
+    example: str = ""
+
+
+def attempt(numbers: tuple[int, ...], n_forms: int) -> Outcome:
+    """Draw models from numbers until one can be compiled; compare it."""
+    random = np.random.default_rng(numbers)
+
+    def choose(options: Any) -> Any:
+        return options[int(random.integers(len(options)))]
+
+    outcome = Outcome()
+    for _ in range(TRIES):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                example = draw_example(choose)
+                setting = Setting.draw(choose, example)
+            except Exception as error:  # noqa: BLE001 - a frozen model is fitted here
+                outcome.not_fitted.append(f"{type(error).__name__}: {error}"[:200])
+                continue
+        compare(example, setting, random, n_forms, outcome)
+        if outcome.how:
+            break
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a model is given to ``CompiledForest``."""
+
+    way: str
+    reduction: str
+    n_sample: int
+    warm: bool
+    default_schedules: bool
+    n_jobs: int | None
+
+    @classmethod
+    def draw(cls, choose: Choose, example: Example) -> Setting:
+        """Draw all of it."""
+        return cls(
+            choose(["fitted"] * 4 + ["trains", "frozen", "search"]),
+            choose(["exact", "exact", "fast", "reproducible"]),
+            choose([120, 120, 0, 1, 7]),
+            choose([False, True]),
+            choose([False] * 14 + [True]),
+            choose([None, None, None, 2]),
+        )
+
+    def fitted(self, example: Example) -> Any:
+        """Fit the model; a search is one around it."""
+        model = example.model
+        if self.way == "trains":
+            return None
+        if self.way == "search" and not isinstance(model, GridSearchCV):
+            model = GridSearchCV(model, {}, cv=2)
+        model = clone(model).fit(example.X, example.y)
+        return FrozenEstimator(model) if self.way == "frozen" else model
+
+    def compiled(self, model: Any, example: Example, reduction: str) -> CompiledForest:
+        """Compile the model, with sample rows; ``None`` is trained first."""
+        how: dict[str, Any] = {"n_jobs": self.n_jobs, "reduction": reduction}
+        given = example.model if model is None else model
+        if self.default_schedules:
+            fast = CompiledForest(given, tuning="off", **how)
+        else:
+            fast = plain(given, **how)
+        if model is None:
+            return fast.fit(example.X, example.y)
+        return fast.fit(example.X[: self.n_sample])
+
+
+def compare(
+    example: Example,
+    setting: Setting,
+    random: np.random.Generator,
+    n_forms: int,
+    outcome: Outcome,
+) -> None:
+    """Compile a model and compare its calls on ``n_forms`` drawn rows."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            judge = setting.fitted(example)
+            trained = judge
+            if trained is None:
+                trained = clone(example.model).fit(example.X, example.y)
+            trained.predict(example.X)
+        except Exception as error:  # noqa: BLE001 - of any part
+            outcome.not_fitted.append(f"{type(error).__name__}: {error}"[:200])
+            return
+        try:
+            exact = setting.compiled(judge, example, "exact")
+            if exact.forest_.n_features > MOST_COLUMNS:
+                outcome.not_fitted.append("too wide")
+                return
+            judge = exact.estimator_ if judge is None else judge
+            fast = exact
+            if setting.reduction != "exact":
+                fast = setting.compiled(judge, example, setting.reduction)
+        except UnsupportedModelError as error:
+            outcome.refused.append(str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - an answer was promised
+            outcome.how = f"{setting}"
+            outcome.example = str(example)
+            outcome.differs.append(f"fit: {type(error).__name__}: {error}"[:600])
+            return
+    outcome.how = f"{setting}"
+    comparing = _Comparing(example, judge, exact, fast, setting, random, outcome)
+    comparing.run(n_forms)
+    if outcome.differs:
+        outcome.example = str(example)
+
+
+class _Comparing:
+    """Compares the calls of one compiled model."""
+
+    def __init__(
+        self,
+        example: Example,
+        judge: Any,
+        exact: CompiledForest,
+        fast: CompiledForest,
+        setting: Setting,
+        random: np.random.Generator,
+        outcome: Outcome,
+    ) -> None:
+        self._example, self._judge, self._exact, self._fast = (
+            *(example, judge, exact),
+            fast,
+        )
+        self._random, self._outcome, self._setting = random, outcome, setting
+        self._named = (
+            example.table.names is not None
+            and hasattr(judge, "feature_names_in_")
+            and [*judge.feature_names_in_] == example.table.names
+        )
+
+    def run(self, n_forms: int) -> None:
+        """Compare methods on drawn rows; some also by pickles and artifacts."""
+        fast, differs = self._fast, self._outcome.differs
+        methods = [name for name in METHODS if hasattr(self._judge, name)]
+        if wrong := [n for n in METHODS if hasattr(fast, n) != (n in methods)]:
+            differs.append(f"only one has {wrong}")
+            return
+        if self._setting.warm:
+            fast.warm_up()
+        copies = dict(self._copies())
+        cuts = _cuts(fast)
+        drawn = every(self._example.table, cuts, self._random)
+        for word, rows in islice(drawn, n_forms):
+            judged = self._frame_of(rows)
+            if judged is None:
+                continue
+            more = methods[int(self._random.integers(len(methods)))]
+            for method in dict.fromkeys(("predict", more)):
+                theirs = called(getattr(self._judge, method), judged)
+                self._check(f"{method} of {word}", method, rows, theirs)
+                for name, copy in copies.items():
+                    if self._random.random() < 0.25:
+                        ours = called(getattr(copy, method), rows)
+                        self._count(rows)
+                        found = _of_a_copy(name, ours, theirs, judged)
+                        if found:
+                            differs.append(f"{name}: {method} of {word}: {found}")
+            if len(differs) > 3:
+                return
+
+    def _check(self, word: str, method: str, rows: Any, theirs: Any) -> None:
+        fast, differs = self._fast, self._outcome.differs
+        ours = called(getattr(fast, method), rows)
+        self._count(rows)
+        also = None
+        if fast is not self._exact and not theirs[1] and not ours[1]:
+            raw, found = self._raw(rows)
+            if found:
+                differs.append(f"raw scores, {word}: {found}")
+            also = None if raw is None else self._of_scores(method, raw)
+        if found := apart(ours, theirs, rows, also):
+            differs.append(f"{word}: {found}")
+
+    def _count(self, rows: Any) -> None:
+        self._outcome.calls += 1
+        n = getattr(rows, "shape", None)
+        self._outcome.rows += (
+            n[0] if n else (len(rows) if hasattr(rows, "__len__") else 1)
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def _frame_of(self, rows: Any) -> Any:
+        """Return rows for the judge; None if there are none that mean the same."""
+        if not is_mapped(rows):
+            return rows
+        table, reads = self._example.table, self._example.reads
+        known = {"forests": True, "steps": False}.get(reads)
+        categories = [
+            name
+            for name, kind in zip(table.names or [], table.kinds, strict=True)
+            if kind in ("category", "codes")
+        ]
+        if not self._named or (categories and known is None):
+            return None
+        if known and any(_unseen(rows, table, name) for name in categories):
+            return None  # refused, or missing: the libraries do not agree
+        return framed(rows, table, bool(known))
+
+    # ------------------------------------------------------------ other modes
+
+    def _raw(self, rows: Any) -> tuple[Any, str]:
+        """Return raw scores, and how they are farther off than they may be."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                found = self._fast.predict_raw(rows)
+                expected = self._exact.predict_raw(rows)
+            except Exception as error:  # noqa: BLE001 - the methods answered
+                return None, f"{type(error).__name__}: {error}"
+            if found.dtype != expected.dtype or found.shape != expected.shape:
+                return found, f"{found.dtype} {found.shape}, not {expected.shape}"
+            off = np.abs(found.astype(float) - expected)
+            off = np.where(found == expected, 0.0, off)
+            off = off if off.ndim == 2 else off[:, None]
+            if not off.any():
+                return found, ""
+            limits = self._limits(rows)
+        if limits is None:
+            return found, "differ where the model itself answers"
+        wrong = np.flatnonzero((off > limits).any(axis=1))
+        if not len(wrong):
+            return found, ""
+        at = wrong[0]
+        return found, f"row {at} is off by {off[at]}, more than {limits[at]}"
+
+    def _limits(self, rows: Any) -> Any:
+        predictor = self._exact._compiled()
+        source = predictor.source
+        prepared = source.prepared(predictor.framed(rows))
+        found = source.read(prepared)
+        fine = found is not None and source.takes(found[0])
+        read = found[0] if fine else source.rows(prepared, "predict_raw")
+        if read is None:
+            return None
+        read = read.toarray() if hasattr(read, "toarray") else read
+        columns = []
+        for forest in (predictor.forest, *source.more):
+            limit = sum_limits(forest, reference_leaves(forest, read))
+            columns += [limit] * forest.n_outputs
+        return np.column_stack(columns)
+
+    def _of_scores(self, method: str, raw: Any) -> Any:
+        """Return what a method makes of raw scores; None if that is not certain."""
+        log = method == "predict_log_proba"
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                answer = self._fast._compiled().of_scores(
+                    "predict_proba" if log else method, raw
+                )
+                if not log:
+                    return answer
+                if isinstance(answer, list):
+                    return [np.log(one) for one in answer]
+                return np.log(answer)
+        except UnsureError:
+            return None
+
+    # ------------------------------------------------------------ copies
+
+    def _copies(self) -> Iterator[tuple[str, Any]]:
+        """Yield the model from a pickle, and from a file if one can hold it."""
+        if self._fast is not self._exact or self._random.integers(2):
+            return
+        yield "pickle", pickle.loads(pickle.dumps(self._fast))
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                skforge.save(self._fast, file := f"{folder}/model.skforge")
+            except UnsupportedModelError:
+                return
+            yield "artifact", skforge.load(file)
+
+
+def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
+    """Return how a copy's call differs; an artifact may need its model, and say so."""
+    if name == "artifact":
+        needed = ours[1].startswith(SourceNeededError.__name__)
+        if needed or (ours[1] and theirs[1]):
+            return ""
+    return apart(ours, theirs, rows)
+
+
+def _unseen(rows: Any, table: Any, name: str) -> bool:
+    known = {*table.X[name].cat.categories}
+    rows = [rows] if isinstance(rows, dict) else rows
+    return any(row[name] not in known and row[name] == row[name] for row in rows)
+
+
+def _cuts(fast: CompiledForest) -> Callable[[int], Any]:
+    """Return a function from a column to values at which some answer changes."""
+    source = fast._compiled().source
+    sources, knowns = [source], []
+    while sources:
+        one = sources.pop()
+        knowns += [one._known] if hasattr(one, "_known") else []
+        sources += getattr(one, "_readers", [])
+    forests = [source.forest, *source.more]
+
+    def of(column: int) -> Any:
+        found = [one.threshold[one.feature == column] for one in forests]
+        for known in knowns:
+            bounds = known.bounds
+            found += [bounds.low[column : column + 1], bounds.high[column : column + 1]]
+            if column in known.numbers:
+                found.append(known.numbers[column].ends)
+        return np.concatenate(found)
+
+    return of
