@@ -25,7 +25,7 @@ def called(call: Callable[[Any], Any], rows: Any) -> Call:
             text = str(raised).partition("Stack trace")[0]
             answer, error = None, f"{type(raised).__name__}: {text}"
     # some libraries name the line of their code, and where in memory an object lies
-    error = re.sub(r"\[\d+:\d+:\d+\]|0x[0-9a-f]+|:\d+:", "", error)
+    error = re.sub(r"\[\d+:\d+:\d+\] ?|0x[0-9a-f]+|:\d+:", "", error)
     said = [f"{w.category.__name__}: {w.message}" for w in caught]
     return answer, error, [text for text in said if " encountered in " not in text]
 

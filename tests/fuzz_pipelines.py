@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -54,7 +54,12 @@ class Outcome:
     example: str = ""
 
 
-def attempt(numbers: tuple[int, ...], n_forms: int) -> Outcome:
+def attempt(
+    numbers: Sequence[int],
+    n_forms: int,
+    draw: Callable[[Choose], Example] = draw_example,
+    setting: Setting | None = None,
+) -> Outcome:
     """Draw models from numbers until one can be compiled; compare it."""
     random = np.random.default_rng(numbers)
 
@@ -63,33 +68,46 @@ def attempt(numbers: tuple[int, ...], n_forms: int) -> Outcome:
 
     outcome = Outcome()
     for _ in range(TRIES):
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            try:
-                example = draw_example(choose)
-                setting = Setting.draw(choose, example)
-            except Exception as error:  # noqa: BLE001 - a frozen model is fitted here
-                outcome.not_fitted.append(f"{type(error).__name__}: {error}"[:200])
-                continue
-        compare(example, setting, random, n_forms, outcome)
+        draw_and_compare(choose, random, n_forms, draw, setting, outcome)
         if outcome.how:
             break
     return outcome
 
 
+def draw_and_compare(
+    choose: Choose,
+    random: np.random.Generator,
+    n_forms: int,
+    draw: Callable[[Choose], Example],
+    setting: Setting | None,
+    outcome: Outcome,
+) -> None:
+    """Draw one model and compare it, if it can be fitted and compiled."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            example = draw(choose)
+        except Exception as error:  # noqa: BLE001 - a frozen model is fitted here
+            outcome.not_fitted.append(f"{type(error).__name__}: {error}"[:200])
+            return
+    setting = Setting.draw(choose) if setting is None else setting
+    compare(example, setting, random, n_forms, outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a model is given to ``CompiledForest``."""
+    """How a model is given to ``CompiledForest``, and what is compared."""
 
-    way: str
-    reduction: str
-    n_sample: int
-    warm: bool
-    default_schedules: bool
-    n_jobs: int | None
+    way: str = "fitted"
+    reduction: str = "exact"
+    n_sample: int = 120
+    warm: bool = False
+    default_schedules: bool = False
+    n_jobs: int | None = None
+    copies: bool = False
 
     @classmethod
-    def draw(cls, choose: Choose, example: Example) -> Setting:
+    def draw(cls, choose: Choose) -> Setting:
         """Draw all of it."""
         return cls(
             choose(["fitted"] * 4 + ["trains", "frozen", "search"]),
@@ -98,10 +116,11 @@ class Setting:
             choose([False, True]),
             choose([False] * 14 + [True]),
             choose([None, None, None, 2]),
+            choose([False, False, True]),
         )
 
     def fitted(self, example: Example) -> Any:
-        """Fit the model; a search is one around it."""
+        """Fit the model, or None if ``CompiledForest`` does; a search is around it."""
         model = example.model
         if self.way == "trains":
             return None
@@ -211,12 +230,10 @@ class _Comparing:
                 theirs = called(getattr(self._judge, method), judged)
                 self._check(f"{method} of {word}", method, rows, theirs)
                 for name, copy in copies.items():
-                    if self._random.random() < 0.25:
-                        ours = called(getattr(copy, method), rows)
-                        self._count(rows)
-                        found = _of_a_copy(name, ours, theirs, judged)
-                        if found:
-                            differs.append(f"{name}: {method} of {word}: {found}")
+                    ours = called(getattr(copy, method), rows)
+                    self._count(rows)
+                    if found := _of_a_copy(name, ours, theirs, judged):
+                        differs.append(f"{name}: {method} of {word}: {found}")
             if len(differs) > 3:
                 return
 
@@ -323,7 +340,7 @@ class _Comparing:
 
     def _copies(self) -> Iterator[tuple[str, Any]]:
         """Yield the model from a pickle, and from a file if one can hold it."""
-        if self._fast is not self._exact or self._random.integers(2):
+        if self._fast is not self._exact or not self._setting.copies:
             return
         yield "pickle", pickle.loads(pickle.dumps(self._fast))
         with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ class Rows:
         words = [f"{n} rows", how]
         if isinstance(rows, pd.DataFrame):
             if self._one([True, False]):
-                words.append(self._one(["one", "all", "each"]))
+                words.append(self._one(["one", "all", "each", "whole"]))
                 rows = self._typed(rows, words[-1])
             if self._one([True, False]):
                 rows, word = self._contained(rows, _FRAMES)
@@ -118,8 +118,8 @@ class Rows:
     def _unknown(self, old: Any, kind: str, column: int) -> Any:
         if kind in ("whole", "marked", "codes"):
             return self._many([77, -77, 3, 10**6], len(old))
-        if kind in ("gaps", "float", "grid"):
-            return self._many([77.0, 0.5, 1e6], len(old))
+        if kind in ("gaps", "float", "grid", "halves", "empty"):
+            return self._many([77.0, 0.5, 1e6, -1.0, 0.0], len(old))
         texts = ["zzz", "", "s", "nan", "?", "S "]
         return self._many(texts, len(old)) if kind in TEXTS else None
 
@@ -139,6 +139,10 @@ class Rows:
     def _typed(self, frame: Any, which: str) -> Any:
         """Return a frame with other dtypes of one column, all alike, or each."""
         kinds = self._table.kinds
+        if which == "whole":
+            numbers = [k in NUMBERS and k != "bool" for k in kinds]
+            names = [name for name, fine in zip(frame, numbers, strict=True) if fine]
+            return frame.assign(**whole_columns(names, len(frame), self._random))
         alike = {True: self._one(NUMBER_TYPES), False: self._one(TEXT_TYPES)}
         changes = [int(self._random.integers(len(kinds)))]
         if which != "one":
@@ -190,6 +194,20 @@ def mixed(old: Any, new: Sequence[Any], random: np.random.Generator) -> Any:
         return pd.Series(values, index=old.index)
 
 
+def whole_columns(
+    names: Sequence[str], n: int, random: np.random.Generator
+) -> dict[str, Any]:
+    """Return columns of small whole numbers: of one dtype, or each of its own."""
+    dtypes = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    alike = dtypes[random.integers(8)] if random.integers(2) else ""
+    columns = {}
+    for name in names:
+        dtype = np.dtype(alike or dtypes[random.integers(8)])
+        low = -2 if dtype.kind == "i" else 0
+        columns[name] = random.integers(low, 4, n).astype(dtype)
+    return columns
+
+
 NUMBER_TYPES = (
     *("float32", "float16", "float64", "int64", "int32", "int8", "uint8", "uint64"),
     *("bool", "Float64", "Float32", "Int64", "Int8", "boolean", "object", "str"),
@@ -198,7 +216,7 @@ NUMBER_TYPES = (
 )
 TEXT_TYPES = (
     *("object", "category", "str", "string", "string[pyarrow]", "arrow", "large"),
-    *("dictionary", "reversed", "more", "ordered", "bytes"),
+    *("dictionary", "reversed", "more", "ordered", "bytes", "one"),
 )
 
 
@@ -208,6 +226,8 @@ def converted(column: Any, kind: str | None) -> Any:
         return column
     if kind in NUMBER_TYPES and kind not in ("object", "str", "category", "None"):
         return _number_column(column, kind)
+    if kind == "one":
+        return pd.Series(1, index=column.index)
     if kind == "None":
         values = [None if value != value else value for value in column]
         return pd.Series(values, index=column.index, dtype=object)
@@ -375,6 +395,9 @@ _ARRAYS: dict[str, Callable[[Any, np.random.Generator], Any]] = {
         )
     },
     "whole": lambda X, _: np.floor(np.nan_to_num(X.astype(float))),
+    "small": lambda X, r: np.column_stack(
+        [*whole_columns([*map(str, range(X.shape[1]))], len(X), r).values()]
+    ),
     "first whole": lambda X, _: np.where(
         np.arange(X.shape[1]) == 0, np.floor(X.astype(float)), X
     ),

@@ -85,6 +85,13 @@ def _fuzz(folder: Path, quick: bool) -> list[Row]:
     return fuzz.run(2_000 if quick else 600_000, folder / "seeds", workers)
 
 
+def _models(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import fuzz_models
+
+    workers = min(4, len(os.sched_getaffinity(0)))
+    return fuzz_models.run(60 if quick else 3_000, workers)
+
+
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
     from benchmarks.reliability import sanitize
 
@@ -102,6 +109,7 @@ FAMILIES: dict[str, Family] = {
     "machine": _machine,
     "profiles": _profiles,
     "fuzz": _fuzz,
+    "models": _models,
     "sanitize": _sanitize,
 }
 

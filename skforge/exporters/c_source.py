@@ -1,7 +1,7 @@
 """Write a forest as portable C99, and the C header of any exported library.
 
-The C code is small and much slower than compiled kernels: it uses no vectors, batches
-or scratch. Each row traverses a few trees at a time; sums follow the source library,
+The C is small and much slower than compiled kernels: it uses no vectors, batches or
+scratch. Each row traverses a few trees at a time; sums follow the source library,
 operation by operation.
 """
 

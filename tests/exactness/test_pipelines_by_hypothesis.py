@@ -1,132 +1,98 @@
 """Random pipelines: compiled answers, errors and warnings are the pipeline's own.
 
-A pipeline that cannot be fitted, or that is refused, says nothing and is counted in
-the statistics of Hypothesis (``--hypothesis-show-statistics``).
+A model that cannot be fitted, or that is refused, says nothing and is counted in the
+statistics of Hypothesis (``--hypothesis-show-statistics``). Thousands of models are
+compared by ``python -m benchmarks.reliability --only pipelines``.
 """
 
 from __future__ import annotations
-
-import warnings
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pandas")
-pytest.importorskip("lightgbm")
-pytest.importorskip("xgboost")
+for library in ("pandas", "polars", "pyarrow", "lightgbm", "xgboost"):
+    pytest.importorskip(library)
 
-import skforge
-from skforge import CompiledForest, UnsupportedModelError
-from tests.plain import plain
-from tests.random_pipelines import (
-    MOST_COLUMNS,
-    Table,
-    draw_pipeline,
-    draw_steps,
-    draw_table,
-    failure,
-    stored_failure,
-)
+from tests.fuzz_pipelines import Outcome, Setting, attempt, draw_and_compare
+from tests.random_pipelines import draw_pipeline, draw_steps, draw_table
+from tests.random_wrappers import Example, draw_example
+
+DEFAULTS = Setting(default_schedules=True)
 
 
-def compared(table: Table, model, compare) -> tuple[str, str]:
-    """Return why a pipeline is not compared, and how its compiled answers differ."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            model.fit(table.X, table.y)
-            model.predict(table.X)
-        except Exception as error:  # noqa: BLE001 - of any step
-            return f"not fitted: {type(error).__name__}", ""
-        if model[-1].n_features_in_ > MOST_COLUMNS:
-            return "too wide", ""
-        try:
-            return "", compare(table, model)
-        except UnsupportedModelError as error:
-            return f"refused: {error}", ""
+def pipeline(choose, counts=(1, 2, 3, 4, 5)):
+    table = draw_table(choose)
+    return Example(table, table.X, table.y, draw_pipeline(choose, table, counts))
 
 
-def by_default(seed: int):
-    """Compare all methods of a pipeline with those of the default kernels."""
-
-    def compare(table, model):
-        fast = CompiledForest(model, tuning="off").fit(table.X)
-        return failure(table, model, fast, seed)
-
-    return compare
+def of_many_steps(choose):
+    return pipeline(choose, (3, 4, 5, 6))
 
 
-def explained(table: Table, model) -> str:
-    parts = [f"{table.kinds}", f"{type(table.X).__name__}", f"labels {table.y[:3]}"]
-    return f"{', '.join(parts)}\n{model!r}"
+def of_steps_that_refuse(choose):
+    table = draw_table(choose)
+    return Example(table, table.X, table.y, draw_steps(choose, table))
+
+
+def slow_from(first, last):
+    fast, slow = range(first), range(first, last)
+    return [*fast, *(pytest.param(i, marks=pytest.mark.slow) for i in slow)]
+
+
+def assert_alike(outcome):
+    assert not outcome.differs, "\n".join(
+        [*outcome.differs, outcome.how, outcome.example]
+    )
+
+
+def compared(draw, setting, data, n_forms):
+    """Compare one model that Hypothesis chooses, and may make smaller."""
+
+    def choose(options):
+        return data.draw(st.sampled_from(options))
+
+    outcome = Outcome()
+    random = np.random.default_rng(data.draw(st.integers(0, 9)))
+    draw_and_compare(choose, random, n_forms, draw, setting, outcome)
+    why = [*outcome.refused, *outcome.not_fitted, "compared"][0]
+    event(why[:100])
+    assume(outcome.how)
+    assert_alike(outcome)
 
 
 @settings(suppress_health_check=list(HealthCheck), max_examples=8)
 @given(st.data())
 def test_a_pipeline_answers_as_itself(data):
-    def choose(options):
-        return data.draw(st.sampled_from(options))
-
-    table = draw_table(choose)
-    model = draw_pipeline(choose, table, [1, 2, 3, 4, 5])
-    why, found = compared(table, model, by_default(data.draw(st.integers(0, 9))))
-    event(why[:100] or "compared")
-    assume(not why)
-    assert not found, f"{found}\n{explained(table, model)}"
+    compared(pipeline, DEFAULTS, data, n_forms=20)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 200))],
-)
+@pytest.mark.slow
+@settings(suppress_health_check=list(HealthCheck), max_examples=100)
+@given(st.data())
+def test_a_model_with_wrappers_answers_as_itself(data):
+    compared(draw_example, None, data, n_forms=14)
+
+
+@pytest.mark.parametrize("seed", slow_from(7, 200))
 def test_a_random_pipeline_of_three_to_six_steps(seed):
-    random = np.random.default_rng(seed)
-
-    def choose(options):
-        return options[random.integers(len(options))]
-
-    why = "not drawn"
-    for _ in range(50):  # pipelines that cannot be fitted or compiled say nothing
-        if not why:
-            break
-        table = draw_table(choose)
-        model = draw_pipeline(choose, table, [3, 4, 5, 6])
-        why, found = compared(table, model, by_default(seed))
-    assert not why, f"no pipeline of 50: {why}"
-    assert not found, f"{found}\n{explained(table, model)}"
+    outcome = attempt([seed], 24, of_many_steps, DEFAULTS)
+    assert outcome.how, outcome.refused
+    assert_alike(outcome)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 400))],
-)
-def test_steps_refuse_rows_of_all_forms_with_their_own_errors(seed, tmp_path):
+@pytest.mark.parametrize("seed", slow_from(3, 400))
+def test_steps_refuse_rows_of_all_forms_with_their_own_errors(seed):
     """An artifact answers as well, or says that the pipeline has to."""
-    random = np.random.default_rng(seed)
+    outcome = attempt([seed], 24, of_steps_that_refuse, Setting(copies=True))
+    assert outcome.how, outcome.refused
+    assert_alike(outcome)
 
-    def choose(options):
-        return options[random.integers(len(options))]
 
-    def compare(table, model):
-        fast = plain(model).fit(table.X)
-        if found := failure(table, model, fast, seed, ["predict"]):
-            return found
-        try:
-            skforge.save(fast, tmp_path / "model.skforge")
-        except UnsupportedModelError:
-            return ""
-        return stored_failure(
-            table, model, skforge.load(tmp_path / "model.skforge"), seed
-        )
-
-    why = "not drawn"
-    for _ in range(50):
-        if not why:
-            break
-        table = draw_table(choose)
-        model = draw_steps(choose, table)
-        why, found = compared(table, model, compare)
-    assert not why, f"no pipeline of 50: {why}"
-    assert not found, f"{found}\n{explained(table, model)}"
+@pytest.mark.parametrize("seed", slow_from(6, 300))
+def test_a_random_model_with_wrappers(seed):
+    """Wrappers, searches and frozen models, in all modes, with 0 to 120 sample rows."""
+    outcome = attempt([seed, 0], 14)
+    assert outcome.how, outcome.refused
+    assert_alike(outcome)
