@@ -530,7 +530,7 @@ def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
     forest = load_forest(model)
     left, right, offset = forest.left, forest.right, forest.tree_offset
     assert np.diff(offset).max() > 20
-    order, levels = depths.level_order(left, right, offset)
+    order, levels = arrays.level_order(left, right, offset)
     found, expected = [], []
     for root in offset[:-1].tolist():
         front, level = [root], 0
@@ -541,7 +541,7 @@ def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
             level += 1
     found = list(zip(order.tolist(), levels.tolist(), strict=True))
     assert found == expected
-    by_node = depths.node_depths(left, right, offset)
+    by_node = arrays.node_depths(left, right, offset)
     assert by_node[order].tolist() == levels.tolist()
 
 
