@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "formats",
     "fuzz",
+    "fuzz_models",
     "fuzz_worker",
     "oracle",
     "records_check",
@@ -234,6 +235,41 @@ def test_a_worker_that_dies_or_hangs_has_lost_its_file(
 
 
 # ------------------------------------------------------------ faults
+
+
+# ------------------------------------------------------------ forms of models
+
+
+def test_a_form_that_answers_otherwise_is_lost(parts, monkeypatch):
+    models = parts["fuzz_models"]
+    made = {
+        0: [(0, "onnx", "bytes", "same"), (0, "onnx", "path", "wrong: raw differs")],
+        models.CHUNK: [
+            (25, "onnx", "bytes", "refused"),
+            (25, "onnx", "text", "error: x"),
+        ],
+    }
+    monkeypatch.setattr(models, "_chunk", lambda first, last: made[first])
+    (row,) = models.run(models.CHUNK + 1, 1)
+    assert (row.what, row.tried, row.survived) == ("forms of onnx models", 4, 2)
+    assert row.lost == ["model 0, path: wrong: raw differs", "model 25, text: error: x"]
+    assert row.notes.startswith("2 models; 1 forms have every bit")
+
+
+def test_a_process_that_ends_is_lost(parts, monkeypatch, tmp_path):
+    models = parts["fuzz_models"]
+    monkeypatch.setattr(models, "ROOT", tmp_path)
+    monkeypatch.setattr(models, "environment", lambda changes: {})  # finds no module
+    ((seed, library, form, what),) = models._chunk(7, 9)
+    assert (seed, library, form) == (7, "all", "this or the next model")
+    assert what.startswith("the process ended with 1: ")
+
+
+@pytest.mark.slow
+def test_forms_of_models(parts):
+    rows = parts["fuzz_models"].run(30, 2)
+    assert len(rows) == 3
+    assert all(row.tried > 50 and not row.lost for row in rows)
 
 
 def test_files(parts, tmp_path):

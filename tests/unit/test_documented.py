@@ -125,6 +125,7 @@ def test_nothing_is_added_without_docstrings():
     ids=lambda function: f"{function.__module__}.{function.__qualname__}",
 )
 def test_users_find_every_parameter(function):
-    names = [*signature(getattr(function, "__wrapped__", function)).parameters]
+    parameters = signature(getattr(function, "__wrapped__", function)).parameters
+    names = [p.name for p in parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name in names[names[0] == "self" :]:
         assert f"\n{name} : " in cleandoc(function.__doc__)
