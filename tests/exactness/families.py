@@ -94,6 +94,10 @@ FAMILIES: dict[str, Schedule] = {
     "parallel tiles then rows": TILES_FIRST.parallel("t0").parallel("batch"),
     "vector reduce": TILES_FIRST.parallel("t0").vector_reduce("t0", 4),
     "atomic": TILES_FIRST.parallel("t0").atomic_reduce("t0"),
+    "atomic lanes": BOTH.reorder("t1", "b1")
+    .parallel("t0")
+    .atomic_reduce("t0")
+    .vectorize("b1"),
     "atomic and private": TREE_TILES.reorder("t0", "t1", "batch")
     .parallel("t0")
     .parallel("t1")

@@ -88,7 +88,14 @@ def test_fast_is_within_its_bound(family: str) -> None:
     "name", ["vector 100", "double extremes", "no trees", "leaves"]
 )
 def test_other_forests_in_these_modes(name: str, reduction: str) -> None:
-    for family in ("vector reduce", "parallel both", "atomic", "vectorize all"):
+    kinds = (
+        "vector reduce",
+        "parallel both",
+        "atomic",
+        "atomic lanes",
+        "vectorize all",
+    )
+    for family in kinds:
         module = compile_forest(forest(name), FAMILIES[family], reduction=reduction)
         rows = expected(name)[0]
         for n in (1, N):

@@ -38,6 +38,7 @@ quick = settings(
 )
 thorough = settings(quick, max_examples=1500)
 many = settings(quick, max_examples=5000)
+hundreds = settings(quick, max_examples=400)
 
 
 #: Forests as some library makes them, which more representations take.
@@ -173,7 +174,7 @@ def test_directives_that_meet_on_a_block_of_rows_often(data: st.DataObject) -> N
 
 
 @pytest.mark.slow
-@thorough
+@hundreds
 @given(st.data())
 def test_changed_schedules_are_right_or_refused_often(data: st.DataObject) -> None:
     check_changed(data)

@@ -120,7 +120,11 @@ class ReductionLowering:
     ) -> None:
         """Add a value to a buffer element."""
         b = self._k.b
-        if atomic:
+        if atomic and at.type.lanes:
+            for lane in range(at.type.lanes):
+                one = b.extract(at, lane), b.extract(value, lane)
+                b.emit(lir.AtomicAdd(buffer, *one))
+        elif atomic:
             b.emit(lir.AtomicAdd(buffer, at, value))
         else:
             b.store(buffer, at, b.binary("add", b.load(buffer, at), value))
