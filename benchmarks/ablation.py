@@ -30,8 +30,7 @@ from schedule_variants import (
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, ScheduleError, Target, compile_forest
-from skforge.cli.report import describe_difference
-from skforge.cli.timing import interleave
+from skforge.cli.report import describe_difference, interleave
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule

@@ -20,10 +20,9 @@ from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.builds import Builder
 from skforge.tuning.measure.measure import KernelMeasurer, Runner
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.space import ScheduleSpace
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import pprint
+import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,8 @@ HEADER = '''"""How many units of the machine's work each count of a forest takes
 By kind of schedule and term. Written by benchmarks/fit_costs.py from times of {count:,}
 schedules of {models} forests on
 {machines}.
-The units are those of ``MachineProfile``; ``terms.py`` has the counts. ``SPREAD`` is
-the factor within which nine of ten estimates lie.
+The units are those of ``MachineProfile``; ``terms.py`` has the counts.
+{spread}
 """
 
 '''
@@ -127,14 +128,16 @@ def main(
         speed = {cell: value - mean for cell, value in speed.items()}
     for kind in kinds:
         print(f"{kind}: within {spread[kind]}")
+    factors = ", ".join(f"{kind} {factor}" for kind, factor in spread.items())
+    within = f"Nine of ten estimates lie within a factor: {factors}."
     header = HEADER.format(
         count=len(records),
         models=len({r["model"] for r in records}),
         machines=" and\n".join(str(target) for target in targets().values()),
+        spread="\n".join(textwrap.wrap(within, 88)),
     )
     values = pprint.pformat(found, sort_dicts=False, width=80)
-    text = f"{header}COEFFICIENTS = {values}\n\nSPREAD = {pprint.pformat(spread)}\n"
-    output.write_text(text, encoding="utf-8")
+    output.write_text(f"{header}COEFFICIENTS = {values}\n", encoding="utf-8")
 
 
 def read(records: list[dict[str, Any]]) -> list[Timed]:

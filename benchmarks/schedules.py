@@ -19,8 +19,7 @@ from cases import Case, cases
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, ScheduleError, compile_forest
-from skforge.cli.report import describe_difference
-from skforge.cli.timing import interleave
+from skforge.cli.report import describe_difference, interleave
 from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,

@@ -23,8 +23,8 @@ from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
+from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, Plan
-from skforge.tuning.measure.rows import SampleRows
 
 SAMPLES = 5
 

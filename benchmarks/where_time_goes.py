@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skforge import Schedule, Target, compile_forest
-from skforge.cli.report import describe_difference
-from skforge.cli.timing import Timing, interleave
+from skforge.cli.report import Timing, describe_difference, interleave
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Function

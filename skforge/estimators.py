@@ -37,7 +37,7 @@ class CompiledForest(Shown):
 
     Parameters
     ----------
-    estimator : estimator, Booster, path, ModelProto or Forest
+    estimator : estimator, Booster, path, bytes, binary file, ModelProto or Forest
         What to compile:
 
         - a scikit-learn, XGBoost or LightGBM forest, fitted or not;
@@ -48,8 +48,8 @@ class CompiledForest(Shown):
           ``MultiOutput*``, ``OneVsRestClassifier`` or ``Voting*`` around these;
         - a search over one of these, such as ``GridSearchCV``: its
           ``best_estimator_`` is compiled;
-        - a Booster, an ONNX model, or the path of a saved model. These cannot be
-          trained and are compiled as they are.
+        - a Booster, an ONNX model, or a saved model as a path, bytes or an open file.
+          These cannot be trained and are compiled as they are.
     prefit : {"auto", True, False}, default="auto"
         Whether ``estimator`` is already fitted. "auto": ``fit`` uses a fitted
         estimator as it is, and trains a clone of one that is not. A fitted estimator

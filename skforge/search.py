@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -14,20 +15,124 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.defaults.walks import BatchRange, ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.named import OwnRepr
 from skforge.estimators import CompiledForest
+from skforge.exceptions import InvalidInputError
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import Trial
-from skforge.tuning.space.grids import space_of
-from skforge.tuning.space.space import ScheduleSpace
+from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
+from skforge.tuning.space.gpu import TABLE_5, gpu_schedule
+from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["ScheduleSearch"]
+
+
+def space_of(value: Any) -> ScheduleSpace | None:
+    """Return the space for a user's value: a space, a grid, schedules, or None.
+
+    A grid is a mapping of names to lists of values: ``{"schedule": [...]}``, or
+    parameters of the CPU space or of Table 5 for GPUs. Missing parameters get a plain
+    default. A sequence of schedules or names of presets is a grid of these.
+    """
+    if value is None or isinstance(value, ScheduleSpace):
+        return value
+    if isinstance(value, Mapping):
+        grid = {name: tuple(_listed(name, given)) for name, given in value.items()}
+        if not grid:
+            raise InvalidInputError("the grid is empty; give at least one parameter.")
+        if set(grid) == {"schedule"}:
+            return ScheduleSpace.of(grid["schedule"])
+        return _grid_space(grid)
+    if isinstance(value, (list, tuple)):
+        return ScheduleSpace.of(value)
+    raise InvalidInputError(
+        "space must be a ScheduleSpace, a grid such as {'block': [64, 256]}, or a list "
+        f"of schedules. Got {type(value).__name__} instead."
+    )
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    if isinstance(given, (str, bytes, Schedule)) or not hasattr(given, "__iter__"):
+        raise InvalidInputError(
+            f"the grid's values of {name!r} must be a list. Got {given!r} instead."
+        )
+    return list(given)
+
+
+def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
+    names = set(grid)
+    if names <= set(CPU):
+        _check_values(grid, CPU)
+        keys = tuple(dict.fromkeys(("walk", *grid)))
+        grid = {"walk": ("rows",), **grid}
+        rule = Constraint(keys, _InCpuSpace(), "a point of the CPU space")
+        return ScheduleSpace(grid, _cpu_template, (rule,), name="grid")
+    if names <= set(TABLE_5):
+        return ScheduleSpace(grid, _gpu_template, name="grid")
+    known = ", ".join((*CPU, *TABLE_5))
+    odd = sorted(names - set(CPU) - set(TABLE_5)) or sorted(names)
+    raise InvalidInputError(
+        f"the grid has {', '.join(map(repr, odd))}, which do not belong to one space; "
+        f"a grid has either 'schedule' or some of {known}."
+    )
+
+
+def _check_values(
+    grid: Mapping[str, tuple[Any, ...]], known: Mapping[str, tuple[Any, ...]]
+) -> None:
+    for name, values in grid.items():
+        for value in values:
+            words = isinstance(known[name][0], str)
+            if words and value not in known[name]:
+                raise InvalidInputError(
+                    f"{name} must be one of {', '.join(map(repr, known[name]))}. Got "
+                    f"{value!r} instead."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _InCpuSpace:
+    """Tests whether a grid's point, with defaults filled in, satisfies the CPU rules.
+
+    Values may differ from those of the whole space; only its rules are checked.
+    """
+
+    def __call__(self, **chosen: Any) -> bool:
+        point = cpu_point(**chosen)
+        return all(
+            rule.test(**{name: point[name] for name in rule.names})
+            for rule in cpu_space().constraints
+            if "walk" not in rule.names or len(rule.names) > 2
+        )
+
+
+def _cpu_template(point: Point, shape: ForestShape) -> Schedule:
+    return cpu_schedule(cpu_point(**point), shape)
+
+
+#: Defaults for parameters that a GPU grid leaves out.
+_GPU = {
+    "rows_per_block": 32,
+    "rows_per_thread": 1,
+    "tree_threads": 20,
+    "cache_rows": True,
+    "cache_trees": False,
+    "unroll_walks": False,
+    "interleave": 1,
+    "shared_reduce": False,
+    "representation": "sparse",
+}
+
+
+def _gpu_template(point: Point, shape: ForestShape) -> Schedule:
+    return gpu_schedule({**_GPU, **point}, shape)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -217,26 +322,22 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = result
         self.schedules_ = table
         self.results_ = _results(result, score)
-        self._choose()
-        if self.refit:
-            self.best_estimator_ = compiled
-        else:
-            self.__dict__.pop("best_estimator_", None)
-        return self
-
-    def _choose(self) -> None:
         means = self.results_["mean_score"]
         if len(means) and not np.isnan(means).all():
             self.best_index_ = int(np.nanargmax(means))
             self.best_schedule_ = self.results_["schedule"][self.best_index_]
             self.best_params_ = dict(self.results_["params"][self.best_index_])
             self.best_score_ = float(means[self.best_index_])
-            return
-        # from a record: the schedules are known, their times are not
-        self.best_index_ = -1
-        self.best_schedule_ = self.schedules_[max(self.schedules_)]
-        self.best_params_ = {"schedule": self.best_schedule_}
-        self.best_score_ = float("nan")
+        else:  # from a record: the schedules are known, their times are not
+            self.best_index_ = -1
+            self.best_schedule_ = self.schedules_[max(self.schedules_)]
+            self.best_params_ = {"schedule": self.best_schedule_}
+            self.best_score_ = float("nan")
+        if self.refit:
+            self.best_estimator_ = compiled
+        else:
+            self.__dict__.pop("best_estimator_", None)
+        return self
 
     def _model(self) -> Any:
         model = self.estimator
@@ -370,7 +471,10 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
     columns["mean_score"] = means
-    columns["rank_score"] = _ranks(means)
+    # from 1 for the greatest; ties share one, NaN comes last
+    known = np.where(np.isnan(means), -np.inf, means)
+    ranks = [1 + int((known > one).sum()) for one in known]
+    columns["rank_score"] = np.array(ranks, np.int32)
     return columns
 
 
@@ -380,12 +484,6 @@ def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     for trial in result.trials:
         found.setdefault(trial.batch, trial.n_rows)
     return found
-
-
-def _ranks(scores: Any) -> Any:
-    """Return ranks from 1 for the greatest score; ties share one, NaN comes last."""
-    known = np.where(np.isnan(scores), -np.inf, scores)
-    return np.array([1 + int((known > one).sum()) for one in known], np.int32)
 
 
 def _objects(values: list[Any]) -> Any:

@@ -39,6 +39,14 @@ settings.register_profile(
 settings.load_profile("ci" if IN_CI else "skforge")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_profile() -> None:
+    """Keep the profile of the machine through all tests, however busy it is."""
+    from skforge.compiler.runtime import machine
+
+    machine.SOON = machine.LATER
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",

@@ -6,7 +6,9 @@ whose first member is the simplest, or a random generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -396,3 +398,289 @@ def draw_steps(choose: Choose, table: Table) -> Pipeline:
     regresses = table.y.dtype == np.float64
     kind = tree.DecisionTreeRegressor if regresses else tree.DecisionTreeClassifier
     return make_pipeline(*steps, kind(max_depth=6, random_state=0))
+
+
+# ------------------------------------------------------------ rows
+
+
+EXTREME = (np.inf, -np.inf, 1e308, -1e308, 1e38, 3.5e38, 5e-324, -0.0, -1e-40, 1e17)
+
+
+def changed(
+    table: Table, random: np.random.Generator, n: int, how: Callable[[Any, str], Any]
+) -> Any:
+    """Return rows in which a third of the values is what ``how`` makes of a column.
+
+    ``how`` takes a column and its kind, and returns as many values, or None.
+    """
+    frame = pd.DataFrame(table.X).iloc[random.integers(0, N_ROWS, n)]
+    frame = frame.reset_index(drop=True)
+    made = {}
+    for (name, old), kind in zip(frame.items(), table.kinds, strict=True):
+        new = how(old, kind)
+        made[name] = old if new is None else mixed(old, new, random)
+    found = pd.DataFrame(made)
+    if table.names is not None:
+        return found
+    try:
+        return found.to_numpy(table.X.dtype)
+    except (TypeError, ValueError, OverflowError):  # NaN among whole numbers
+        return found.to_numpy(np.float64)
+
+
+def mixed(old: Any, new: Sequence[Any], random: np.random.Generator) -> Any:
+    """Return a column with some values of another; its dtype, if it can be."""
+    at = random.random(len(old)) < 0.35
+    values = [b if c else a for a, b, c in zip(old, new, at, strict=True)]
+    if isinstance(old.dtype, pd.CategoricalDtype):
+        known = old.cat.categories
+        more = {v for v in values if isinstance(v, str) and v not in known}
+        kind = pd.CategoricalDtype([*known, *sorted(more)])
+        return pd.Series(values, index=old.index, dtype=kind)
+    if old.dtype == object:
+        return pd.Series(values, index=old.index, dtype=object)
+    try:
+        return pd.Series(values, index=old.index, dtype=old.dtype)
+    except (TypeError, ValueError, OverflowError):
+        return pd.Series(values, index=old.index)
+
+
+def variants(
+    table: Table, forest: Any, random: np.random.Generator, n: int = 24
+) -> Iterator[tuple[str, Any]]:
+    """Yield rows by a word for each kind: around cuts, missing, unknown, extreme."""
+
+    def pick(options: Sequence[Any]) -> list[Any]:
+        return [options[i] for i in random.integers(0, len(options), n)]
+
+    yield "trained", table.X
+    yield "few", table.X[:n]
+    places = iter(range(len(table.kinds)))
+
+    def near(old: Any, kind: str) -> Any:
+        j = next(places)
+        if kind not in NUMBERS or kind == "bool":
+            return None
+        cuts = forest.threshold[forest.feature == j]
+        cuts = cuts[np.isfinite(cuts)].astype(np.float64)
+        if not len(cuts):
+            return None
+        at = cuts[random.integers(0, len(cuts), n)]
+        way = random.integers(-1, 2, n) * np.inf
+        exact = np.where(way == 0, at, np.nextafter(at, np.where(way == 0, at, way)))
+        if kind in ("whole", "marked"):
+            return np.floor(np.clip(at, -1e15, 1e15)).astype(np.int64)
+        if old.dtype == np.float32:
+            at = at.astype(np.float32)
+            return np.nextafter(at, way.astype(np.float32), where=way != 0, out=at)
+        return exact
+
+    for _ in range(2):
+        places = iter(range(len(table.kinds)))
+        with np.errstate(all="ignore"):
+            yield "near cuts", changed(table, random, n, near)
+
+    def missing(old: Any, kind: str) -> Any:
+        return pick([np.nan]) if kind in NUMBERS else pick([np.nan, None])
+
+    yield "missing", changed(table, random, n, lambda old, kind: pick([np.nan]))
+    yield "none", changed(table, random, n, missing)
+
+    def unknown(old: Any, kind: str) -> Any:
+        if kind in ("whole", "marked", "codes"):
+            return pick([77, -77, 3, 10**6])
+        if kind in ("gaps", "float", "grid", "halves", "empty"):
+            return pick([77.0, 0.5, 1e6, -1.0, 0.0])
+        return pick(["zzz", "", "s", "nan", "?"]) if kind in TEXTS else None
+
+    yield "unknown", changed(table, random, n, unknown)
+
+    def extreme(old: Any, kind: str) -> Any:
+        if kind in ("whole", "marked"):
+            return pick([2**53 + 1, -(2**62), 2**31, 2**24 + 1, 0])
+        return pick(EXTREME) if kind in NUMBERS and kind != "bool" else None
+
+    yield "extreme", changed(table, random, n, extreme)
+
+    def huge(old: Any, kind: str) -> Any:
+        floats = kind in ("float", "gaps", "grid")
+        return pick([1e30, -1e30, 1e-30, 1e300, -1e300]) if floats else None
+
+    yield "huge", changed(table, random, n, huge)
+    yield from forms(table, random, n)
+    yield from whole_numbers(table, random, n)
+
+
+def whole_numbers(
+    table: Table, random: np.random.Generator, n: int
+) -> Iterator[tuple[str, Any]]:
+    """Yield rows with whole numbers of any dtype, and texts that look like numbers."""
+    frame = pd.DataFrame(table.X[:n]).copy()
+    plain = [
+        name
+        for name, kind in zip(frame, table.kinds, strict=True)
+        if kind in NUMBERS and frame[name].dtype.kind in "fi"
+    ]
+    if not plain:
+        return
+    dtypes = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    for some in ([dtypes[i]] for i in random.permutation(8)[:4]), [dtypes]:
+        for choice in some:
+            new = frame.copy()
+            for name in plain:
+                if len(choice) > 1 and random.random() < 0.5:
+                    continue
+                dtype = choice[random.integers(len(choice))]
+                low = max(np.iinfo(dtype).min, -2)
+                new[name] = random.integers(low, 4, len(new)).astype(dtype)
+            if table.names is None and len({*new.dtypes}) == 1:
+                yield f"array of {choice}", new.to_numpy()
+                yield f"list of {choice}", new.to_numpy()[:3].tolist()
+            yield f"frame of {choice}", new
+    texts = frame.astype({name: object for name in plain})
+    texts[plain] = texts[plain].map(lambda value: str(value))
+    yield "numbers as texts", texts if table.names is not None else texts.to_numpy()
+    if table.names is not None:
+        yield (
+            "texts as numbers",
+            frame.assign(
+                **{
+                    name: 1
+                    for name, kind in zip(frame, table.kinds, strict=True)
+                    if kind in TEXTS
+                }
+            ),
+        )
+
+
+def forms(
+    table: Table, random: np.random.Generator, n: int
+) -> Iterator[tuple[str, Any]]:
+    """Yield the same rows in other dtypes, orders and containers."""
+    X = table.X[:n]
+    if table.names is None:
+        if X.dtype != object:
+            yield "float32", X.astype(np.float32)
+            yield "float64", X.astype(np.float64)
+            yield "F-order", np.asfortranarray(X)
+            yield "list", X[:3].tolist()
+            yield "frame", pd.DataFrame(X)
+        yield "objects", X.astype(object)
+        yield "narrower", X[:, :-1]
+        yield "no rows", X[:0]
+        return
+    numbers = [name for name in X if X[name].dtype == np.float64]
+    yield "float32 columns", X.astype(dict.fromkeys(numbers, np.float32))
+    yield "reversed", X[X.columns[::-1]]
+    yield "more columns", X.assign(more=1.0)
+    yield "fewer columns", X[X.columns[:-1]]
+    yield "objects", X.astype(object)
+    yield "array", X.to_numpy()
+    yield "other index", X.set_index(np.arange(n) + 7)
+    whole = [name for name in X if X[name].dtype == np.int64]
+    yield "whole as floats", X.astype(dict.fromkeys(whole, np.float64))
+    yield "small integers", X.astype(dict.fromkeys(whole, np.int32))
+    texts = [
+        n for n, kind in zip(table.names, table.kinds, strict=True) if kind in TEXTS
+    ]
+    yield "categories", X.astype(dict.fromkeys(texts, "category"))
+    plain = [n for n in texts if not isinstance(X[n].dtype, pd.CategoricalDtype)]
+    yield "texts as objects", X.astype(dict.fromkeys(plain, object))
+    turned = X.copy()
+    for name in texts:
+        if isinstance(X[name].dtype, pd.CategoricalDtype):
+            turned[name] = X[name].cat.set_categories(X[name].cat.categories[::-1])
+    yield "categories reversed", turned
+    yield "nullable", X.convert_dtypes()
+    yield "no rows", X[:0]
+
+
+# ------------------------------------------------------------ comparing
+
+
+_CLOCK = re.compile(r"\[\d\d:\d\d:\d\d\] ")  # in XGBoost's errors
+
+
+def called(call: Callable[[Any], Any], rows: Any) -> tuple[Any, str, list[str]]:
+    """Return the answer, the error and the warnings of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer, error = call(rows), ""
+        except Exception as raised:  # noqa: BLE001 - the other must raise the same
+            text = _CLOCK.sub("", str(raised).partition("Stack trace")[0])
+            answer, error = None, f"{type(raised).__name__}: {text}"
+    return answer, error, [f"{w.category.__name__}: {w.message}" for w in caught]
+
+
+def difference(ours: Any, theirs: Any, rows: Any) -> str:
+    """Return how answers, errors or warnings of two calls differ, or ""."""
+    answer, error, said = called(ours, rows)
+    expected, own_error, own_said = called(theirs, rows)
+    if error != own_error:
+        return f"error {error[:300]!r}, not {own_error[:300]!r}"
+    if said != own_said:
+        return f"warnings {said}, not {own_said}"
+    if expected is None:
+        return ""
+    if type(answer) is not type(expected) or answer.dtype != expected.dtype:
+        return f"{type(answer)} {answer.dtype}, not {expected.dtype}"
+    if answer.shape != expected.shape:
+        return f"shape {answer.shape}, not {expected.shape}"
+    bits = f"i{expected.itemsize}" if expected.dtype.kind == "f" else expected.dtype
+    apart = answer.view(bits) != expected.view(bits)
+    if not apart.any():
+        return ""
+    wrong = np.flatnonzero(apart.reshape(len(answer), -1).any(axis=1))
+    at = int(wrong[0])
+    row = rows.iloc[at].to_dict() if hasattr(rows, "iloc") else rows[at]
+    return f"row {at} of {len(wrong)} wrong, {row}: {answer[at]}, not {expected[at]}"
+
+
+#: Wider pipelines say nothing more, and take long.
+MOST_COLUMNS = 300
+
+METHODS = ("predict", "predict_proba", "decision_function")
+
+
+def failure(
+    table: Table, model: Any, fast: Any, seed: int, methods: Sequence[str] = METHODS
+) -> str:
+    """Return the first difference of a compiled pipeline, many rows and one, or ""."""
+    random = np.random.default_rng(seed)
+    for word, rows in variants(table, fast.forest_, random):
+        for method in methods:
+            if hasattr(fast, method) != hasattr(model, method):
+                return f"only one has {method}"
+            if not hasattr(model, method):
+                continue
+            ours, theirs = getattr(fast, method), getattr(model, method)
+            if found := difference(ours, theirs, rows):
+                return f"{method} of rows {word!r}: {found}"
+            singles = random.integers(0, len(rows), 3) if len(rows) else []
+            for i in map(int, singles):
+                one = rows[i : i + 1]
+                if found := difference(ours, theirs, one):
+                    return f"{method} of one row {word!r}: {found}"
+    return ""
+
+
+def stored_failure(table: Table, model: Any, stored: Any, seed: int) -> str:
+    """Return how an artifact's answers differ, or "".
+
+    It may ask for the pipeline, and call rows wrong only if the pipeline does.
+    """
+    random = np.random.default_rng(seed)
+    for word, rows in variants(table, stored.forest_, random):
+        error, own_error = (
+            called(stored.predict, rows)[1],
+            called(model.predict, rows)[1],
+        )
+        if error.startswith("SourceNeededError"):
+            continue
+        if error and not (own_error and error.startswith("InvalidInputError")):
+            return f"error {error[:300]!r} for rows {word!r}, not {own_error[:300]!r}"
+        found = "" if error else difference(stored.predict, model.predict, rows)
+        if found:
+            return f"rows {word!r}: {found}"
+    return ""

@@ -87,9 +87,9 @@ def load(model: ToyClassifier, iteration_range: tuple[int, int] | None = None):
     )
 
 
-def load_file(path: Path, iteration_range: tuple[int, int] | None = None):
-    return load(ToyClassifier(**json.loads(path.read_text("utf-8"))), iteration_range)
+def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None):
+    return load(ToyClassifier(**json.loads(data)), iteration_range)
 
 
-FRONTEND = Frontend("toy", (".toy",), detect, load, load_file)
+FRONTEND = Frontend("toy", (".toy",), detect, load, load_bytes)
 register(FRONTEND)

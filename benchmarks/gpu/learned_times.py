@@ -35,7 +35,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
 from skforge.tuning import ScheduleSpace, Tuner
-from skforge.tuning.measure.rows import SampleRows
+from skforge.tuning.measure.bench import SampleRows
 
 BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 

@@ -72,11 +72,24 @@ def _machine(folder: Path, quick: bool) -> list[Row]:
     return [faults_machine.older_cpu(folder), faults_machine.oldest_versions(folder)]
 
 
+def _profiles(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import profiles
+
+    return profiles.run(folder, 9 if quick else 200)
+
+
 def _fuzz(folder: Path, quick: bool) -> list[Row]:
     from benchmarks.reliability import fuzz
 
     workers = min(4, len(os.sched_getaffinity(0)))
     return fuzz.run(2_000 if quick else 600_000, folder / "seeds", workers)
+
+
+def _models(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import fuzz_models
+
+    workers = min(4, len(os.sched_getaffinity(0)))
+    return fuzz_models.run(60 if quick else 3_000, workers)
 
 
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
@@ -94,7 +107,9 @@ FAMILIES: dict[str, Family] = {
     "cache": _cache,
     "processes": _processes,
     "machine": _machine,
+    "profiles": _profiles,
     "fuzz": _fuzz,
+    "models": _models,
     "sanitize": _sanitize,
 }
 

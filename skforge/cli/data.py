@@ -26,18 +26,10 @@ Rows = NDArray[np.floating[Any]]
 
 
 class RowsFile(AbstractContextManager["RowsFile"]):
-    """A file, read as rows of a model.
+    """A file, read as rows of a model; ``-`` is CSV from standard input.
 
-    Parameters
-    ----------
-    path : Path
-        The file; ``-`` is CSV from standard input.
-    needs : Needs
-        What the model takes.
-    columns : str or None
-        The columns that are the features: ``"A:B"`` for A to B - 1, or names with
-        commas. None takes the columns named like the features, or all columns if the
-        file or the model has no names.
+    ``columns`` is the text of ``--columns``. None takes the columns named like the
+    features, or all columns if the file or the model has no names.
     """
 
     def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from skforge.compiler.runtime.machine import Measured
     from skforge.compiler.target import Target
 
 #: What the profile's numbers measure; the units are nanoseconds.
@@ -40,16 +42,18 @@ def doctor(
     measure: Annotated[
         bool,
         typer.Option(
-            "--measure", help="Measure this machine now, next to its profile."
+            "--measure", help="Measure this machine now, and keep its profile."
         ),
     ] = False,
 ) -> None:
     """Show what skforge finds on this machine, and where target="auto" runs."""
     from skforge._version import __version__
-    from skforge.compiler.runtime import machine, microkernels
+    from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
 
     console, host = Console(), Target.host()
+    profile = (machine.known_profile if measure else machine.machine_profile)(host)
+    now = machine.renewed(host, anew=True) if measure else None
     _facts(
         console,
         "Machine",
@@ -61,10 +65,9 @@ def doctor(
             ),
             "system": f"{platform.system()} {platform.release()}",
             'target="auto"': _auto(),
-            "profile": _title(host),
+            **_profile(host, now or machine.USED.get(host)),
         },
     )
-    found = machine.machine_profile(host)
     table = Table(
         title="Profile: nanoseconds that each kind of work takes",
         title_justify="left",
@@ -72,11 +75,10 @@ def doctor(
     )
     table.add_column("work")
     table.add_column("ns", justify="right")
-    now = microkernels.measure(host) if measure else {}
-    if measure:
+    if now is not None:
         table.add_column("measured now", justify="right")
-    for name, value in asdict(found).items():
-        also = [f"{now[name]:.2f}"] if measure else []
+    for name, value in asdict(profile).items():
+        also = [] if now is None else [f"{getattr(now.profile, name):.2f}"]
         table.add_row(WORK[name], f"{value:.2f}", *also)
     console.print(table)
     console.print()
@@ -90,19 +92,32 @@ def doctor(
     _facts(console, "Libraries", versions)
 
 
-def _title(host: Target) -> str:
-    """Say where the profile of this machine comes from."""
+def _profile(host: Target, measured: Measured | None) -> dict[str, str]:
+    """Say where the profile of this machine comes from, and why it may be wrong."""
     from skforge.compiler.cost.profile import MachineProfile
     from skforge.compiler.runtime import machine
 
-    if MachineProfile.is_stored(host):
-        return "stored with skforge, measured on this kind of CPU"
     file = machine.kept_in(host)
+    if MachineProfile.is_stored(host):
+        return {"profile": "stored with skforge, measured on this kind of CPU"}
     if file is None and MachineProfile.is_modelled(host):
-        return "stored with skforge, modelled and not measured"
-    if file is None:
-        return "that of a common CPU, as this one is unknown and there is no cache"
-    return f"measured on this machine, in {file}"
+        return {"profile": "stored with skforge, modelled and not measured"}
+    if file is None or measured is None:
+        why = "as this one is unknown and there is no cache"
+        return {"profile": f"that of a common CPU, {why}"}
+    load = "" if measured.load is None else f", load average {measured.load:.1f}"
+    facts = {
+        "profile": f"measured on this machine, in {file}",
+        "measured": f"{_at(measured.when)}, with {measured.share:.0%} of a core{load}",
+    }
+    if measured.doubts:
+        why = "; ".join(measured.doubts)
+        facts["doubtful"] = f"{why}; measured again from {_at(measured.again)} on"
+    return facts
+
+
+def _at(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _cache() -> dict[str, str]:

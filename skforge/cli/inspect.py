@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skforge.cli.models import forest_of, is_own, open_model
-from skforge.cli.options import ModelFile, ScheduleOption
-from skforge.cli.schedules import load_schedule
+from skforge.cli.options import ModelFile, ScheduleOption, load_schedule
 from skforge.cli.tune import result_of
 from skforge.exceptions import InvalidInputError
 

@@ -25,18 +25,7 @@ def is_own(path: Path) -> bool:
 
 
 def open_model(path: Path) -> Any:
-    """Return the model of a file.
-
-    Returns
-    -------
-    CompiledForest, CompiledModule, Forest, estimator or Booster
-        What a ``.skforge`` file or a pickle holds, or the forest of a model file.
-
-    Raises
-    ------
-    SkforgeError
-        If the file is damaged, or holds no fitted model.
-    """
+    """Return what a ``.skforge`` file or a pickle holds, or a model file's forest."""
     from skforge import load, load_forest
 
     if is_own(path):

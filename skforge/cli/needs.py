@@ -55,13 +55,7 @@ class Needs:
 
 
 def needs_of(model: Any) -> Needs:
-    """Return what a model takes.
-
-    Parameters
-    ----------
-    model : CompiledForest, CompiledModule, Forest, estimator or Booster
-        Fitted.
-    """
+    """Return what a fitted model takes, as ``open_model`` returns it."""
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
     from skforge.sources.delegation import model_of, start_of

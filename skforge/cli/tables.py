@@ -67,32 +67,14 @@ class Batch(NamedTuple):
 
 
 class Table(AbstractContextManager["Table"]):
-    """A file of rows.
+    """A file of rows; ``name`` is how messages call it."""
 
-    Attributes
-    ----------
-    name : str
-        The file's name, for messages.
-    names : list of str or None
-        The names of its columns, if it has any.
-    width : int
-        How many columns it has.
-    total : int or None
-        Its rows, or its bytes if it is a CSV file; None if that is not known.
-    done : int
-        How many of these have been read.
-    separator : str or None
-        What seems to stand between its cells in place of commas.
-    spelled : bool
-        Whether texts such as NA stand for missing values.
-    """
-
-    separator: str | None = None
-    spelled = False
-    names: list[str] | None = None
-    width: int = 0
-    total: int | None = None
-    done: int = 0
+    separator: str | None = None  # what seems to stand between cells, if not commas
+    spelled = False  # whether texts such as NA stand for missing values
+    names: list[str] | None = None  # of its columns
+    width: int = 0  # how many columns it has
+    total: int | None = None  # rows, or bytes of a CSV file; None if not known
+    done: int = 0  # how many of these have been read
 
     def __init__(self, path: Path) -> None:
         self.name = name_of(path)

@@ -36,7 +36,7 @@ def named(model: Any, forest: Forest | None = None) -> Any:
     if isinstance(model, str):
         return Named(f"<text of a model, {len(model):,} characters>")
     if isinstance(model, bytes):
-        return Named(f"<content of a model file, {len(model):,} bytes>")
+        return Named(f"<file of a model, {len(model):,} bytes>")
     if is_pipeline(model):
         steps = [(name, named(step)) for name, step in model.steps]
         return type(model)(**{**model.get_params(deep=False), "steps": steps})

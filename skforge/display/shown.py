@@ -19,8 +19,7 @@ from threadpoolctl import threadpool_limits
 from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.named import OwnRepr, named
-from skforge.display.summary import Summary, summary_of
-from skforge.display.times import SIZES, CallTime
+from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.exceptions import InvalidInputError, VerificationWarning
 from skforge.prediction.delegated import Delegated
 from skforge.prediction.dispatch import size_ranges
@@ -123,7 +122,12 @@ class Shown(Delegated):
             If ``fit`` searched or timed nothing, or matplotlib is not installed.
         """
         check_is_fitted(self)
-        return drawn_search(self.tuning_result_, kind, ax)
+        if self.tuning_result_ is None:
+            raise InvalidInputError(
+                "fit searched no schedules, so there is nothing to draw; use a search, "
+                "such as tuning='exhaustive'."
+            )
+        return self.tuning_result_.plot(kind, ax=ax)
 
     __repr__ = OwnRepr()
 
@@ -370,13 +374,3 @@ def draw(summary: Summary, ax: Any = None) -> Any:
     ax.yaxis.set_major_formatter(EngFormatter(unit="s"))
     ax.legend()
     return ax
-
-
-def drawn_search(found: Any, kind: str, ax: Any) -> Any:
-    """Draw a search's result; raise ``InvalidInputError`` if there is none."""
-    if found is None:
-        raise InvalidInputError(
-            "fit searched no schedules, so there is nothing to draw; use a search, "
-            "such as tuning='exhaustive'."
-        )
-    return found.plot(kind, ax=ax)

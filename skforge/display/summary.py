@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from html import escape
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
@@ -13,16 +18,251 @@ from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.frontends.content import is_path
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.machine import known_profile
+from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.text import Table, aligned, card, duration, plural, ranges_of
-from skforge.display.times import CallTime, known_times
 from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
 from skforge.sources.stored_model import StoredModel
+from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import RECORD
+
+Origin: TypeAlias = Literal["measured", "timed in fit", "estimated"]
+
+#: Batch sizes that are shown and measured if the user names none.
+SIZES = (1, 8, 64, 512, 4096)
+
+#: Nodes up to which a forest is estimated when shown: counting them takes 0.1 s.
+MOST_NODES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """The time of a call with a number of rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the call.
+    seconds : float
+        Seconds of the call: the median if it was measured.
+    origin : {"measured", "timed in fit", "estimated"}
+        "measured": whole calls, by ``summary(X)``. "timed in fit": kernels alone, by
+        the search for schedules. "estimated": kernels alone, by the cost model.
+    high : float or None
+        The 99th percentile of the measured calls.
+    source_seconds, source_high : float or None
+        The same of the source's own function; None if it was not measured.
+    """
+
+    n_rows: int
+    seconds: float
+    origin: Origin
+    high: float | None = None
+    source_seconds: float | None = None
+    source_high: float | None = None
+
+    @property
+    def faster(self) -> float | None:
+        """Time of the source by ours; None if it was not measured."""
+        return (
+            None if self.source_seconds is None else self.source_seconds / self.seconds
+        )
+
+
+def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime, ...]:
+    """Return the times that a fitted wrapper's search measured, or estimates.
+
+    A range of batch sizes whose schedule was not timed here is estimated if
+    ``estimate``, the schedule runs on a CPU and the forest is not large.
+    """
+    here = wrapper.target_ == wrapper.fitted_target_
+    found = wrapper.tuning_result_ if here else None
+    costs: CostEstimate | None = None
+    times: list[CallTime] = []
+    for batch, schedule in sorted(wrapper.schedule_.items(), key=lambda s: s[0][0]):
+        timed = _searched(found, batch, schedule, n_threads)
+        times += timed
+        small = wrapper.forest_.n_nodes <= MOST_NODES
+        if timed or not (estimate and small) or kind_of(schedule.directives) == "gpu":
+            continue
+        if costs is None:
+            target = Target.host() if wrapper.target_.is_gpu else wrapper.target_
+            costs = CostEstimate(wrapper.forest_, target, known_profile(target))
+        sizes = _sizes(batch)
+        seconds = np.atleast_1d(costs.seconds(schedule, sizes, n_threads))
+        for n_rows, one in zip(sizes, seconds, strict=True):
+            if np.isfinite(one) and one > 0:
+                times.append(CallTime(n_rows, float(one), "estimated"))
+    return tuple(times)
+
+
+def _searched(
+    found: Any, batch: BatchRange, schedule: Schedule, n_threads: int
+) -> list[CallTime]:
+    """Return what a search measured of a range's schedule, a time for each size."""
+    if found is None or found.n_threads != n_threads:
+        return []
+    first, last = batch
+    seconds: dict[int, float] = {}
+    for trial in found.trials:
+        inside = first <= trial.n_rows <= (trial.n_rows if last is None else last)
+        if inside and trial.usable and trial.schedule == schedule:
+            before = seconds.get(trial.n_rows, np.inf)
+            seconds[trial.n_rows] = min(before, trial.seconds)
+    return [CallTime(n, s, "timed in fit") for n, s in sorted(seconds.items())]
+
+
+def _sizes(batch: BatchRange) -> list[int]:
+    """Return the sizes to estimate in a range."""
+    first, last = batch
+    return [n for n in SIZES if first <= n and (last is None or n <= last)]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of texts, with a title and a note below it."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    note: str
+
+    def lines(self) -> list[str]:
+        """Return the table as lines, with columns aligned to the right."""
+        widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
+        body = [
+            "  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in self.table
+        ]
+        return [self.title, *body, *([self.note] if self.note else [])]
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The head and the rows."""
+        return [self.head, *self.rows]
+
+
+def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each label and text.
+
+    >>> aligned([("trees", "20"), ("features", "5")])
+    ['  trees     20', '  features  5']
+    """
+    width = max(len(label) for label, _ in facts)
+    return [f"  {label.ljust(width)}  {text}" for label, text in facts]
+
+
+def plural(n: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "row"), plural(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time with three digits and its unit; a dash for None.
+
+    >>> duration(4.123e-7), duration(0.01234), duration(61.2), duration(None)
+    ('0.412 µs', '12.3 ms', '61.2 s', '–')
+    """
+    if seconds is None:
+        return "–"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size or unit == "µs":
+            break
+    value = seconds / size
+    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
+
+
+def ranges_of(batches: Iterable[BatchRange]) -> str:
+    """Return ranges of batch sizes as text.
+
+    >>> ranges_of([(1, 1)]), ranges_of([(8, None), (1, 7)]), ranges_of([(1, None)])
+    ('1 row', '1 to 7, 8 and more rows', 'any number of rows')
+    """
+    found = sorted(batches, key=lambda batch: batch[0])
+    if found == [(1, None)]:
+        return "any number of rows"
+    what = "row" if found == [(1, 1)] else "rows"
+    return f"{', '.join(map(range_text, found))} {what}"
+
+
+# ------------------------------------------------------------ the card
+
+# HTML without scripts, for light and dark pages: colours are those of the page around
+# the card, and greys that both can show.
+
+_STYLE = """<style>
+.skforge-card {display: inline-block; max-width: 100%; box-sizing: border-box;
+  padding: .6em .9em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px;
+  color: inherit; font-size: .9em; line-height: 1.45; text-align: left;
+  overflow-x: auto}
+.skforge-card .skforge-title {font-weight: 600; margin-bottom: .35em}
+.skforge-card table {border-collapse: collapse; border: 0; margin: 0 0 .4em;
+  width: auto; min-width: 0; font-size: inherit; color: inherit; background: none}
+.skforge-card table tr, .skforge-card table tr:hover {background: none; border: 0}
+.skforge-card table th, .skforge-card table td {padding: .05em .9em .05em 0;
+  border: 0; background: none; color: inherit; vertical-align: top; font-weight: 400;
+  max-width: 46em; white-space: normal; text-align: left}
+.skforge-card .skforge-facts th {opacity: .7; white-space: nowrap}
+.skforge-card .skforge-times th, .skforge-card .skforge-times td {text-align: right;
+  white-space: nowrap; font-variant-numeric: tabular-nums}
+.skforge-card .skforge-times thead th {opacity: .7;
+  border-bottom: 1px solid rgba(128, 128, 128, .45)}
+.skforge-card .skforge-note {opacity: .7; margin-bottom: .4em}
+.skforge-card summary {cursor: pointer}
+.skforge-card pre {margin: .2em 0 .4em; padding: 0; border: 0; background: none;
+  color: inherit; font-size: .9em; white-space: pre-wrap; overflow-wrap: anywhere}
+</style>"""
+
+
+def card(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    table: Table | None,
+    details: Sequence[tuple[str, str]],
+) -> str:
+    """Return a card: a title, facts, a table of times, and texts shown on demand."""
+    parts = [
+        _STYLE,
+        '<div class="skforge-card">',
+        f'<div class="skforge-title">{escape(title)}</div>',
+        '<table class="skforge-facts"><tbody>',
+        *(
+            f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>'
+            for label, text in facts
+        ),
+        "</tbody></table>",
+    ]
+    if table is not None:
+        parts += _time_table(table)
+    for name, text in details:
+        parts.append(
+            f"<details><summary>{escape(name)}</summary>"
+            f"<pre>{escape(text)}</pre></details>"
+        )
+    return "\n".join([*parts, "</div>"])
+
+
+def _time_table(table: Table) -> list[str]:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
+    lines = [
+        f"<div>{escape(table.title)}</div>",
+        f'<table class="skforge-times"><thead><tr>{head}</tr></thead><tbody>',
+    ]
+    for row in table.rows:
+        cells = "".join(f"<td>{escape(text)}</td>" for text in row)
+        lines.append(f"<tr>{cells}</tr>")
+    lines.append("</tbody></table>")
+    if table.note:
+        lines.append(f'<div class="skforge-note">{escape(table.note)}</div>')
+    return lines
+
 
 #: Names of the libraries, by ``Forest.source``.
 LIBRARIES = {
@@ -141,7 +381,7 @@ class Summary:
             ("features", f"{self.n_features:,}, read as {self.input_dtype}"),
             ("outputs", f"{self.n_outputs:,}, {self.task}"),
             ("exact", self._check()),
-            ("runs on", self._place()),
+            ("runs on", f"{self.target}; {plural(self.n_threads, 'thread')}"),
         ]
         if self.steps:
             found.append(("steps", self.steps_summary))
@@ -165,9 +405,6 @@ class Summary:
             f"yes; each kernel is compared with the trees on {REFERENCE_ROWS} drawn "
             "rows before its first answer"
         )
-
-    def _place(self) -> str:
-        return f"{self.target}; {plural(self.n_threads, 'thread')}"
 
     @property
     def table(self) -> Table | None:
@@ -235,14 +472,9 @@ def summary_of(
     those of the search, or else the cost model's estimate.
     """
     state = wrapper.__dict__
-    predictor, model, forest = (
-        state.get("_predictor"),
-        model_of(wrapper),
-        wrapper.forest_,
-    )
-    adapter = (
-        predictor.source if predictor else source_of(model, forest, start_of(wrapper))
-    )
+    predictor, model = state.get("_predictor"), model_of(wrapper)
+    forest, start = wrapper.forest_, start_of(wrapper)
+    adapter = predictor.source if predictor else source_of(model, forest, start)
     forests: list[Forest] = [forest, *adapter.more]
     n_threads = _threads(wrapper.n_jobs)
     checked = (0, 0) if predictor is None else predictor.checked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.ml import Transformer  # noqa: TID253 - it is a subclass of this
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 __all__ = ["ForestTransformer"]
+
+
+def _setter(parameter: str, what: str) -> Callable[[Any, Any], ForestTransformer]:
+    """Return the method that sets a parameter."""
+
+    def method(self: Any, value: Any) -> ForestTransformer:
+        self._set(**{parameter: value})
+        made: ForestTransformer = self
+        return made
+
+    method.__doc__ = f"Set {what}."
+    method.__name__ = f"set{parameter[0].upper()}{parameter[1:]}"
+    return method
 
 
 class ForestTransformer(
@@ -119,35 +133,16 @@ class ForestTransformer(
         if model is not None:
             self.artifact = pack(model, keep_estimator=keep_estimator)
 
-    def setInputCols(self, value: list[str]) -> ForestTransformer:
-        """Set the feature columns, in the model's order."""
-        self._set(inputCols=value)
-        return self
-
-    def setFeaturesCol(self, value: str) -> ForestTransformer:
-        """Set the one column of vectors or arrays that holds the features."""
-        self._set(featuresCol=value)
-        return self
-
-    def setOutputCol(self, value: str) -> ForestTransformer:
-        """Set the column of predictions."""
-        self._set(outputCol=value)
-        return self
-
-    def setMethod(self, value: str) -> ForestTransformer:
-        """Set the method of the model."""
-        self._set(method=value)
-        return self
-
-    def setOutputVector(self, value: bool) -> ForestTransformer:
-        """Set whether several values per row are returned as a vector."""
-        self._set(outputVector=value)
-        return self
-
-    def setNJobs(self, value: int) -> ForestTransformer:
-        """Set the number of threads per task."""
-        self._set(nJobs=value)
-        return self
+    setInputCols = _setter("inputCols", "the feature columns, in the model's order")
+    setFeaturesCol = _setter(
+        "featuresCol", "the one column of vectors or arrays that holds the features"
+    )
+    setOutputCol = _setter("outputCol", "the column of predictions")
+    setMethod = _setter("method", "the method of the model")
+    setOutputVector = _setter(
+        "outputVector", "whether several values per row are returned as a vector"
+    )
+    setNJobs = _setter("nJobs", "the number of threads per task")
 
     def _transform(self, dataset: Any) -> Any:
         from pyspark.ml.functions import array_to_vector

@@ -19,13 +19,12 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.exporters.c_source import example_text, header_text
 from skforge.exporters.check import verify
 from skforge.exporters.contents import Library, Table
-from skforge.exporters.header import example_text, header_text
 from skforge.exporters.library import export_object, export_source
-from skforge.exporters.linker import link_shared
 from skforge.exporters.llvm_wrapper import data_bytes
-from skforge.exporters.wheel import check_package, wheel
+from skforge.exporters.wheel import check_package, link_shared, wheel
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest

@@ -27,8 +27,7 @@ from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import llvm_number
 from skforge.compiler.runtime.entry.results import LLVM_TYPES, ResultWriter, loop
 from skforge.exporters.contents import ERRORS, ExportedKernel, Library, Ranges
-from skforge.exporters.llvm_dispatch import variant_text
-from skforge.exporters.llvm_model import MOVE, finish_text, model_text
+from skforge.exporters.llvm_model import MOVE, finish_text, model_text, variant_text
 
 #: Padding bytes after constants, because kernels' vector loads may read past the end.
 PADDING = 64

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import differing_rows, draw_rows
+from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import answer, labels_of
@@ -41,8 +41,8 @@ from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
 
-#: Drawn rows on which a forest for float32 arrays must equal the source.
-_SINGLE_ROWS = 256
+#: Forms of rows that are looked into; the source answers for others.
+_MOST_FORMS = 32
 
 #: Methods that may have compiled entries.
 METHODS = (
@@ -68,7 +68,7 @@ class Predictor:
         "_modules",
         "_narrow",
         "_retired",
-        "_single",
+        "_variants",
         "checked",
         "entries",
         "entry_jobs",
@@ -85,19 +85,20 @@ class Predictor:
         module: CompiledModule | AutoModule,
         estimator: Any,
         start: int | None = None,
+        source: Source | None = None,
     ) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
-        self.source: Source = source_of(estimator, module.forest, start)
+        self.source: Source = source or source_of(estimator, module.forest, start)
         self._modules: list[CompiledModule] | None = None
         self.witness = Witness(estimator, start)
         #: Reads mappings; None if the model itself takes them. False: not made yet.
         self._mappings: Mappings | Literal[False] | None = False
-        #: For float32 arrays, if these need another forest. False: not made yet.
-        self._single: Predictor | Literal[False] | None = False
+        #: By form of rows: itself, one with another forest, or None: the source alone.
+        self._variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest, estimator)
@@ -216,30 +217,32 @@ class Predictor:
                 if read[1]:
                     warn(read[1])
                 return found
-        if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
-            single = self._of_single()
-            if single is not None:
-                return single._answer(method, X, n_jobs)
+        if read is None and (variant := self._variant(X)) is not None:
+            return variant._answer(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs, read)
 
-    def _of_single(self) -> Predictor | None:
-        """Return the predictor for float32 arrays, made on first use."""
-        if self._single is False:
+    def _variant(self, X: Any) -> Predictor | None:
+        """Return the predictor for rows of another form, made for the first of them."""
+        frame = type(X) is not np.ndarray
+        form = None if frame and is_large(X) else self.source.form(X)
+        if form is None:
+            return None
+        if form not in self._variants:
+            if len(self._variants) >= _MOST_FORMS:
+                return None
             self.witness.check()
-            self._single = None  # for other threads in the meantime
-            forest = self.source.single()
-            like = self.module
-            if forest is not None and isinstance(like, CompiledModule):
-                module = compile_forest(forest, None, like.target, like.reduction)
+            self._variants[form] = None  # for other threads in the meantime
+            source, like = self.source.of_form(form), self.module
+            if source is self.source:
+                self._variants[form] = self
+            elif source is not None and isinstance(like, CompiledModule):
+                module = compile_forest(
+                    source.forest, None, like.target, like.reduction
+                )
                 by_reference(module)
-                made = Predictor(module, self.source.model)
-                rows = made.source.drawn(_SINGLE_ROWS, 0.05)
-                if not len(
-                    differing_rows(module.predict_raw(rows), made.source.raw(rows))
-                ):
-                    self._single = made
-        return self._single or None
+                self._variants[form] = Predictor(module, source.model, source=source)
+        return self._variants[form]
 
     def _mapped(self) -> Mappings | None:
         """Return the reader of mappings, or None if the model takes them."""
@@ -447,10 +450,8 @@ class Predictor:
                 "several forests, for which contributions are not defined; compile "
                 "one of its estimators."
             )
-        if type(X) is np.ndarray and X.dtype == np.float32 != self._dtype:
-            single = self._of_single()
-            if single is not None:
-                return single.contribs(X, n_jobs, background, **options)
+        if (variant := self._variant(X)) is not None and variant is not self:
+            return variant.contribs(X, n_jobs, background, **options)
         if background is not None:
             given = self._numbers(background)
             if hasattr(given, "tocsr"):

@@ -66,10 +66,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; ``n_jobs`` drops entries, and open files are read at once.
-
-        A stream could be read only by the first ``fit``, and cannot be copied.
-        """
+        """Set an attribute; ``n_jobs`` drops entries. Open files are read now, once."""
         if name == "estimator":
             value = held(value)
         super().__setattr__(name, value)

@@ -185,8 +185,15 @@ class Source(ABC):
         """Return rows with accepted values in place of those a pipeline refuses."""
         return rows
 
-    def single(self) -> Forest | None:
-        """Return another forest for float32 arrays, if the source needs one."""
+    def form(self, X: Any) -> Any:
+        """Return the form of rows that steps may compute with in another dtype.
+
+        None if the forest reads these rows, or if only the model does.
+        """
+        return None
+
+    def of_form(self, form: Any) -> Source | None:
+        """Return an adapter, with its own forest, for rows of a form; None for none."""
         return None
 
     def reading(self) -> Reading | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache, update_wrapper
-from pathlib import Path
 from types import MethodType
 from typing import Any, TypeVar, cast
 
@@ -69,14 +69,15 @@ def no_attribute(wrapper: Any, name: str) -> str:
     model = wrapper.__dict__.get("estimator_")
     if name.startswith("_"):
         return text
-    if hasattr(type(wrapper), name):  # a method of other models
+    if name in ("predict_proba", "predict_log_proba", "decision_function"):
         forest = wrapper.__dict__.get("forest_")
         if forest is not None and forest.outputs.function == "unknown":
             return f"{text}. {UNKNOWN}"
         kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
-        if kind == "classifier":
-            return text
-        return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+        if kind != "classifier":
+            return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+    if hasattr(type(wrapper), name):
+        return text
     if model is None or isinstance(model, (str, bytes, os.PathLike)):
         return text
     # not hasattr(model, name): properties compute, and may raise anything
@@ -119,30 +120,27 @@ def task_of(model: Any) -> str | None:
     if isinstance(model, Forest):
         return model.task
     if is_path(model):
-        path = Path(model)
-        try:
-            stamp = path.stat()
-        except OSError:
-            return None
-        return _task_of_file(path, stamp.st_mtime_ns, stamp.st_size)
+        with suppress(OSError):
+            stamp = os.stat(model)
+            return _task_of_file(model, stamp.st_mtime_ns, stamp.st_size)
+        return None
     if "xgboost.core.Booster" in class_names(model):
         from skforge.compiler.frontends.xgboost.model import _OBJECTIVES
 
         learner = json.loads(model.save_config())["learner"]
         objective = _OBJECTIVES.get(learner["objective"]["name"])
         return None if objective is None else objective.task
+    return _task_read(model)
+
+
+def _task_read(model: Any, *_stamp: int) -> str | None:
     try:
         return load_forest(model).task
     except ValueError:  # fit will raise the error
         return None
 
 
-@lru_cache(maxsize=16)
-def _task_of_file(path: Path, _changed: int, _size: int) -> str | None:
-    try:
-        return load_forest(path).task
-    except ValueError:  # fit will raise the error
-        return None
+_task_of_file = lru_cache(maxsize=16)(_task_read)
 
 
 def classes_of(forest: Forest) -> Any:

@@ -8,16 +8,24 @@ a later frame of the same layout costs a comparison of its names and a copy per 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.frames import number_dtype
+
 Array = NDArray[Any]
 
-#: Dtypes that are read as numbers.
+#: Dtypes that every step takes as float64, and those that some compute in, or refuse.
 _NUMBERS = frozenset(map(np.dtype, ["f8", *"bhilqBHILQ"]))
+_OTHERS = frozenset(map(np.dtype, ["f4", "f2", "?"]))
+
+#: The dtypes of a frame's columns, where some are neither float64 nor whole numbers:
+#: None for a column of texts.
+Form: TypeAlias = tuple[Any, ...]
 #: Layouts of blocks that are kept for one column index.
 _MOST_PLANS = 64
 
@@ -34,15 +42,32 @@ class Columns(NamedTuple):
         float64 may round larger ones.
     others : list of (int, array)
         Wanted columns of other dtypes: their place in the rows, and pandas' array.
+    gaps : list of int
+        Places of nullable columns with missing values, which are NaN here.
+    form : Form or None
+        None if all columns are float64, whole numbers or in ``others``.
     """
 
     rows: Array
     whole: list[tuple[list[int], Array]]
     others: list[tuple[int, Any]]
+    gaps: list[int]
+    form: Form | None
 
 
-#: The taken rows of a block's values, and their columns in the rows.
-_Plan = tuple[Any, Any]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """The taken rows of a block's values, their columns in the rows, and their dtype.
+
+    ``number`` is the NumPy dtype of its numbers; None for others. ``plain`` tells
+    whether every step takes them as float64.
+    """
+
+    taken: Any
+    to: Any
+    dtype: Any
+    number: Any
+    plain: bool
 
 
 class FrameReader:
@@ -50,8 +75,8 @@ class FrameReader:
 
     Parameters
     ----------
-    names : sequence of str
-        The wanted columns.
+    names : sequence of str or None
+        The wanted columns; None for all, by position.
     places : sequence of int
         Their columns in the rows that are returned.
     width : int
@@ -63,31 +88,50 @@ class FrameReader:
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Sequence[str] | None,
         places: Sequence[int],
         width: int,
         *,
         ordered: bool = False,
     ) -> None:
-        self._names, self._places = list(names), np.asarray(places, np.intp)
+        self._names = None if names is None else list(names)
+        self._places = np.asarray(places, np.intp)
         self._width, self._ordered = width, ordered
         #: The last column index, the place of each of its columns in the rows (-1 for
         #: none) and the plans of its blocks. None: such frames are not read.
-        self._seen: tuple[Any, Array | None, dict[bytes, _Plan]] = (None, None, {})
+        self._seen: tuple[Any, Array | None, dict[Any, _Plan]] = (None, None, {})
+        #: By the plans of a frame's blocks.
+        self._forms: dict[tuple[_Plan, ...], Form] = {}
 
-    def read(self, X: Any) -> Columns | None:
+    def read(self, X: Any, forms: Collection[Form | None]) -> Columns | None:
         """Return the wanted columns of a pandas frame.
 
         Parameters
         ----------
         X : pandas.DataFrame
+        forms : collection
+            The forms that are read.
 
         Returns
         -------
         Columns or None
-            None if a column is missing or there twice, if a name is not text, if there
-            are no rows, or if pandas' internals are not as expected.
+            None if its form is another, if a column is missing or there twice, if a
+            name is not text, if there are no rows, or if pandas' internals are not as
+            expected.
         """
+        layout = self.layout(X)
+        if layout is None or layout[0] not in forms:
+            return None
+        found = Columns(np.zeros((len(X), self._width)), [], [], [], layout[0])
+        for values, plan in layout[1]:
+            if plan.number is None or type(values) is np.ndarray:
+                _copy(values, plan, found)
+            else:
+                _copy_nullable(values, plan, found)
+        return found
+
+    def layout(self, X: Any) -> tuple[Form | None, list[tuple[Any, _Plan]]] | None:
+        """Return the form of a frame, and how each block's values are read."""
         try:
             columns, blocks = X.columns, X._mgr.blocks
         except AttributeError:  # another pandas' internals
@@ -97,23 +141,40 @@ class FrameReader:
             if type(columns) is not type(seen) or not columns.equals(seen):
                 to, plans = self._places_of(columns), {}
             self._seen = columns, to, plans
-        n_rows = len(X)
-        if to is None or not n_rows:
+        if to is None or not len(X):
             return None
-        found = Columns(np.zeros((n_rows, self._width)), [], [])
+        parts, plain = [], True
         for block in blocks:
-            locations = block.mgr_locs.as_array
-            key = locations.tobytes()
+            locations, values = block.mgr_locs.as_array, block.values
+            key = locations.tobytes(), values.dtype
             plan = plans.get(key)
             if plan is None:
                 if len(plans) >= _MOST_PLANS:
                     plans.clear()
-                plan = plans[key] = _plan(to[locations])
-            _copy(block.values, plan, found)
-        return found
+                plan = plans[key] = _plan(to[locations], values.dtype)
+            plain = plain and plan.plain
+            parts.append((values, plan))
+        return (None if plain else self._form_of(parts)), parts
+
+    def _form_of(self, parts: list[tuple[Any, _Plan]]) -> Form:
+        """Return the dtypes of columns, found once for each layout."""
+        plans = tuple([plan for _, plan in parts])
+        form = self._forms.get(plans)
+        if form is None:
+            if len(self._forms) >= _MOST_PLANS:
+                self._forms.clear()
+            dtypes = [None] * self._width
+            for plan in plans:
+                if plan.number is not None:
+                    for place in _listed(plan.to):
+                        dtypes[place] = plan.dtype
+            form = self._forms[plans] = tuple(dtypes)
+        return form
 
     def _places_of(self, columns: Any) -> Array | None:
         """Return the place of each column in the rows; None if frames are not read."""
+        if self._names is None:
+            return self._places if len(columns) == self._width else None
         if not columns.is_unique or {*map(type, columns)} != {str}:
             return None  # scikit-learn warns or raises
         at = columns.get_indexer(self._names)
@@ -126,10 +187,14 @@ class FrameReader:
         return to
 
 
-def _plan(to: Array) -> _Plan:
+def _plan(to: Array, dtype: Any) -> _Plan:
     """Return which columns of a block are wanted, and where they go."""
     taken = np.flatnonzero(to >= 0)
-    return _as_slice(taken), _as_slice(to[taken])
+    number = number_dtype(dtype, arrow=True) if len(taken) else None
+    if number not in _NUMBERS and number not in _OTHERS:
+        number = None
+    plain = number is None or (isinstance(dtype, np.dtype) and number in _NUMBERS)
+    return _Plan(_as_slice(taken), _as_slice(to[taken]), dtype, number, plain)
 
 
 def _as_slice(places: Array) -> Any:
@@ -141,17 +206,35 @@ def _as_slice(places: Array) -> Any:
 
 def _copy(values: Any, plan: _Plan, found: Columns) -> None:
     """Copy the wanted columns of a block's values, or list them."""
-    taken, to = plan
+    taken, to = plan.taken, plan.to
     if type(taken) is not slice and not len(taken):
         return
-    if type(values) is np.ndarray and values.dtype in _NUMBERS:
+    if plan.number is not None:
         part = values[taken]
         found.rows[:, to] = part.T
-        if part.dtype.kind != "f":
+        if part.dtype.kind in "iu":
             found.whole.append((_listed(to), part))
         return
     for at, place in zip(_listed(taken), _listed(to), strict=True):
         found.others.append((place, values if values.ndim == 1 else values[at]))
+
+
+def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:
+    """Copy a column of nullable numbers."""
+    (place,) = _listed(plan.to)
+    mask = getattr(values, "_mask", None)
+    if mask is None:  # of pyarrow
+        mask = values.isna()
+        kept = values.to_numpy(plan.number, na_value=plan.number.type(0))
+    else:
+        kept = values._data
+    found.rows[:, place] = kept
+    gone = mask.any()
+    if plan.number.kind in "iu":
+        found.whole.append(([place], kept[~mask] if gone else kept))
+    if gone:
+        found.rows[mask, place] = np.nan
+        found.gaps.append(place)
 
 
 def _listed(places: Any) -> list[int]:

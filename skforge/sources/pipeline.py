@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import differing_rows, reference_raw
 from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.model import behind, load
+from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
@@ -31,11 +34,14 @@ from skforge.sources.base import (
     are_answers,
     register,
 )
+from skforge.sources.forms import computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
 
 _MAX = float(np.finfo(np.float64).max)
+#: Drawn rows on which the forest for a form must equal the pipeline.
+_FORM_ROWS = 128
 #: Attributes that a transformer replaces in each call.
 _WRITTEN = ("_transformers_feature_names_out",)
 
@@ -58,8 +64,15 @@ class PipelineSource(Source):
         "of_no_rows": are_answers,
     }
 
-    def __init__(self, model: Any, forest: Forest) -> None:
+    def __init__(
+        self,
+        model: Any,
+        forest: Forest,
+        form: Any = None,
+        parts: FoldedPipeline | None = None,
+    ) -> None:
         super().__init__(model, forest)
+        self._form = form
         if self.stored is not None:
             self._known = known = PipelineRows.of(self.rules["rows"], forest.n_features)
             self.on_device = not (known.texts or known.numbers)
@@ -68,7 +81,7 @@ class PipelineSource(Source):
             self.leaf_shape = None if shape is None else tuple(shape)
             self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
             return
-        parts = behind(model, forest)
+        parts = parts or behind(model, forest)
         self._flat = flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
@@ -96,6 +109,7 @@ class PipelineSource(Source):
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
+            forms={form: ()},
         )
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
@@ -183,15 +197,75 @@ class PipelineSource(Source):
         unsure = self.answers and self._last.declines is None
         return None if unsure else self._known.read(X)
 
-    def single(self) -> Forest | None:
-        """Return the forest folded for float32 rows, which steps round differently."""
-        wide = self.forest.input_dtype == np.float64
-        if self.stored is not None or self._known.texts or not wide:
+    def form(self, X: Any) -> Any:
+        """Return the form of rows that the forest does not read yet."""
+        form = self._known.form_of(X)
+        return None if form in self._known.forms else form
+
+    def of_form(self, form: Any) -> PipelineSource | None:
+        """Fold the steps for rows of a form; return itself if its forest has the tests.
+
+        Steps compute in the dtypes of the rows: in float32, scalers round otherwise.
+        """
+        if self.stored is not None:
+            gaps = self._known.stored.get(told(form))
+            if gaps is None:
+                return None
+            self._known.forms[form] = gaps
+            return self
+        if self._form is not None:
             return None
+        dtypes = computed(form, self._known.width)
+        whole = form == np.float32 and self.forest.input_dtype == np.float64
         try:
-            return load(self.model, dtype=np.float32)
-        except UnsupportedModelError:
+            if whole:
+                parts = folded(self.model, dtype=np.float32)
+            else:
+                parts = folded(self.model, form=dtypes)
+        except (UnsupportedModelError, ValueError, TypeError):
             return None
+        other = PipelineSource(self.model, parts.forest, form, parts)
+        if not other._agrees():
+            return None
+        gaps = nullable(form)
+        if gaps and not other._agrees(gaps):
+            gaps = [column for column in gaps if other._agrees([column])]
+        other._known.forms[form] = gaps
+        mine, others = (self.forest, *self.more), (other.forest, *other.more)
+        if (
+            not whole
+            and self._known.shares(other._known)
+            and inside(self._known.bounds, parts.bounds, dtypes)
+            and all(map(partial(same_tests, dtypes=dtypes), mine, others))
+        ):
+            self._known.forms[form] = self._known.stored[told(form)] = gaps
+            return self
+        return other
+
+    def _agrees(self, gaps: Sequence[int] = ()) -> bool:
+        """Tell whether the forest has the pipeline's scores on rows of its form."""
+        rows = self.drawn(_FORM_ROWS, 0.05)
+        self._known.forms[self._form] = gaps
+        given = self._known.decoded(rows, self._form, gaps)
+        fine = [
+            self._known.read(given[i : i + 1]) is not None for i in range(len(rows))
+        ]
+        given = self._known.decoded(rows[fine], self._form, gaps)
+        read = self._known.read(given) if any(fine) else None
+        if read is None:
+            return False
+        rows, _ = read
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                expected = self._last.raw_of(self._transformed(given))
+            except (ValueError, TypeError):
+                return False
+        if {str(one.message) for one in caught} - {self._known.warning}:
+            return False
+        forests = [reference_raw(one, rows) for one in (self.forest, *self.more)]
+        raw = np.hstack([one.reshape(len(rows), -1) for one in forests])
+        return not len(differing_rows(raw, expected.reshape(raw.shape)))
 
     def _rows(self, X: Any, method: str) -> Any:
         read = self.read(X)
@@ -211,7 +285,7 @@ class PipelineSource(Source):
 
     def as_given(self, rows: Array) -> Any:
         """Return rows with texts for codes, in a frame if a step needs names."""
-        return self._known.decoded(rows)
+        return self._known.decoded(rows, self._form)
 
     def _transformed(self, X: Any) -> Any:
         """Return rows as the last step gets them."""
@@ -221,7 +295,7 @@ class PipelineSource(Source):
         return X
 
     def _raw(self, rows: Array) -> Any:
-        given = self._known.decoded(rows)
+        given = self._known.decoded(rows, self._form)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # feature names: the rows have none
             return self._last.raw_of(self._transformed(given))
@@ -237,14 +311,20 @@ class PipelineSource(Source):
         rows = super().drawn(n, 0.05)
         near = rows.copy()
         random = np.random.default_rng(1)
-        toward = np.array([-np.inf, 0.0, np.inf], self.forest.input_dtype)
+        toward = np.array([-np.inf, 0.0, np.inf])
+        dtypes = [self.forest.input_dtype] * rows.shape[1]
+        if self._form is not None:
+            dtypes = computed(self._form, rows.shape[1])
         for feature in range(rows.shape[1]):
             cuts = self.forest.threshold[self.forest.feature == feature]
             cuts = cuts[np.isfinite(cuts)]
             if len(cuts):
                 at = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
-                near[:, feature] = np.where(way == 0, at, np.nextafter(at, way))
+                own = dtypes[feature] if dtypes[feature].kind == "f" else at.dtype
+                with np.errstate(over="ignore"):
+                    beside = np.nextafter(at.astype(own), way.astype(own))
+                near[:, feature] = np.where(way == 0, at, beside)
         return self.repaired(np.concatenate([rows, near]))
 
     def repaired(self, rows: Array) -> Array:

@@ -6,8 +6,8 @@ to read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,22 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import is_plain
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
+from skforge.sources.forms import fitting
 from skforge.sources.frame_reader import FrameReader
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import PlainRows, Read, Reading, array_of
+from skforge.sources.table_reader import (
+    TableForm,
+    codes_in,
+    columns_of,
+    kind_of,
+    numbers_in,
+    table_of,
+)
 
 Array = NDArray[Any]
 
@@ -61,6 +71,11 @@ class PipelineRows:
     estimator: str
     warning: str | None
     largest: int
+    #: The forms of rows that are read, with their columns that may have pandas' NA;
+    #: None are float64, whole numbers and texts.
+    forms: dict[Any, Collection[int]] = field(default_factory=lambda: {None: ()})
+    #: The same as text, those that an artifact knows included.
+    stored: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
     def reading(self) -> Reading:
@@ -79,11 +94,9 @@ class PipelineRows:
         return PlainRows(self.reading, self.width, ())
 
     @cached_property
-    def _frames(self) -> FrameReader | None:
-        if self.names is None:
-            return None
+    def _frames(self) -> FrameReader:
         at = [*range(self.width)] if self.by_name is None else self.by_name
-        names = [self.names[i] for i in at]
+        names = None if self.names is None else [self.names[i] for i in at]
         return FrameReader(names, at, self.width, ordered=self.by_name is None)
 
     @cached_property
@@ -111,10 +124,12 @@ class PipelineRows:
             read = self._array(X)
         elif (kind is list or kind is tuple) and self.by_position:
             read = self._array(array_of(X))
-        elif kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas"):
+        elif is_pandas_frame(kind):
             read = self._frame(X)
         else:
-            return None
+            read = None
+        if read is None and len(self.forms) > (None in self.forms):
+            read = self._table(X)
         if read is None or not self.bounds.holds(read[0]):
             return None
         return self._coded(*read)
@@ -131,6 +146,73 @@ class PipelineRows:
                 rows[:, column] = found
         return rows, said
 
+    def form_of(self, X: Any) -> Any:
+        """Return the form of rows: of an array its dtype; None if it is not known."""
+        kind = type(X)
+        is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
+        if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
+            return X.dtype
+        if not is_pandas_frame(kind):
+            parts = self._parts(X)
+            return None if parts is None else parts[0]
+        layout = self._frames.layout(X)
+        return None if layout is None else layout[0]
+
+    def _parts(self, X: Any) -> tuple[TableForm, dict[int, Any]] | None:
+        """Return the form of a table or of objects, and the columns by place."""
+        kind = kind_of(X)
+        found = columns_of(X, kind) if kind and len(X) else None
+        if found is None:
+            return None
+        names, columns, types = found
+        at: Sequence[int] = range(self.width)
+        if names is not None:
+            if self.names is None or len({*names}) < len(names):
+                return None
+            if self.by_name is None:
+                if (*names,) != self.names:
+                    return None
+            else:
+                at = self.by_name
+                where = {name: place for place, name in enumerate(names)}
+                if not {self.names[i] for i in at} <= where.keys():
+                    return None
+                places = [where[self.names[i]] for i in at]
+                columns = [columns[i] for i in places]
+                types = [types[i] for i in places]
+        elif len(columns) != self.width:
+            return None
+        own = dict(zip(at, types, strict=True))
+        form = TableForm(kind, tuple(own.get(i) for i in range(self.width)))
+        return form, dict(zip(at, columns, strict=True))
+
+    def _table(self, X: Any) -> Read | None:
+        """Read polars frames, pyarrow tables, and arrays and lists of objects."""
+        parts = self._parts(X)
+        if parts is None or parts[0] not in self.forms:
+            return None
+        form, columns = parts
+        rows, gaps = np.zeros((len(X), self.width)), {*self.forms[form]}
+        for place, column in columns.items():
+            if place in self.texts:
+                codes = codes_in(column, form.kind, self.texts[place])
+                if codes is None:
+                    return None
+                rows[:, place] = codes
+                continue
+            found = numbers_in(column, form.kind)
+            if found is None or (found[1] is not None and place not in gaps):
+                return None
+            values, missing = found
+            if values.dtype.kind in "iu" and not self._is_exact(values):
+                return None
+            rows[:, place] = values
+            if missing is not None:
+                rows[missing, place] = np.nan
+        if form.kind in ("array", "list") and not self._is_exact(rows):
+            return None
+        return rows, (self.warning or "") if form.kind in ("array", "list") else ""
+
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
@@ -141,37 +223,37 @@ class PipelineRows:
         return None if read is None else (read[0], self.warning)
 
     def _frame(self, X: Any) -> Read | None:
-        if self._frames is not None:
-            if self.bounds.low.dtype != np.float64:
-                return None
-            found = self._frames.read(X)
-            if found is None or not all(self._is_exact(one) for _, one in found.whole):
-                return None
-            if not self.bounds.takes((at, one.dtype) for at, one in found.whole):
-                return None
-            for place, values in found.others:
-                texts = self.texts.get(place)
-                codes = None if texts is None else texts.of_column(values)
-                if codes is None:
-                    return None
-                found.rows[:, place] = codes
-            missed = len(found.others) < self._n_texts
-            return None if missed else (found.rows, "")
-        dtypes = _dtypes(X)
-        if not self.by_position or not len(X) or not all(map(self._is_known, dtypes)):
+        if self.bounds.low.dtype != np.float64:
             return None
-        read = self._plain.read(X)
-        if read is None or not any(dtype.kind in "iu" for dtype in dtypes):
-            return read
-        whole = [([i], dtype) for i, dtype in enumerate(X.dtypes)]
-        return read if self._is_exact(read[0]) and self.bounds.takes(whole) else None
+        said: str | None = ""
+        if self.names is None:
+            said = self._plain.warning_of(X) if self.by_position else None
+        found = None if said is None else self._frames.read(X, self.forms)
+        if found is None or said is None:
+            return None
+        if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
+            return None
+        if not all(self._is_exact(values) for _, values in found.whole):
+            return None
+        whole = ((at, values.dtype) for at, values in found.whole)
+        if found.form is None and not self.bounds.takes(whole):
+            return None
+        for place, values in found.others:
+            texts = self.texts.get(place)
+            codes = None if texts is None else texts.of_column(values)
+            if codes is None:
+                return None
+            found.rows[:, place] = codes
+        missed = len(found.others) < self._n_texts
+        return None if missed else (found.rows, said)
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
-        wide = self.bounds.low.dtype == np.float64
-        return dtype == self.bounds.low.dtype or (wide and dtype.kind in "iu")
+        own = self.bounds.low.dtype
+        wide = own == np.float64 and None in self.forms
+        return dtype in self.forms or (wide and (dtype == own or dtype.kind in "iu"))
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
@@ -180,17 +262,43 @@ class PipelineRows:
             return True
         return not bool(((values > most) | (values < -most)).any())
 
-    def decoded(self, rows: Array) -> Any:
-        """Return rows as the pipeline takes them, for rows as the forest does."""
+    def shares(self, other: PipelineRows) -> bool:
+        """Tell whether columns have the same codes."""
+        mine, others = self.described(), other.described()
+        return all(mine[name] == others[name] for name in ("texts", "numbers"))
+
+    def decoded(self, rows: Array, form: Any = None, gaps: Collection[int] = ()) -> Any:
+        """Return rows as the pipeline takes them, for rows as the forest does.
+
+        ``form`` is what :meth:`form_of` says of them, None for float64; ``gaps`` are
+        columns with missing values.
+        """
         given, known = rows.copy(), {}
         for column, numbers in self.numbers.items():
             given[:, column] = numbers.values(rows[:, column])
+        if form is not None:
+            given = fitting(given, form, gaps)
         for column, texts in self.texts.items():
             known[column] = texts.values(rows[:, column])
-        if not known and self.by_name is None:
+        if isinstance(form, np.dtype):
+            return given.astype(form)
+        if isinstance(form, TableForm):
+            return table_of(self._framed(given, known), form, gaps)
+        if not known and self.by_name is None and form is None:
             return given
+        frame = self._framed(given, known)
+        names = frame.columns
+        for at, (name, dtype) in enumerate(zip(names, form or (), strict=False)):
+            if dtype is not None:
+                values = frame[name].astype("Float64") if at in gaps else frame[name]
+                with np.errstate(over="ignore"):
+                    frame[name] = values.astype(dtype)
+        return frame
+
+    def _framed(self, rows: Array, texts: Mapping[int, Array]) -> Any:
+        """Return rows, with columns of texts, as a frame with names."""
+        columns = [texts.get(i, rows[:, i]) for i in range(self.width)]
         names = range(self.width) if self.names is None else self.names
-        columns = [known.get(i, given[:, i]) for i in range(self.width)]
         return frame_of(columns).set_axis(names, axis=1)
 
     def repaired(self, rows: Array) -> Array:
@@ -212,6 +320,7 @@ class PipelineRows:
             "estimator": self.estimator,
             "warning": self.warning,
             "largest": self.largest,
+            "forms": [[form, [*gaps]] for form, gaps in self.stored.items()],
             "bounds": [
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
@@ -256,6 +365,7 @@ class PipelineRows:
             rules["estimator"],
             rules["warning"],
             rules["largest"],
+            stored=dict(rules["forms"]),
         )
 
 
@@ -269,6 +379,7 @@ def is_described(rules: Any, forest: Forest) -> bool:
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
     places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole]
+    places += [place for gaps in rows.stored.values() for place in gaps]
     texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
@@ -276,6 +387,8 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and type(rows.estimator) is type(rows.warning or "") is str
         and type(rows.largest) is int
         and type(rows.by_position) is bool
+        and all(type(form) is str for form in rows.stored)
+        and all(type(gaps) is list for gaps in rows.stored.values())
         and all(one is None or len(one) == width for one in sizes)
         and all(type(one) is int and 0 <= one < width for one in places)
         and all(type(one) is str for one in (*(rows.names or ()), *texts))
@@ -298,9 +411,6 @@ def _code(stored: float | None) -> float | None:
     return np.nan if stored is not None and stored < 0 else stored
 
 
-def _dtypes(X: Any) -> set[Any]:
-    """Return the dtypes of a pandas frame; {None} if they are not known."""
-    try:
-        return {block.dtype for block in X._mgr.blocks}
-    except AttributeError:  # another pandas' internals
-        return {None}
+def is_pandas_frame(kind: type) -> bool:
+    """Tell whether a class is pandas' own data frame."""
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas")

@@ -185,13 +185,18 @@ class PlainRows:
             return None
         return rows, self.unnamed
 
-    def _pandas(self, X: Any) -> Read | None:
+    def warning_of(self, X: Any) -> str | None:
+        """Return the warning for the names of a pandas frame; None if it is refused."""
         columns = X.columns
         seen, warning = self._seen
         if columns is not seen:
             if type(columns) is not type(seen) or not columns.equals(seen):
                 warning = self._compared(X, columns, self._r.compares)
             self._seen = columns, warning
+        return warning
+
+    def _pandas(self, X: Any) -> Read | None:
+        columns, warning = X.columns, self.warning_of(X)
         if warning is None:
             return None
         blocks = X._mgr.blocks

@@ -47,7 +47,11 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_
-    source = source_of(model, forest, start_of(wrapper))
+    predictor = wrapper.__dict__.get("_predictor")  # its source knows forms of rows
+    if predictor is None:
+        source = source_of(model, forest, start_of(wrapper))
+    else:
+        source = predictor.source
     kind, rules = source.describe()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)

@@ -17,7 +17,7 @@ from skforge.tuning.search.trial import Trial
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
     ax = axes_for(ax)
-    times = _slowdowns(trials)
+    times = {n: found / found.min() for n, found in _ratios(trials).items()}
     most = max((values.max() for values in times.values()), default=2.0)
     edges = np.geomspace(1.0, max(2.0, most), 25)
     labels = [f"{n_rows:,} rows" for n_rows in times]
@@ -34,12 +34,7 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw each trial's time relative to the default, in order, and the best so far."""
     ax = axes_for(ax)
-    for n_rows in _sizes(trials):
-        ratios = [
-            trial.relative
-            for trial in trials
-            if trial.n_rows == n_rows and trial.samples
-        ]
+    for n_rows, ratios in _ratios(trials).items():
         order = np.arange(1, len(ratios) + 1)
         best = np.minimum.accumulate(ratios)
         (line,) = ax.step(order, best, where="post", label=f"{n_rows:,} rows")
@@ -102,14 +97,12 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
     return ax
 
 
-def _slowdowns(trials: Sequence[Trial]) -> dict[int, Array]:
-    found = {}
-    for n_rows in _sizes(trials):
-        times = np.array(
-            [t.relative for t in trials if t.n_rows == n_rows and t.samples]
-        )
-        found[n_rows] = times / times.min()
-    return found
+def _ratios(trials: Sequence[Trial]) -> dict[int, Array]:
+    """Return the times relative to the default's, by batch size."""
+    return {
+        n: np.array([t.relative for t in trials if t.n_rows == n and t.samples])
+        for n in _sizes(trials)
+    }
 
 
 def _sizes(trials: Sequence[Trial]) -> list[int]:

@@ -15,7 +15,6 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -24,6 +23,7 @@ import numpy as np
 from skforge._version import __version__
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.schedules import schedule_table
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn, with_article
@@ -190,20 +190,16 @@ def _range(first: Any, last: Any) -> BatchRange:
     return begin, end
 
 
-def _table(lines: Any) -> dict[BatchRange, Schedule]:
+def _table(lines: Any) -> Mapping[BatchRange, Schedule]:
     """Return schedules by range; raise ValueError if ranges overlap or are missing."""
     table = {}
     for first, last, content in _as(list, lines):
         schedule = Schedule.from_json(json.dumps(content))
         hash(schedule)  # raises TypeError for arguments that are lists or dicts
         table[_range(first, last)] = schedule
-    ranges = sorted(table, key=lambda batch: batch[0])
-    if len(table) != len(lines) or not table:
-        raise ValueError("no ranges, or one of them twice")
-    for (_, last), (first, _) in pairwise(ranges):
-        if last is None or last >= first:
-            raise ValueError("ranges overlap")
-    return table
+    if len(table) != len(lines):
+        raise ValueError("a range twice")
+    return schedule_table(table) or table
 
 
 class TuningRecords:

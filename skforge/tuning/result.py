@@ -167,15 +167,11 @@ class TuningResult:
             trials=(*self.trials, *other.trials),
             target=f"{self.target} and {other.target}",
             space=f"{self.space} and {other.space}",
-            n_points=None
-            if self.n_points is None or other.n_points is None
-            else self.n_points + other.n_points,
+            n_points=_sum(self.n_points, other.n_points),
             n_tried=self.n_tried + other.n_tried,
             trying_seconds=self.trying_seconds + other.trying_seconds,
             seconds=self.seconds + other.seconds,
-            budget=None
-            if self.budget is None or other.budget is None
-            else self.budget + other.budget,
+            budget=_sum(self.budget, other.budget),
             notes=tuple(dict.fromkeys((*self.notes, *other.notes))),
             complete=self.complete and other.complete,
         )
@@ -268,11 +264,8 @@ class TuningResult:
         """
         from skforge.tuning.plots import distribution, sensitivity, slowdown
 
-        made = {
-            "distribution": distribution,
-            "slowdown": slowdown,
-            "sensitivity": sensitivity,
-        }
+        plots = (distribution, slowdown, sensitivity)
+        made = {plot.__name__: plot for plot in plots}
         if kind not in made:
             raise InvalidInputError(
                 f"kind must be one of {', '.join(made)}. Got {kind!r} instead."
@@ -402,6 +395,11 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
         repr(value)
         for name, value in params.items()
     }  # fmt: skip
+
+
+def _sum(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers, None if one is not known."""
+    return None if one is None or other is None else one + other
 
 
 def _share(part: float, whole: float) -> str:

@@ -4,7 +4,8 @@ An entry lies in the cache of machine code (:mod:`skforge.compiler.runtime.objec
 has the rules for its place, damage, size and several writers), so ``SKFORGE_CACHE=off``
 switches it off. Its key is exact in what decides which schedules are legal, in the
 machine, in the versions of skforge and LLVM and in what was asked for; the sizes of the
-forest may differ by ``NEAR``, so that the folds of a cross-validation share a search.
+forest and the machine's profile may differ by ``NEAR``, so that the folds of a
+cross-validation share a search. A doubtful result counts for a day, at first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from skforge.tuning.search.heuristic import layout_of
 #: Largest ratio of two sizes of forests that share a search. Folds of 80 % of the rows
 #: differ by 1.01 to 1.05 in nodes and predicates; a grid of sizes by 1.5 or more.
 NEAR = 1.25
+
+#: Seconds for which a doubtful result counts, and any other.
+SOON, LATER = 86400.0, 90 * 86400.0
 
 #: Entries of one key, and seconds between two looks at the lock.
 MOST_ENTRIES, LOOK = 16, 0.02
@@ -77,12 +81,12 @@ class UserStore:
     ----------
     key : RecordKey
         What is equal; its ``forest`` is the hash of a ``shape_key``.
-    sizes : tuple of int
-        The sizes of this forest, see ``sizes_of``.
+    sizes : tuple of float
+        The sizes of this forest, see ``sizes_of``, and the profile of the CPU.
     """
 
     key: RecordKey
-    sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
 
     @classmethod
     def of(
@@ -91,11 +95,12 @@ class UserStore:
         key: RecordKey,
         defaults: dict[BatchRange, Schedule],
         budget: float,
+        profile: tuple[float, ...],
     ) -> UserStore:
         """Return the store for a search with the records' key ``key``."""
         facts = repr(shape_key(forest, list(defaults.values()), budget))
         shape = hashlib.sha256(facts.encode()).hexdigest()[:24]
-        return cls(replace(key, forest=shape), sizes_of(forest))
+        return cls(replace(key, forest=shape), (*sizes_of(forest), *profile))
 
     @property
     def _name(self) -> str:
@@ -103,29 +108,36 @@ class UserStore:
 
     def find(self, usable: Callable[[Record], bool]) -> Record | None:
         """Return the latest record of a forest of similar sizes, or None."""
-        for sizes, line in reversed(self._entries()):
-            record = Record.from_line(line) if _near(sizes, self.sizes) else None
-            if record is not None and usable(record):
-                return record
-        return None
+        now = time.time()
+        valid = (record for record, end in self._similar() if now < end)
+        return next(filter(usable, valid), None)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, doubtful: bool = False) -> None:
         """Keep a record. Of two processes that add at the same time, one may win."""
-        entries = [*self._entries(), (list(self.sizes), record.to_line())]
+        confirmed = any(old.table == record.table for old, _ in self._similar())
+        end = time.time() + (SOON if doubtful and not confirmed else LATER)
+        entries = [*self._entries(), (list(self.sizes), record.to_line(), end)]
         text = json.dumps(entries[-MOST_ENTRIES:])
         object_cache.store(self._name, text.encode())
 
-    def _entries(self) -> list[tuple[list[int], str]]:
+    def _similar(self) -> Iterator[tuple[Record, float]]:
+        """Yield the records of similar forests, and until when they count."""
+        for sizes, line, end in reversed(self._entries()):
+            record = Record.from_line(line) if _near(sizes, self.sizes) else None
+            if record is not None:
+                yield record, end
+
+    def _entries(self) -> list[tuple[list[float], str, float]]:
         content = object_cache.find(self._name)
         with suppress(ValueError, TypeError, RecursionError):
             return [
-                ([int(size) for size in sizes], str(line))
-                for sizes, line in json.loads(content or b"[]")
+                ([float(size) for size in sizes], str(line), float(end))
+                for sizes, line, end in json.loads(content or b"[]")
             ]
         return []
 
 
-def _near(one: Sequence[int], other: Sequence[int]) -> bool:
+def _near(one: Sequence[float], other: Sequence[float]) -> bool:
     pairs = list(zip(one, other, strict=False))
     return len(one) == len(other) and all(
         max(pair) <= NEAR * min(pair) for pair in pairs

@@ -17,8 +17,8 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError
+from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.records import AUTO, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.heuristic import Heuristic
@@ -66,10 +66,9 @@ class Tuner:
         measuring; new results are added. "auto" is the user's store beside the cache of
         machine code, which the heuristic on the target's whole space reads and writes:
         a result is reused for forests of a similar shape (same columns, dtypes and
-        kinds of tests; trees, nodes and depths within a factor of 1.25), such as those
-        of the other folds of a cross-validation, on the same machine, with the same
-        budget, by the same release. Processes of one machine then search one after
-        another. With ``SKFORGE_CACHE=off`` or None, every search measures again.
+        kinds of tests; trees, nodes and depths within a factor of 1.25), on the same
+        machine, with the same budget, by the same release. With ``SKFORGE_CACHE=off``
+        or None, every search measures again.
     measurer : Measurer, default=None
         Compiles and times candidates; None uses the target's measurer.
 
@@ -206,23 +205,16 @@ class Tuner:
     ) -> TuningResult:
         """Measure; the budget runs from ``begin`` on."""
         ours = search.measurer(n_jobs)
-        measurer = self.measurer or ours
-        if not getattr(search.strategy, "measures", True):
+        measurer, strategy = self.measurer or ours, search.strategy
+        if not getattr(strategy, "measures", True):
             return search.predicted(problem, measurer)
         seed = int(problem.random.integers(1 << 31))
         sample = SampleRows(search.forest, rows, seed, search.reduction)
         # Setup time counts towards the budget, except with a custom clock.
         real = self.measurer is None
         start = measurer.clock() - (time.perf_counter() - begin) * real
-        session = Session(
-            problem,
-            search.strategy,
-            measurer,
-            sample,
-            search.seconds,
-            start,
-            lean=self._uses_store() and search.budget is None,
-        )
+        lean, budget = self._uses_store() and search.budget is None, search.seconds
+        session = Session(problem, strategy, measurer, sample, budget, start, lean)
         result = search.measured(session, verbose)
         ours.keep(result.table.values())
         search.keep(result)

@@ -135,26 +135,6 @@ def test_sparse_columns_before_gradient_boosting():
     assert_alike(model, X, X[:1], X[:3] + 1)
 
 
-@pytest.mark.parametrize("rest", ["passthrough", pre.StandardScaler(with_mean=False)])
-def test_numbers_that_only_a_cast_makes_zero_are_not_missing(rest):
-    """In a sparse matrix XGBoost lacks zeros; the cast to float32 comes afterwards."""
-    xgb = pytest.importorskip("xgboost")
-    random = np.random.default_rng(0)
-    X = np.c_[random.integers(0, 3, 300), random.choice([-2.0, -1, 0, 1, 2], 300)]
-    y = np.where(X[:, 1] == 0, 5, X[:, 1]) + X[:, 0]
-    codes = make_column_transformer(
-        (pre.OneHotEncoder(), [0]), remainder=rest, sparse_threshold=1.0
-    )
-    model = make_pipeline(codes, xgb.XGBRegressor(n_estimators=5, max_depth=3))
-    model.fit(X, y)
-    fast = plain(model).fit(X)
-    assert "runs in" not in fast.inspect("pipeline")
-    new = [0, -0.0, 5e-324, -5e-324, 1e-46, -1e-46, 7e-46, 7.1e-46, -7.1e-46, 1e-45]
-    rows = np.c_[np.arange(30) % 3, np.repeat(new, 3)]
-    assert len(np.unique(model.predict(rows[::3]))) > 1
-    assert not difference(fast.predict, model.predict, rows)
-
-
 # ------------------------------------------------ errors that the steps raise
 
 WHOLE = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
@@ -355,3 +335,23 @@ def test_a_nested_step_that_names_columns(asked):
     fast = plain(model).fit(X)
     assert answers(fast, model, X, asked) == "kernels"
     answers(fast, model, pd.DataFrame(X), asked)
+
+
+@pytest.mark.parametrize("rest", ["passthrough", pre.StandardScaler(with_mean=False)])
+def test_numbers_that_only_a_cast_makes_zero_are_not_missing(rest):
+    """In a sparse matrix XGBoost lacks zeros; the cast to float32 comes afterwards."""
+    xgb = pytest.importorskip("xgboost")
+    random = np.random.default_rng(0)
+    X = np.c_[random.integers(0, 3, 300), random.choice([-2.0, -1, 0, 1, 2], 300)]
+    y = np.where(X[:, 1] == 0, 5, X[:, 1]) + X[:, 0]
+    codes = make_column_transformer(
+        (pre.OneHotEncoder(), [0]), remainder=rest, sparse_threshold=1.0
+    )
+    model = make_pipeline(codes, xgb.XGBRegressor(n_estimators=5, max_depth=3))
+    model.fit(X, y)
+    fast = plain(model).fit(X)
+    assert "runs in" not in fast.inspect("pipeline")
+    new = [0, -0.0, 5e-324, -5e-324, 1e-46, -1e-46, 7e-46, 7.1e-46, -7.1e-46, 1e-45]
+    rows = np.c_[np.arange(30) % 3, np.repeat(new, 3)]
+    assert len(np.unique(model.predict(rows[::3]))) > 1
+    assert not difference(fast.predict, model.predict, rows)

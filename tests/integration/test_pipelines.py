@@ -372,10 +372,11 @@ def test_forms_of_rows():
         frame.astype(np.float32),
         frame.astype({0: np.float32}),
         frame.astype("Float64"),
-        whole * 2**50,
     ):
-        assert not is_ours(fast, rows)
         same(fast.predict_proba(rows), model.predict_proba(rows))
+        assert fast._predictor._variant(rows) is not None or is_ours(fast, rows)
+    assert not is_ours(fast, whole * 2**50)
+    same(fast.predict_proba(whole * 2**50), model.predict_proba(whole * 2**50))
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
@@ -385,7 +386,7 @@ def test_float32_rows_have_a_forest_of_their_own(name):
     fast = compiled(model)
     narrow = X.astype(np.float32)
     same(fast.predict_proba(narrow), model.predict_proba(narrow))
-    own = fast._predictor._single
+    own = fast._predictor._variants[narrow.dtype]
     assert own.forest.input_dtype == np.float32
     near = rows_around(own.forest).astype(np.float32)
     for rows in (narrow, near, near[::2]):

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -31,6 +32,7 @@ PARTS = (
     "faults_files",
     "faults_machine",
     "faults_process",
+    "profiles",
 )
 
 pytestmark = [
@@ -318,3 +320,15 @@ def test_the_table_says_what_was_lost(parts):
     assert "| faults | another | 0 | 0 | 0 |\n" in text
     assert "- **faults, another**: not tried: there is no such" in text
     assert text.endswith("- try 19\n- and 5 more\n")
+
+
+def test_a_profile_that_chooses_slower_schedules_is_lost(parts, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setenv("SKFORGE_MODELS", str(tmp_path))
+    profiles, target = parts["profiles"], skforge.Target.x86_64("v3")
+    monkeypatch.setattr(profiles.Target, "host", classmethod(lambda cls: target))
+    quiet = profiles.MachineProfile.of(target)
+    other = replace(quiet, mux=400 * quiet.mux)
+    row = profiles._schedules(quiet, [quiet, other], 2)
+    assert (row.tried, row.survived, len(row.lost)) == (2, 1, 1)
+    assert row.lost[0].startswith("59 trees of depth 4, 7 features: estimated ")

@@ -17,6 +17,7 @@ import skforge
 from skforge.cli.data import load_rows
 from skforge.cli.doctor import _cache
 from skforge.cli.main import app
+from skforge.cli.options import load_schedule
 from skforge.cli.report import (
     Pair,
     check,
@@ -25,7 +26,6 @@ from skforge.cli.report import (
     own_speed,
     speed,
 )
-from skforge.cli.schedules import load_schedule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.target import Target

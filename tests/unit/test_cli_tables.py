@@ -21,7 +21,7 @@ from skforge.cli import tables
 from skforge.cli.data import RowsFile, all_rows
 from skforge.cli.main import app
 from skforge.cli.needs import Needs
-from skforge.cli.results import writer
+from skforge.cli.predict import writer
 from skforge.cli.values import numbers, texts
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer

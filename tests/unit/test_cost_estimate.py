@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.coefficients import COEFFICIENTS, SPREAD
+from skforge.compiler.cost.coefficients import COEFFICIENTS
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.terms import TERMS
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -47,7 +42,7 @@ def test_more_trees_and_more_features_cost_more() -> None:
 
 
 def test_coefficients_belong_to_terms() -> None:
-    assert set(COEFFICIENTS) == set(SPREAD) == set(TERMS)
+    assert set(COEFFICIENTS) == set(TERMS)
     estimate = CostEstimate(drawn(20, 6), V4)
     narrow = CostEstimate(drawn(20, 6), V3)
     schedules = {estimate.kind(s): s for s in candidates(drawn(20, 6), V4)}
@@ -60,7 +55,6 @@ def test_coefficients_belong_to_terms() -> None:
             **narrow.terms(schedules[kind], 64),
         }
         assert set(own) <= set(terms)
-        assert SPREAD[kind] > 1
 
 
 def test_threads_share_blocks() -> None:
@@ -76,65 +70,3 @@ def test_schedules_of_gpus_are_not_estimated() -> None:
     schedule = Schedule.preset("rapids")
     assert estimate.kind(schedule) is None
     assert np.isinf(estimate.seconds(schedule, 64))
-
-
-# -------------------------------------------------------------------- machines
-
-
-@pytest.fixture
-def unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Target:
-    """Return this machine as a CPU that no profile is stored for, and a cache."""
-    monkeypatch.setenv("SKFORGE_CACHE", "on")
-    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    made = replace(Target.host(), cpu="unheard-of")
-    monkeypatch.setattr(Target, "host", classmethod(lambda cls: made))
-    machine.machine_profile.cache_clear()
-    return made
-
-
-def test_an_unknown_machine_is_measured_once(
-    unknown: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    profile = replace(MachineProfile.of(unknown), mux=0.125)
-
-    def measured(target: Target) -> dict[str, float]:
-        calls.append(target)
-        return asdict(profile)
-
-    monkeypatch.setattr(machine, "measure", measured)
-    for _ in range(2):  # the second time as another process
-        assert machine.machine_profile(unknown) == profile
-        machine.machine_profile.cache_clear()
-    assert calls == [unknown]
-    file = machine.kept_in(unknown)
-    assert file is not None and file.is_file()
-    for damage in ("", "[]", '{"mux": 1}', '{"mux": -1}'):
-        object_cache.write(file.name, "machines", [damage.encode()])
-        assert machine.machine_profile(unknown) == profile
-        machine.machine_profile.cache_clear()
-    assert len(calls) == 5
-
-
-def test_without_a_cache_a_common_cpu_stands_in(
-    unknown: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(machine, "measure", None)
-    assert machine.machine_profile(unknown) == MachineProfile.of(unknown)
-    assert machine.kept_in(unknown) is None
-
-
-@pytest.mark.parametrize("level", ["host", "v2", "v3"])
-def test_a_profile_can_be_measured(level: str) -> None:
-    target = Target.host() if level == "host" else Target.x86_64(level)
-    if target.arch != Target.host().arch:
-        pytest.skip("another architecture")
-    found = MachineProfile(**machine.measure(target))
-    assert all(0 < value < 1e5 for value in asdict(found).values())
-
-
-def test_other_machines_have_stored_profiles() -> None:
-    """They are not measured: code for them may be made anywhere."""
-    assert machine.machine_profile(V3) == MachineProfile.of(V3)
-    assert MachineProfile.is_stored(replace(V4, cpu="emeraldrapids"))

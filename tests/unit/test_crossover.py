@@ -55,10 +55,9 @@ def test_batches_go_to_the_gpu_from_where_it_is_faster(machines, launch, wanted)
     # Where it never is, only batches that nobody tried are the GPU's.
     wanted = wanted or 2 * TRIED_ROWS[-1]
     assert found == module.gpu_min_rows == wanted
-    sizes = [n for n in reversed(TRIED_ROWS) if n >= wanted]
-    sizes += [n for n in reversed(TRIED_ROWS) if n < wanted][:1]
-    counted = [(kind, n) for n in sizes for kind in ("emulated", "cpu")]
-    assert machines.calls == [c for c in counted for _ in range(CALLS + 1)]
+    turns = [("cpu", "emulated")] * CALLS
+    counted = [(kind, n) for n in TRIED_ROWS for turn in turns for kind in turn]
+    assert machines.calls == counted
     machines.calls.clear()
     rows = np.zeros((min(wanted, 5000), FOREST.n_features), FOREST.input_dtype)
     for n in (len(rows) - 1, len(rows)):
@@ -69,13 +68,23 @@ def test_batches_go_to_the_gpu_from_where_it_is_faster(machines, launch, wanted)
     assert machines.calls == [("cpu", len(rows) - 1), (kind, len(rows))]
 
 
-def test_one_size_at_which_the_gpu_is_slower_moves_the_crossover_behind_it(machines):
-    slow = TRIED_ROWS[3]
+@pytest.mark.parametrize("kind", ["cpu", "emulated"])
+@pytest.mark.parametrize("slow", [TRIED_ROWS[0], TRIED_ROWS[6], TRIED_ROWS[-1]])
+def test_one_size_that_was_timed_in_a_bad_second_does_not_decide(machines, kind, slow):
+    usual = {"cpu": lambda n: n, "emulated": lambda n: TRIED_ROWS[2] - 0.5 + n / 1e6}
+    machines.cost = dict(usual)
+    machines.cost[kind] = lambda n: usual[kind](n) * (999 if n == slow else 1)
+    assert auto().find_crossover() == TRIED_ROWS[2]
+
+
+def test_one_slow_call_does_not_count(machines):
+    usual = {"cpu": lambda n: n, "emulated": lambda n: TRIED_ROWS[2] - 0.5 + n / 1e6}
+    slow = {7, 20, 41, 60}
     machines.cost = {
-        "cpu": lambda n: 1.0,
-        "emulated": lambda n: 2.0 if n == slow else 0.5,
+        kind: lambda n, one=one: one(n) * (99 if len(machines.calls) in slow else 1)
+        for kind, one in usual.items()
     }
-    assert auto().find_crossover() == TRIED_ROWS[4]
+    assert auto().find_crossover() == TRIED_ROWS[2]
 
 
 @pytest.mark.filterwarnings("ignore:A budget of")

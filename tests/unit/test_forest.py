@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.ensemble import RandomForestRegressor
 
-from skforge.compiler.forest import depths
+from skforge.compiler.forest import arrays
 from skforge.compiler.forest import forest as forest_module
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import (
@@ -524,13 +524,13 @@ def test_the_table_says_the_same_as_the_tests(tests):
 @pytest.mark.parametrize("part", [1, 40, 1 << 17])
 def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
     """Each tree by itself, a few at once or all at once."""
-    monkeypatch.setattr(depths, "_PART", part)
+    monkeypatch.setattr(arrays, "_PART", part)
     X = np.random.default_rng(0).random((60, 3))
     model = RandomForestRegressor(9, max_depth=5, random_state=0).fit(X, X[:, 0])
     forest = load_forest(model)
     left, right, offset = forest.left, forest.right, forest.tree_offset
     assert np.diff(offset).max() > 20
-    order, levels = depths.level_order(left, right, offset)
+    order, levels = arrays.level_order(left, right, offset)
     found, expected = [], []
     for root in offset[:-1].tolist():
         front, level = [root], 0
@@ -541,7 +541,7 @@ def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
             level += 1
     found = list(zip(order.tolist(), levels.tolist(), strict=True))
     assert found == expected
-    by_node = depths.node_depths(left, right, offset)
+    by_node = arrays.node_depths(left, right, offset)
     assert by_node[order].tolist() == levels.tolist()
 
 

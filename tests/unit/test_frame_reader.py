@@ -43,7 +43,7 @@ def test_random_layouts(seed: int) -> None:
         expected = np.zeros((n_rows, 12))
         expected[:, places] = frame[wanted].to_numpy(np.float64)
         for given in (frame, frame.copy(), pd.DataFrame(frame.to_dict("series"))):
-            found = reader.read(given)
+            found = reader.read(given, [None])
             assert found is not None
             np.testing.assert_array_equal(found.rows, expected, strict=True)
             assert found.others == []
@@ -51,7 +51,7 @@ def test_random_layouts(seed: int) -> None:
             assert sum(len(part) for _, part in found.whole) == len(whole)
 
 
-def test_other_dtypes_are_listed() -> None:
+def test_dtypes_of_columns_are_told() -> None:
     frame = pd.DataFrame(
         {
             "flag": [True, False],
@@ -65,11 +65,20 @@ def test_other_dtypes_are_listed() -> None:
         }
     )
     names = ["more", "text", "null", "kind", "narrow", "flag", "a"]
-    found = FrameReader(names, range(7), 7).read(frame)
+    reader = FrameReader(names, range(7), 7)
+    assert reader.read(frame, [None]) is None
+    layout = reader.layout(frame)
+    assert layout is not None
+    form = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    assert layout[0] == form
+    found = reader.read(frame, [form])
     assert found is not None
-    assert found.rows[:, 6].tolist() == [1.0, 2.0]
+    assert found.gaps == [2]
+    assert [whole.tolist() for whole in found.whole] == [[5]]
+    expected = np.array([[5, 0, 3, 1, 1], [np.nan, 0, 4, 0, 2]])
+    np.testing.assert_array_equal(found.rows[:, 2:], expected)
     others = {place: list(values) for place, values in found.others}
-    assert others.keys() == {*range(6)}
+    assert others.keys() == {0, 1, 3}
     for place, values in others.items():
         assert list(frame[names[place]].array) == values
 
@@ -80,7 +89,7 @@ def test_names() -> None:
     free = FrameReader(["a", "c"], [1, 0], 2)
 
     def rows(reader: FrameReader, given: Any) -> Any:
-        found = reader.read(given)
+        found = reader.read(given, [None])
         return None if found is None else found.rows.tolist()
 
     for _ in range(2):  # each frame forgets the one before
@@ -100,15 +109,15 @@ def test_names() -> None:
 def test_a_frame_that_changes_in_place() -> None:
     frame = pd.DataFrame({"a": [1.0], "b": [2], "c": [3.0]})
     reader = FrameReader(["c", "a"], [0, 1], 2)
-    found = reader.read(frame)
+    found = reader.read(frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 1.0]]
     frame["b"] = 0.5
     frame["a"] = 7
     frame.insert(0, "d", 9.0)
-    found = reader.read(frame)
+    found = reader.read(frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 7.0]]
     frame.columns = ["a", "x", "y", "c"]
-    found = reader.read(frame)
+    found = reader.read(frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 9.0]]
     found.rows[:] = 0
     assert frame["a"].tolist() == [9.0]
@@ -116,7 +125,7 @@ def test_a_frame_that_changes_in_place() -> None:
 
 def test_integers_stay_as_they_are() -> None:
     frame = pd.DataFrame({"a": [2**53 + 1], "b": [1.5]})
-    found = FrameReader(["a", "b"], [0, 1], 2).read(frame)
+    found = FrameReader(["a", "b"], [0, 1], 2).read(frame, [None])
     assert found is not None
     ((_, whole),) = found.whole
     assert whole.tolist() == [[2**53 + 1]]
@@ -124,4 +133,4 @@ def test_integers_stay_as_they_are() -> None:
 
 def test_other_internals_are_left_alone() -> None:
     reader = FrameReader(["a"], [0], 1)
-    assert reader.read(np.zeros((1, 1))) is None
+    assert reader.read(np.zeros((1, 1)), [None]) is None

@@ -411,7 +411,7 @@ def test_leaf_weights_must_fit_the_leaves():
             b"[1, 2]",
             "m.json: The document has no learner, so it is not an XGBoost model; ",
         ),
-        (b"[" * 100_000, "m.json: The JSON is nested too deeply, so it is not an XGB"),
+        (b"[" * 100_000, "m.json: The JSON is nested too deep to be read; save the"),
     ],
 )
 def test_files_that_are_no_json(text, message, tmp_path):

@@ -45,7 +45,7 @@ def stump_frontend(**changes):
         "suffixes": (".stump",),
         "detect": lambda model: isinstance(model, Stump),
         "load": lambda model, rounds: model.forest(),
-        "load_file": lambda path, rounds: Stump(float(path.read_text())).forest(),
+        "load_bytes": lambda data, rounds: Stump(float(data)).forest(),
     }
     return Frontend(**{**arguments, **changes})
 
@@ -104,10 +104,10 @@ def test_what_a_frontend_returns_is_validated():
 
 
 def test_an_unreadable_file_is_named(tmp_path):
-    def load_file(path, rounds):
+    def load_bytes(data, rounds):
         raise PermissionError(13, "Permission denied")
 
-    register(stump_frontend(load_file=load_file))
+    register(stump_frontend(load_bytes=load_bytes))
     file = tmp_path / "a.stump"
     file.write_text("1")
     with pytest.raises(InvalidModelError) as error:

@@ -72,15 +72,12 @@ def test_a_modelled_cpu_is_measured_where_it_can_be(monkeypatch, tmp_path):
     assert machine.machine_profile(target) == MODELLED["znver3", 256]
     assert not MachineProfile.is_stored(target)
     monkeypatch.setattr(Target, "host", classmethod(lambda cls: target))
+    monkeypatch.setattr(machine, "USED", {})
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    machine.machine_profile.cache_clear()
     assert machine.machine_profile(target) == MODELLED["znver3", 256]
-    assert "modelled and not measured" in doctor._title(target)
+    text = "stored with skforge, modelled and not measured"
+    assert doctor._profile(target, None) == {"profile": text}
     monkeypatch.setenv("SKFORGE_CACHE", "on")
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    machine.machine_profile.cache_clear()
-    measured = asdict(GENERIC[256])
-    monkeypatch.setattr(machine, "measure", lambda _: measured)
+    monkeypatch.setattr(machine, "measure", lambda _: asdict(GENERIC[256]))
     assert machine.machine_profile(target) == GENERIC[256]
-    assert "measured on this machine" in doctor._title(target)
-    machine.machine_profile.cache_clear()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.cli.timing import Timing, interleave
+from skforge.cli.report import Timing, interleave
 
 
 class Machine:

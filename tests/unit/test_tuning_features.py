@@ -22,7 +22,7 @@ from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.cost.features import NAMES, Setting, featurize, names_of
 from skforge.tuning.cost.forest_facts import ForestFacts
-from skforge.tuning.space.pruning import REASONS, reasons
+from skforge.tuning.search.learned import REASONS, reasons
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)

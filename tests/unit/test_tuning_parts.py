@@ -13,13 +13,11 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.measure import rows
-from skforge.tuning.measure.bench import Bench
+from skforge.tuning.measure import bench as rows
+from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.progress import Progress
 from skforge.tuning.search.ranges import (
     choose,
     main_size,
@@ -29,6 +27,7 @@ from skforge.tuning.search.ranges import (
 )
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.task import Progress
 from skforge.tuning.tuner import Tuner
 from tests.exactness.forests import drawn
 
@@ -167,6 +166,11 @@ def test_a_cold_first_look_is_not_the_last():
     bench = Bench([np.zeros((1, 1))], Steps(1.0), slot=1e-3)
     assert bench.compare(Steps(100.0, 0.5), 5, 1.0).relative == 0.5
     assert bench.compare(Steps(100.0, 90.0), 5, 1.0).stopped
+
+
+def test_a_first_look_in_a_slow_moment_is_not_the_last():
+    bench = Bench([np.zeros((1, 1))], Steps(*[1.0] * 5, 9.0, 9.0, 1.0), slot=1e-3)
+    assert bench.compare(Steps(9.0, 9.0, 0.5), 5, 1.0).relative == 0.5
 
 
 def test_kernels_are_those_of_a_compiled_forest():

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest
-from skforge.compiler.runtime import object_cache
+from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning import Tuner
+from skforge.compiler.target import Target
+from skforge.tuning import Tuner, store
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.records import Record, RecordKey
 from skforge.tuning.search import heuristic
@@ -108,8 +112,8 @@ def test_damage_is_not_used(damage, builds, tmp_path):
         "empty": b"[]",
         "schedule": json.dumps(
             [
-                [sizes, line.replace("heuristic", "x").replace("default", "x")]
-                for sizes, line in json.loads(object_cache.find(path.name))
+                [sizes, line.replace("heuristic", "x").replace("default", "x"), end]
+                for sizes, line, end in json.loads(object_cache.find(path.name))
             ]
         )
         .replace('tile\\"', 'nothing\\"')
@@ -130,14 +134,86 @@ def test_a_schedule_that_does_not_fit_is_not_used(builds, tmp_path):
     (path,) = entries(tmp_path)
     illegal = Schedule().unroll("batch")
     kept = []
-    for sizes, line in json.loads(object_cache.find(path.name)):
+    for sizes, line, end in json.loads(object_cache.find(path.name)):
         record = Record.from_line(line)
         table = dict.fromkeys(result.table, illegal)
         made = Record(record.key, table, "heuristic", True, 1.0, "here")
-        kept.append((sizes, made.to_line()))
+        kept.append((sizes, made.to_line(), end))
     object_cache.store(path.name, json.dumps(kept).encode())
     builds.clear()
     assert illegal not in fit(forest()).table.values() and builds
+
+
+# ------------------------------------------------------------------- later evidence
+
+DAY = 86400
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock of days, on a machine without other work."""
+    clock = SimpleNamespace(day=0.0)
+    module = SimpleNamespace(time=lambda: clock.day * DAY, monotonic=time.monotonic)
+    module.sleep = time.sleep
+    monkeypatch.setattr(store, "time", module)
+    monkeypatch.setattr(machine, "load_average", lambda: 0.5)
+    return clock
+
+
+def test_a_result_counts_for_months(builds, now):
+    fit(forest())
+    builds.clear()
+    now.day = 89
+    assert fit(forest()).strategy == "record" and not builds
+    now.day = 91
+    assert fit(forest()).trials and builds
+
+
+def test_a_search_beside_other_work_is_repeated_a_day_later(builds, now, monkeypatch):
+    monkeypatch.setattr(machine, "load_average", lambda: 99.0)
+    fit(forest())
+    builds.clear()
+    now.day = 0.9
+    assert fit(forest()).strategy == "record" and not builds
+    now.day = 1.1
+    assert fit(forest()).trials and builds
+
+
+def table_of(batch):
+    return {(1, None): Schedule().interleave("tree", batch)}
+
+
+def test_a_doubtful_result_is_confirmed_by_an_equal_one(now, monkeypatch, tmp_path):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    key = RecordKey("shape", "machine", "exact", 1, (), "1")
+    results = [Record(key, table_of(n), "x", True, n, "here") for n in (2, 4, 4)]
+    user_store = UserStore(key, (100, 2.5))
+    found = []
+    for day, record in enumerate(results):
+        now.day = 2 * day
+        user_store.add(record, doubtful=True)
+        now.day += 1.5
+        found.append(user_store.find(lambda record: True))
+    assert found == [None, None, results[2]]
+
+
+def test_a_search_with_another_profile_of_the_machine_is_not_used(builds, monkeypatch):
+    fit(forest())
+    profile = machine.machine_profile(Target.host())
+    for change, searched in ((1.1, False), (1.5, True)):
+        builds.clear()
+        changed = replace(profile, mux=profile.mux * change)
+        monkeypatch.setattr(machine, "machine_profile", lambda _, made=changed: made)
+        assert bool(fit(forest()).trials) == bool(builds) == searched
+
+
+def test_entries_of_older_releases_are_not_used(builds, tmp_path):
+    fit(forest())
+    (path,) = entries(tmp_path)
+    old = [entry[:2] for entry in json.loads(object_cache.find(path.name))]
+    object_cache.store(path.name, json.dumps(old).encode())
+    builds.clear()
+    assert fit(forest()).trials and builds
 
 
 def test_a_process_waits_for_others_and_then_takes_the_defaults(builds):

@@ -81,11 +81,7 @@ class Registers:
         return tables
 
     def pivot_of(
-        self,
-        b: Builder,
-        table: Sequence[Value],
-        index: Value,
-        answers: Sequence[Value],
+        self, b: Builder, table: Sequence[Value], index: Value, answers: Sequence[Value]
     ) -> Value:
         """Look up the pivots of a level, one in each lane.
 

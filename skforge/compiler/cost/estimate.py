@@ -16,16 +16,9 @@ from skforge.compiler.target import Target
 
 
 class CostEstimate:
-    """Estimates calls of one forest on one CPU.
+    """Estimates calls of one forest, which is counted once, on one CPU.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest; it is counted once.
-    target : Target
-        The CPU.
-    profile : MachineProfile, default=None
-        The CPU's speed; None uses the profile stored for it.
+    ``profile`` is the CPU's speed; None uses the one stored for it.
     """
 
     def __init__(
@@ -40,20 +33,8 @@ class CostEstimate:
     ) -> Counts:
         """Return the estimated seconds of calls; infinite for what is not estimated.
 
-        Parameters
-        ----------
-        schedule : Schedule
-            A schedule that the forest allows; this is not checked.
-        n_rows : int or array-like of shape (n_sizes,)
-            Rows of a call.
-        n_threads : int, default=1
-            Threads that share blocks of rows and tiles of trees, if loops over them
-            are parallel.
-
-        Returns
-        -------
-        ndarray of shape (n_sizes,) or ()
-            Seconds of each call.
+        The forest must allow the schedule, which is not checked. Threads share blocks
+        of rows and tiles of trees, if loops over them are parallel.
         """
         plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
         if plan is None:

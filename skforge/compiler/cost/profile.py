@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from skforge.compiler.target import Target
+
+#: Largest ratio of two measurements of a number that agree.
+AGREE = 1.25
+
+
+def agree(one: float, other: float) -> bool:
+    """Return whether two measurements of a number agree."""
+    return max(one, other) <= AGREE * min(one, other)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineProfile:
-    """Nanoseconds of a CPU's work at one width of vectors.
+    """Nanoseconds of a CPU's work at one width of vectors."""
 
-    Parameters
-    ----------
-    mux : float
-        A vector that is one operand where a third is set, and another elsewhere.
-    compare : float
-        A vector of numbers compared with one number, and the answers stored as bits.
-    permute : float
-        A vector of bytes looked up in a register.
-    gather : float
-        A vector of 64-bit numbers loaded from places in L1.
-    scalar : float
-        One simple instruction.
-    line_l1, line_l2, line_l3 : float
-        A cache line read in order from that level.
-    wait_l1, wait_l2, wait_l3 : float
-        A load that waits for the one before.
-    """
-
-    mux: float
-    compare: float
-    permute: float
-    gather: float
-    scalar: float
-    line_l1: float
+    mux: float  # a vector: one operand where a third is set, else another
+    compare: float  # a vector compared with a number, and the answers stored as bits
+    permute: float  # a vector of bytes looked up in a register
+    gather: float  # a vector of 64-bit numbers loaded from places in L1
+    scalar: float  # one simple instruction
+    line_l1: float  # a cache line read in order, from L1
     line_l2: float
-    line_l3: float
-    wait_l1: float
+    line_l3: float  # ... or from memory
+    wait_l1: float  # a load that waits for the one before, from L1
     wait_l2: float
-    wait_l3: float
+    wait_l3: float  # ... or from memory
+
+    def near(self, other: MachineProfile) -> bool:
+        """Return whether all numbers agree with another profile's."""
+        return all(map(agree, astuple(self), astuple(other)))
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:

@@ -15,6 +15,7 @@ from typing import Any
 from skforge._container import container_from, read_container
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import check_version, entry, forest_in
+from skforge.compiler.frontends import content
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
@@ -25,15 +26,6 @@ from skforge.compiler.frontends.base import (
     register,
     registered,
     unwrap,
-)
-from skforge.compiler.frontends.content import (
-    CATBOOST,
-    CONTENTS,
-    HEAD,
-    content_of,
-    frontend_name,
-    held,
-    is_path,
 )
 from skforge.exceptions import (
     InvalidModelError,
@@ -112,14 +104,14 @@ def answers_itself(model: Any) -> bool:
 
 def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
-    model = held(unwrap(model))
+    model = content.held(unwrap(model))
     _discover(model)
-    if is_path(model):
+    if content.is_path(model):
         return _load_file(Path(model), iteration_range)
     for frontend in registered():
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
-    if (data := content_of(model)) is not None:
+    if (data := content.content_of(model)) is not None:
         return _load_content(data, isinstance(model, str), iteration_range)
     raise _unknown(model)
 
@@ -172,7 +164,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
             "CompiledForest(model)"
         )
     elif kind.startswith("catboost."):
-        advice = CATBOOST
+        advice = content.CATBOOST
     elif hasattr(model, "fit"):
         advice = "it is not one of the tree ensembles that can be compiled"
     else:
@@ -206,22 +198,21 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
                 f"{path} is a folder; give the path of a model file in it."
             )
         with path.open("rb") as file:
-            head = file.read(HEAD)
+            head = file.read(content.HEAD)
         if not head:
             raise InvalidModelError(f"{path} is empty; save the model again.")
-        name = frontend_name(head, path.name)
+        name = content.frontend_name(head, path.name)
         if name == "skforge":
             return _saved(path.name, read_container(path), iteration_range)
         suffix = path.suffix.lower()
         # A frontend that users register for a suffix goes before the content.
-        by_suffix = [f for f in _readers() if suffix in f.suffixes]
-        by_content = [f for f in _readers() if f.name == name]
-        ours = not by_suffix or by_suffix[0].name in CONTENTS
-        for frontend in (by_content or by_suffix) if ours else by_suffix:
-            if frontend.load_file is not None:
-                return frontend.load_file(path, iteration_range).validate()
-            assert frontend.load_bytes is not None
-            return frontend.load_bytes(path.read_bytes(), iteration_range).validate()
+        by_suffix = [f.name for f in registered() if suffix in f.suffixes]
+        if by_suffix and (name is None or by_suffix[0] not in content.CONTENTS):
+            name = by_suffix[0]
+        for frontend in registered():
+            if frontend.name == name and frontend.load_bytes is not None:
+                data = path.read_bytes()
+                return frontend.load_bytes(data, iteration_range).validate()
     except FileNotFoundError as error:
         raise ModelNotFoundError(
             f"{path} does not exist; give the path of a saved model."
@@ -242,11 +233,6 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     )
 
 
-def _readers() -> list[Frontend]:
-    """Return the frontends that read files."""
-    return [f for f in registered() if f.load_file or f.load_bytes]
-
-
 def _load_content(
     data: bytes, a_text: bool, iteration_range: tuple[int, int] | None
 ) -> Forest:
@@ -254,7 +240,7 @@ def _load_content(
     name = "This text" if a_text else "This bytes object"
     if not data:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
-    kind = frontend_name(data[:HEAD], name)
+    kind = content.frontend_name(data, name)
     if kind == "skforge":
         return _saved(name, container_from(data, name), iteration_range)
     for frontend in registered():

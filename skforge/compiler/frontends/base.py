@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
@@ -25,8 +24,8 @@ class Frontend:
         must not import the source library.
     load : callable
         ``load(model, iteration_range)`` reads a detected object.
-    load_file : callable or None
-        ``load_file(path, iteration_range)`` reads a file with one of the suffixes.
+    load_bytes : callable or None
+        ``load_bytes(data, iteration_range)`` reads the content of a file.
     refuse : callable or None
         ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
         and parameters show that it could not be read after fitting.
@@ -35,20 +34,16 @@ class Frontend:
         from their raw scores by itself. ``load_forest`` refuses such models.
     is_whole : callable or None
         ``is_whole(model)`` tells that the first of these forests has the answers, too.
-    load_bytes : callable or None
-        ``load_bytes(data, iteration_range)`` reads the content of a file, in place of
-        ``load_file``; models in memory can then be read, too.
     """
 
     name: str
     suffixes: tuple[str, ...]
     detect: Callable[[object], bool]
     load: Callable[[Any, tuple[int, int] | None], Forest]
-    load_file: Callable[[Path, tuple[int, int] | None], Forest] | None = None
+    load_bytes: Callable[[bytes, tuple[int, int] | None], Forest] | None = None
     refuse: Callable[[Any], None] | None = None
     load_all: Callable[[Any], tuple[Forest, ...]] | None = None
     is_whole: Callable[[Any], bool] | None = None
-    load_bytes: Callable[[bytes, tuple[int, int] | None], Forest] | None = None
 
 
 _REGISTRY: dict[str, Frontend] = {}

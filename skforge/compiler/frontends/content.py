@@ -81,10 +81,7 @@ def frontend_name(head: bytes, name: str) -> str | None:
 
 
 def held(model: Any) -> Any:
-    """Return a model that can be read more than once: the bytes of an open file.
-
-    Buffers that may change become bytes, too; all other models are returned as is.
-    """
+    """Return the bytes of a buffer or an open file, and other models as they are."""
     if isinstance(model, (bytearray, memoryview)):
         return bytes(model)
     read = None if hasattr(model, "fit") else getattr(model, "read", None)

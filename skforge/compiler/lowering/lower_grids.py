@@ -118,7 +118,8 @@ class _GridLowering(ThreadLowering):
                     # Later stages of a reduction, one slot after another.
                     self._host_loop(stmt, ())
                 case _ if not _is_cache(stmt):
-                    self._on_its_own(stmt)
+                    with self._gpu.spread_by(self._launch_each):
+                        self._statement(stmt)
                 case _:
                     pass
 
@@ -145,11 +146,6 @@ class _GridLowering(ThreadLowering):
         if stmt.zero:
             with self._gpu.spread_by(self._launch_each):
                 self._gpu.zero(view)
-
-    def _on_its_own(self, stmt: mir.Stmt) -> None:
-        """Emit a separate launch for a statement on whole arrays."""
-        with self._gpu.spread_by(self._launch_each):
-            self._statement(stmt)
 
     def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
         """Emit a launch that runs ``body`` for 0 … count, one thread each."""
@@ -282,7 +278,10 @@ class _GridLowering(ThreadLowering):
                 case mir.DepthSwitch():
                     self._uniform_switch(stmt)
                 case _:
-                    self._by_block(stmt)
+                    with self._gpu.spread_by(self._block_each):
+                        self._gpu.team = self._n_threads, self._with_number
+                        self._statement(stmt)
+                        self._gpu.team = None
         self._flush(run)
         k.row_view, k.layout = outer
 
@@ -363,14 +362,6 @@ class _GridLowering(ThreadLowering):
             return lambda: self._together(body)
 
         b.switch(selector, [case(body) for body in stmt.cases])
-
-    def _by_block(self, stmt: mir.Stmt) -> None:
-        """Distribute a statement on whole arrays over the block's threads."""
-        gpu = self._gpu
-        with gpu.spread_by(self._block_each):
-            gpu.team = self._n_threads, self._with_number
-            self._statement(stmt)
-            gpu.team = None
 
     def _with_number(self, body: Callable[[Value], None]) -> None:
         """Emit a region and pass ``body`` the number of the running thread."""

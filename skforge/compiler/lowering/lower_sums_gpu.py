@@ -226,11 +226,7 @@ class GpuSums(ReductionLowering):
         self.team[1](thread)
 
     def reduce_lanes(
-        self,
-        stmt: mir.ReduceDimension,
-        row: Value,
-        lane: Value,
-        width: int,
+        self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
     ) -> None:
         """Sum a row's partial sums over the lanes of a warp and add the total."""
         k, b = self._k, self._k.b

@@ -43,11 +43,7 @@ def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
 
 
 def share_rows(
-    k: Kernel,
-    stmt: mir.CacheRows,
-    by_row: bool,
-    memory: SharedMemory,
-    cells: Cells,
+    k: Kernel, stmt: mir.CacheRows, by_row: bool, memory: SharedMemory, cells: Cells
 ) -> RowView:
     """Copy rows to shared memory and return where walks read them.
 

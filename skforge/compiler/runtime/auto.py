@@ -22,9 +22,12 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
-#: Batch sizes at which the two are compared, and calls at each.
+#: Batch sizes at which the two are compared, and calls at each, with one to warm up.
 TRIED_ROWS = tuple(1 << power for power in range(4, 15))
-CALLS = 3
+CALLS = 4
+
+#: Most that one size counts, as the logarithm of the ratio of both times.
+MOST_GAIN = 0.5
 
 
 class AutoModule:
@@ -177,29 +180,27 @@ class AutoModule:
     def find_crossover(self) -> int:
         """Measure the batch size from which the GPU is faster; set and return it.
 
-        Rows are NumPy arrays, so copies to the device and back are included. If the GPU
-        is never faster, it is used only above the sizes that were tried.
+        Rows are NumPy arrays, so copies to the device and back are included. The size
+        is the best for calls of all sizes, so that one that was timed in a bad second
+        does not decide. If it is none of them, the GPU is used above them only.
         """
         rows = draw_rows(self.forest, 1024, 0).astype(self.forest.input_dtype)
-        best = 2 * TRIED_ROWS[-1]
-        for n in reversed(TRIED_ROWS):
+        gains = []
+        for n in TRIED_ROWS:
             batch = np.resize(rows, (n, rows.shape[1]))
-            if _seconds(self.gpu, batch) >= _seconds(self.cpu, batch):
-                break
-            best = n
-        self.gpu_min_rows = best
-        return best
+            taken = [[_seconds(one, batch) for one in self.parts] for _ in range(CALLS)]
+            cpu, gpu = np.min(taken[1:], axis=0)  # the first calls warm up
+            gains.append(np.clip(np.log(cpu / gpu), -MOST_GAIN, MOST_GAIN))
+        sums = [sum(gains[k:]) for k in range(len(gains) + 1)]
+        best = len(gains) - int(np.argmax(sums[::-1]))  # of equal ones the last
+        self.gpu_min_rows = (*TRIED_ROWS, 2 * TRIED_ROWS[-1])[best]
+        return self.gpu_min_rows
 
 
 def _seconds(module: CompiledModule, rows: Array) -> float:
-    """Return the shortest time of a call, after one warm-up call."""
+    start = time.perf_counter()
     module.predict_raw(rows)
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        module.predict_raw(rows)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return max(1e-9, time.perf_counter() - start)
 
 
 def merged(

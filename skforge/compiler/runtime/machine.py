@@ -1,64 +1,154 @@
-"""The profile of this machine: stored with the package, or measured once and kept."""
+"""The profile of this machine: stored with the package, or measured and kept.
+
+A measured profile is kept in the cache, with the load under which it was measured. If
+other work ran meanwhile, or a number is far from the modelled one, it is doubtful, and
+measured again some minutes later, until a measurement agrees with it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from functools import lru_cache
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 
 from skforge._version import __version__
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.runtime import object_cache
-from skforge.compiler.runtime.microkernels import measure
+from skforge.compiler.runtime.microkernels import far_off, measure
 from skforge.compiler.target import Target
 
-_KIND = "machines"
+#: Share of a core below which other work ran, too; seconds until a doubtful profile is
+#: measured again, and any other; folder of the cache, and the format of its files.
+SHARE, SOON, LATER = 0.8, 600.0, 30 * 86400.0
+KIND, _FORMAT = "machines", "profile 2"
 
 
-@lru_cache(maxsize=16)
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A profile that was measured on this machine, and how."""
+
+    profile: MachineProfile
+    when: float  # the last time, in seconds since 1970
+    load: float | None  # average of the last minute, where the system has one
+    share: float  # CPU time, as a share of the time that measuring took
+    doubts: tuple[str, ...]  # why it is measured again soon
+
+    @property
+    def again(self) -> float:
+        """When it is measured again, in seconds since 1970."""
+        return self.when + (SOON if self.doubts else LATER)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it need not be measured again yet."""
+        return self.when <= time.time() < self.again
+
+    def beside(self, old: Measured) -> Measured:
+        """Return what is kept of this measurement and an older one.
+
+        If both agree, the older numbers stay, so that schedules do not change. If this
+        one is doubtful, the lesser numbers count, because other work only adds time.
+        """
+        if self.profile.near(old.profile):
+            return replace(self, profile=old.profile, doubts=())
+        pairs = zip(astuple(self.profile), astuple(old.profile), strict=True)
+        least = MachineProfile(*map(min, pairs))
+        return replace(self, profile=least) if self.doubts else self
+
+
+#: The profiles that this process uses.
+USED: dict[Target, Measured] = {}
+
+
 def machine_profile(target: Target) -> MachineProfile:
     """Return the profile of a CPU.
 
     A CPU that the package knows is not measured, so that all its processes choose the
-    same schedules. Another one, if it is this machine, is measured once (0.1 s) and its
+    same schedules. Another one, if it is this machine, is measured (0.1 s) and its
     profile kept in the cache; without a cache, or for another machine, the modelled
     profile of the CPU stands in, or that of a common one: measured beats modelled.
     """
-    if MachineProfile.is_stored(target) or target != Target.host():
-        return MachineProfile.of(target)
-    if kept_in(target) is None:
-        return MachineProfile.of(target)
-    found = _kept(target)
-    if found is None:
-        found = MachineProfile(**measure(target))
-        text = json.dumps(asdict(found))
-        object_cache.write(_key(target), _KIND, [text.encode()])
-    return found
+    used = USED.get(target)
+    if used is None or not used.counts:
+        here = not MachineProfile.is_stored(target) and target == Target.host()
+        if not here or kept_in(target) is None:
+            return MachineProfile.of(target)
+        used = from_cache(target)
+        if used is None or not used.counts:
+            used = renewed(target)
+        USED[target] = used
+    return used.profile
 
 
 def known_profile(target: Target) -> MachineProfile:
     """Return the profile of a CPU without measuring: stored, kept or modelled."""
-    found = None if MachineProfile.is_stored(target) else _kept(target)
-    return MachineProfile.of(target) if found is None else found
+    stored = MachineProfile.is_stored(target)
+    used = None if stored else USED.get(target) or from_cache(target)
+    return MachineProfile.of(target) if used is None else used.profile
 
 
 def kept_in(target: Target) -> Path | None:
     """Return the file that keeps a measured profile, or None without a cache."""
-    folder = object_cache.opened(_KIND, create=True)
+    folder = object_cache.opened(KIND, create=True)
     return None if folder is None else folder / _key(target)
 
 
-def _kept(target: Target) -> MachineProfile | None:
-    content = object_cache.read(_key(target), _KIND)
-    try:
-        held = json.loads(b"" if content is None else content.tobytes())
-        found = MachineProfile(**{name: float(value) for name, value in held.items()})
-    except (ValueError, TypeError, AttributeError):
-        return None
-    usable = all(0 < value < 1e6 for value in asdict(found).values())
-    return found if usable else None
+def from_cache(target: Target) -> Measured | None:
+    """Return the profile that the cache keeps, or None."""
+    content = object_cache.read(_key(target), KIND)
+    with suppress(ValueError, TypeError, LookupError, AttributeError):
+        facts = json.loads(b"" if content is None else content.tobytes())
+        profile, doubts = MachineProfile(**facts.pop("profile")), facts.pop("doubts")
+        return Measured(profile, doubts=tuple(doubts), **facts)
+    return None
+
+
+def renewed(target: Target, anew: bool = False) -> Measured:
+    """Measure this machine, and keep the profile unless samples disagree.
+
+    Missing numbers are then those of the kept or the modelled profile. With ``anew``, a
+    kept profile does not count.
+    """
+    begin, cpu = time.perf_counter(), time.thread_time()
+    numbers = measure(target)
+    share = (time.thread_time() - cpu) / (time.perf_counter() - begin)
+    far = far_off(numbers, target).items()
+    doubts = [f"{name} is {ratio:.2g} times the modelled number" for name, ratio in far]
+    if share < SHARE:
+        doubts.append(f"other work had {1 - share:.0%} of the core")
+    load = load_average()
+    if is_busy(target):
+        doubts.append(f"the load average was {load:.1f} on {target.n_cores} cores")
+    missing = [f.name for f in fields(MachineProfile) if f.name not in numbers]
+    if missing:
+        doubts.append(f"samples of {', '.join(missing)} disagree")
+    old = None if anew else from_cache(target)
+    if old is not None and old.counts:
+        return old  # another process has measured meanwhile
+    others = MachineProfile.of(target) if old is None else old.profile
+    profile = replace(others, **numbers)
+    fresh = Measured(profile, time.time(), load, share, tuple(doubts))
+    if not missing:
+        fresh = fresh if old is None else fresh.beside(old)
+        object_cache.write(_key(target), KIND, [json.dumps(asdict(fresh)).encode()])
+    return fresh
+
+
+def load_average() -> float | None:
+    """Return how many threads have wanted to run, on average of the last minute."""
+    with suppress(AttributeError, OSError):  # Windows does not know
+        return os.getloadavg()[0]
+    return None
+
+
+def is_busy(target: Target) -> bool:
+    """Return whether other processes of this machine had much to do lately."""
+    load = load_average()
+    return load is not None and load > 1 + target.n_cores / 2
 
 
 def _key(target: Target) -> str:
-    return object_cache.key_of((__version__, target.to_json()))
+    return object_cache.key_of((_FORMAT, __version__, target.to_json()))

@@ -2,49 +2,80 @@
 
 They are written in LIR and compiled as every kernel, so they consist of the
 instructions that forests take on the target.
+
+Other processes only add time, so the least sample counts if another one agrees with it.
+Samples are short and take turns, so that a slow moment meets few of each kernel. One
+that ends too early runs longer from then on, so none is short after an interruption.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from itertools import pairwise
+from math import inf
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.target import Target
 
+Clock: TypeAlias = Callable[[], float]
+
+#: Takes a number of turns, and returns their seconds.
+Work: TypeAlias = Callable[[int], float]
+#: By name, with the least turns of a sample, and the units of work of a turn.
+Works: TypeAlias = dict[str, tuple[Work, int, int]]
+
+#: Least seconds of a sample, and the largest step of a clock for them.
+SAMPLE, STEP = 4e-5, 4e-6
+
+#: Largest ratio of samples that agree: those at one frequency of the CPU. So many of
+#: them are enough, and two after some seconds of CPU time, or of any time.
+SAME, ENOUGH, MOST_CPU, MOST_SECONDS = 1.1, 8, 0.06, 1.0
+
+#: Ratio to the modelled number from which a number is measured twice.
+FAR = 3.0
+
+#: The best clock first: CPU time leaves out other processes, but some systems count it
+#: in steps of 10 ms.
+CLOCKS: tuple[Clock, ...] = (time.thread_time, time.perf_counter)
+
 #: Independent vectors of a turn, enough to hide the latency of an instruction.
 UNROLLED = 8
-
-#: Seconds of a sample, and samples. The least counts: all else is disturbance.
-SAMPLE_SECONDS, SAMPLES = 3e-4, 5
 
 #: Bytes of a cache line, and those that every kernel keeps in L1.
 LINE, NEAR = 64, 4096
 
-#: Most bytes read to measure L3 or memory.
-MOST_FAR = 8 << 20
+#: Most bytes read to measure L3 or memory, and the part of them that walks meet.
+MOST_FAR, PART = 8 << 20, 8
 
 _DATA, _OUT = Buffer("data", I64), Buffer("out", I64)
 _NUMBERS = Buffer("numbers", F32)
 _TURNS, _SIZE = Value("turns", I64), Value("size", I64)
 
+#: As the prototype of ``JitModule.function``, but the lock of the interpreter is held.
+_HOLDING = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+
 _Carried = Callable[[Value, tuple[Value, ...]], list[Value]]
 
 
-def _repeat(b: Builder, vec: Vec, turn: _Carried) -> None:
+def _repeat(b: Builder, vec: Vec | None, turn: _Carried) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
-    inits = [b.load(_DATA, b.const(k * vec.lanes), vec) for k in range(UNROLLED)]
+    places = [b.const(k * (vec.lanes if vec else 1)) for k in range(UNROLLED)]
+    inits = [b.load(_DATA, place, vec) for place in places]
     made = b.for_(b.const(0), _TURNS, b.const(1), turn, inits)
-    for k, value in enumerate(made):
-        b.store(_OUT, b.const(k * vec.lanes), value)
+    for place, value in zip(places, made, strict=True):
+        b.store(_OUT, place, value)
 
 
 def _mux(b: Builder, target: Target) -> None:
@@ -105,10 +136,7 @@ def _scalar(b: Builder, target: Target) -> None:
     def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
         return [b.binary("xor", b.add(one, i), i) for one in held]
 
-    inits = [b.load(_DATA, b.const(k)) for k in range(UNROLLED)]
-    made = b.for_(b.const(0), _TURNS, b.const(1), turn, inits)
-    for k, value in enumerate(made):
-        b.store(_OUT, b.const(k), value)
+    _repeat(b, None, turn)
 
 
 def _stream(b: Builder, target: Target) -> None:
@@ -173,32 +201,94 @@ def functions(target: Target) -> dict[str, lir.Function]:
 def measure(target: Target) -> dict[str, float]:
     """Return the nanoseconds of each kind of work on this machine, by name.
 
-    ``mux``, ``compare``, ``permute`` and ``gather`` are of one vector, ``scalar`` of
-    one instruction; ``line_l1`` to ``line_l3`` of a cache line read in order, and
-    ``wait_l1`` to ``wait_l3`` of a load that waits for the one before.
+    They are the numbers of ``MachineProfile``, without those that samples disagree on.
+    A number that is far from the modelled one is measured twice.
     """
+    clock = fine_clock()
+    works = {} if clock is None else works_of(target, clock)
+    found = least_times(works)
+    again = least_times({name: works[name] for name in far_off(found, target)})
+    pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
+    sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
+    return without_kernels(sound, target)
+
+
+def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
+    """Return the ratios of numbers to the modelled ones, where they are large."""
+    modelled = asdict(MachineProfile.of(target))
+    ratios = {name: value / modelled[name] for name, value in found.items()}
+    return {name: one for name, one in ratios.items() if not 1 / FAR <= one <= FAR}
+
+
+def fine_clock() -> Clock | None:
+    """Return the first clock that is fine enough, or None."""
+    fine = (clock for clock in CLOCKS if min(_step(clock) for _ in range(3)) <= STEP)
+    return next(fine, None)
+
+
+def _step(clock: Clock) -> float:
+    start = clock()
+    while (now := clock()) == start:
+        pass
+    return now - start
+
+
+def works_of(target: Target, clock: Clock) -> Works:
+    """Return the kernels on their data, to be timed by a clock."""
     kernels = functions(target)
     module = compile_functions([*kernels.values()], target)
     random = np.random.default_rng(0)
-    found = {
-        name: _seconds(module, name, _near(random)) / count * 1e9
-        for name, count in WORK.items()
+    works: Works = {
+        name: (_timed(module, name, _near(random), clock), 1, units)
+        for name, units in WORK.items()
         if name in kernels
     }
-    found = without_kernels(found, target)
     for level, size in _sizes(target).items():
-        data = _cycle(size // LINE, random)
-        lines = len(data) // (LINE // 8)
-        found[f"line_{level}"] = _seconds(module, "stream", data) / lines * 1e9
-        found[f"wait_{level}"] = _seconds(module, "chase", data) * 1e9
-    return found
+        lines, far = size // LINE, level == "l3"
+        stream = _timed(module, "stream", _cycle(lines, lines, random), clock)
+        # Fewer lines would stay in the cache below. Those of L3 have just come from it,
+        # for other processes may have all of L3 at other times.
+        walked, before = (lines // PART, stream) if far else (lines, None)
+        data = _cycle(lines, walked, random)
+        chase = _timed(module, "chase", data, clock, walked, before)
+        works[f"line_{level}"] = stream, 1, lines
+        works[f"wait_{level}"] = chase, walked, 1
+    return works
+
+
+def least_times(works: Works) -> dict[str, float]:
+    """Return the nanoseconds of a unit of works, if two samples agree on them."""
+    turns = {name: least for name, (_, least, _) in works.items()}
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    cpu, end = time.thread_time() + MOST_CPU, time.perf_counter() + MOST_SECONDS
+    while None in (_least(taken, ENOUGH) for taken in samples.values()):
+        if time.thread_time() > cpu or time.perf_counter() > end:
+            break
+        for name, taken in samples.items():
+            while (seconds := works[name][0](turns[name])) < SAMPLE:
+                turns[name] *= 4
+                taken.clear()
+            taken.append(seconds / turns[name])
+    found = {name: _least(taken, 2) for name, taken in samples.items()}
+    return {n: 1e9 * low / works[n][2] for n, low in found.items() if low is not None}
+
+
+def _least(samples: list[float], n: int) -> float | None:
+    """Return the least sample that agrees with the next one, if ``n`` agree."""
+    pairs = pairwise(sorted(samples))
+    low = next((one for one, other in pairs if other <= SAME * one), inf)
+    return low if sum(low <= one <= SAME * low for one in samples) >= n else None
 
 
 def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
     """Add the work that a target has no instruction for, as other work does it."""
-    gather = found.get("gather", target.lanes(64) * found["scalar"])
-    permute = found["gather" if "gather" in found else "compare"]
-    return {"permute": permute, "gather": gather, **found}
+    made = dict(found)
+    if not target.has_gather and "scalar" in found:
+        made["gather"] = target.lanes(64) * found["scalar"]
+    like = "gather" if target.has_gather else "compare"
+    if not target.permute_entries(8) and like in found:
+        made["permute"] = made[like]
+    return made
 
 
 def _sizes(target: Target) -> dict[str, int]:
@@ -211,35 +301,45 @@ def _near(random: np.random.Generator) -> NDArray[np.int64]:
     return random.integers(0, 1 << 62, NEAR // 8, np.int64)
 
 
-def _cycle(lines: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Return numbers that lead through all lines in random order."""
-    order = random.permutation(lines) * (LINE // 8)
+def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Return numbers that lead through some of the lines in random order."""
+    order = np.append(0, 1 + random.permutation(lines - 1)[: walked - 1]) * (LINE // 8)
     data = np.zeros(lines * (LINE // 8), np.int64)
     data[order] = np.roll(order, -1)
     return data
 
 
-def _seconds(module: JitModule, name: str, data: NDArray[np.int64]) -> float:
-    """Return the least seconds of a turn, without those of other processes."""
-    run = module.function(f"skforge_measure_{name}")
-    numbers, out = np.zeros(NEAR, np.float32), np.zeros(NEAR, np.int64)
-    places = [_aligned(one) for one in (data, numbers, out)]
+def _timed(
+    module: JitModule,
+    name: str,
+    data: NDArray[np.int64],
+    clock: Clock,
+    least: int = 1,
+    before: Work | None = None,
+) -> Work:
+    """Return a kernel to time on data in the cache, or that ``before`` has taken there.
 
-    def taken(turns: int) -> float:
-        slots = struct.pack(
-            "5q", *(one.ctypes.data for one in places), turns, len(data)
-        )
-        start = time.thread_time()
-        run(slots, None, 1)
-        return time.thread_time() - start
+    Calls hold the lock of the interpreter: threads that want it would count as time.
+    """
+    run = _HOLDING(module.address(f"skforge_measure_{name}"))
+    arrays = data, np.zeros(NEAR, np.float32), np.zeros(NEAR, np.int64)
+    kept = module, [_aligned(one) for one in arrays]  # as long as the kernel
 
-    # A walk through all lines: a shorter one would find its own lines in the cache.
-    turns = len(data) // (LINE // 8) if name == "chase" else 1
-    while (once := taken(turns)) < SAMPLE_SECONDS / 4:
-        turns *= 4
-    if once < SAMPLE_SECONDS:
-        turns = int(turns * SAMPLE_SECONDS / once)
-    return min(taken(turns) for _ in range(SAMPLES)) / turns
+    def seconds(turns: int) -> float:
+        laps, turns = (turns // least, least) if before else (1, turns)
+        at = [one.ctypes.data for one in kept[1]]
+        first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
+        taken = 0.0
+        for _ in range(laps):
+            run(first, None, 1)
+            if before is not None:
+                before(1)
+            begin = clock()
+            run(slots, None, 1)
+            taken += clock() - begin
+        return taken
+
+    return seconds
 
 
 def _aligned(data: NDArray[Any]) -> NDArray[Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import NoReturn as Never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +60,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
+OutArray: TypeAlias = Array | None
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
@@ -165,12 +167,7 @@ class CompiledModule(Explained):
     # ------------------------------------------------------------ predictions
 
     def predict_raw(
-        self,
-        X: Any,
-        *,
-        n_jobs: int | None = None,
-        out: Array | None = None,
-        **other: NoReturn,
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **other: Never
     ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
@@ -219,12 +216,7 @@ class CompiledModule(Explained):
 
     @documented(predict_raw)
     def predict(
-        self,
-        X: Any,
-        *,
-        n_jobs: int | None = None,
-        out: Array | None = None,
-        **other: NoReturn,
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **other: Never
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 

@@ -85,7 +85,9 @@ class Builder:
         except ScheduleError as error:
             return Build(candidate, "illegal", str(error).splitlines()[0])
         except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
-            return Build(candidate, "failed", _text(error), seconds=clock() - start)
+            first = (str(error).splitlines() or [""])[0]
+            reason = f"{type(error).__name__}: {first}".rstrip(": ")
+            return Build(candidate, "failed", reason, seconds=clock() - start)
 
     def has(self, schedule: Schedule) -> bool:
         """Return whether a schedule is compiled."""
@@ -199,8 +201,3 @@ def _check_padding(forest: Forest, schedule: Schedule) -> None:
     size = (forest.n_nodes + 2 * int(missing.sum())) * NODE_BYTES
     if size > CANDIDATE_BYTES:
         raise _too_large(f"trees padded to {max(depths)} levels take about", size)
-
-
-def _text(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")

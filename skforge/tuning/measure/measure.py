@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -83,21 +83,6 @@ class Measurer(Protocol):
         """Compile a plan."""
 
 
-def measurer_for(
-    forest: Forest,
-    target: Target,
-    reduction: Reduction,
-    n_jobs: int | None = None,
-    kernels: KernelCache | None = None,
-) -> KernelMeasurer | ModuleMeasurer:
-    """Return the measurer for a target that this machine can run.
-
-    ``kernels`` is the cache of a module of this forest, if there is one.
-    """
-    kind = ModuleMeasurer if target.is_gpu else KernelMeasurer
-    return kind(forest, target, reduction, n_jobs, kernels)
-
-
 def digest_of(lowered: Lowered) -> tuple[str, float, int]:
     """Return the structural hash of a kernel, its lines and the bytes of its data.
 
@@ -153,12 +138,6 @@ class _Lowering:
         kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
         return kernel
 
-    def _module(self, plan: Plan, kernels: KernelCache | None = None) -> CompiledModule:
-        """Return a module with one schedule for all batches."""
-        table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
-        how = self._target, self._reduction, self._n_jobs, None, kernels
-        return CompiledModule(self._forest, table, *how)
-
 
 class KernelMeasurer(_Lowering):
     """Measures CPU kernels with a timing loop in machine code, without Python."""
@@ -175,20 +154,12 @@ class KernelMeasurer(_Lowering):
         """Compile LIR with LLVM."""
         kernel = self._compiled(plan)
         assert isinstance(kernel, Kernel)
-        threads: Callable[[int], int] = _one_thread
-        if self._threads > 1:
-            own = [plan.schedule]
-            shares = Shares(self._forest, own, [1], lambda: self._estimate)
-            threads = partial(_threads_of, shares, self._n_jobs)
+        if self._threads == 1:
+            return _KernelRunner(kernel, self._forest, lambda _: 1)
+        shares = Shares(self._forest, [plan.schedule], [1], lambda: self._estimate)
+        jobs = self._n_jobs
+        threads = lambda n_rows: shares.of(n_rows, jobs).threads  # noqa: E731
         return _KernelRunner(kernel, self._forest, threads)
-
-
-def _threads_of(shares: Shares, n_jobs: int | None, n_rows: int) -> int:
-    return shares.of(n_rows, n_jobs).threads
-
-
-def _one_thread(_n_rows: int) -> int:
-    return 1
 
 
 class _KernelRunner:
@@ -253,7 +224,9 @@ class ModuleMeasurer(_Lowering):
         own = KernelCache(self._forest, self._target, self._reduction)
         kernel = self._compiled(plan)
         own.keep(plan.schedule, kernel)
-        module = self._module(plan, own)
+        table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
+        how = self._target, self._reduction, self._n_jobs, None, own
+        module = CompiledModule(self._forest, table, *how)
         module.compile_all()
         if self._target.kind in ("cuda", "hip"):
             assert isinstance(kernel, GpuKernel)
@@ -382,16 +355,9 @@ done:
 
 _PROTOTYPE = ctypes.CFUNCTYPE(
     None,
-    ctypes.c_void_p,
-    ctypes.c_char_p,
-    ctypes.c_int64,
-    ctypes.c_int64,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_void_p,
+    *(ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_int64] * 3),
+    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+    *(ctypes.c_int32, ctypes.c_void_p),
 )
 
 

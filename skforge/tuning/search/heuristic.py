@@ -8,13 +8,10 @@ that differ from the fastest three in one parameter follow, sums in shared memor
 them, so that a budget cuts off what is least likely to be fast.
 
 On CPUs an estimate of time comes first. The ratio of a candidate's time to the
-default's is taken to be lognormal about the ratio of the estimates, with a deviation of
-``WITHIN`` for two schedules of one kind of traversal and ``BETWEEN`` for two kinds; its
-gain is the mean of what it saves. Once schedules of both kinds have been timed, at any
-batch size, the ratio is corrected by the median ratio of measured to estimated time of
-each kind, and the deviation is that within a kind. The candidate with the largest gain
-is next, if the gain pays for compiling and timing it: ``PRICE`` says what it is worth.
-A range of batch sizes ends when none is left that pays.
+default's is taken to be lognormal about the ratio of the estimates, and its gain is
+the mean of what it saves (``odds.py``). The candidate with the largest gain is next, if
+the gain pays for compiling and timing it: ``PRICE`` says what it is worth. A range of
+batch sizes ends when none is left that pays.
 """
 
 from __future__ import annotations
@@ -76,18 +73,9 @@ PROPOSED = 5
 class Heuristic:
     """Searches with the heuristic for the target's kind, CPU or GPU.
 
-    On a CPU, an estimate decides which candidates are worth timing. The ratio of a
-    candidate's time to the default's is assumed to be lognormal about the ratio of the
-    estimates, and its gain is the share of a call that it then saves on average. The
-    logarithm has a standard deviation of 0.36 between two kinds of traversal. Once both
-    kinds have been timed, at any batch size of the search, the estimates of each kind
-    are multiplied by its median ratio of measured to estimated time. Within one kind
-    (such as bit slices in blocks of 256 and of 512 rows), half of the schedules
-    deviate, by 0.2, and by less once some have been timed.
-
-    A candidate is compiled and timed if that likely takes less than twice its gain
-    times the budget times the range's share of all batch sizes (as powers of two): with
-    4 seconds, a gain of 1 % at all sizes is worth 0.08 s.
+    On a CPU, a candidate is compiled and timed if that likely takes less than twice its
+    gain times the budget times the range's share of all batch sizes (as powers of two):
+    with 4 seconds, a gain of 1 % at all sizes is worth 0.08 s.
 
     In a custom space, it tries the points that it would try in the default space, and
     the cost model's best.

@@ -10,10 +10,9 @@ from typing import Any
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError
-from skforge.tuning.measure.bench import Bench, Sampled
+from skforge.tuning.measure.bench import Bench, Sampled, SampleRows
 from skforge.tuning.measure.builds import Build, Builder
 from skforge.tuning.measure.measure import Measurer, Runner
-from skforge.tuning.measure.rows import SampleRows
 from skforge.tuning.search.odds import LARGE, kind_of
 from skforge.tuning.search.ranges import RangePlan, choose
 from skforge.tuning.search.strategies import Problem, Round, Strategy
@@ -233,8 +232,10 @@ class _Range:
         if build.runner is None:
             return self._record(n_rows, build, build.status, build.reason)
         key = _key(n_rows, build.candidate)
-        before, twin = self.trials.get(key), self._twin(build)
-        if twin is not None and before is None:
+        before, alike = self.trials.get(key), self._at(n_rows)
+        alike = [t for t in alike if t.digest == build.digest and t.samples]
+        if alike and before is None:
+            twin = alike[0]  # another schedule with the same code
             self.trials[key] = replace(
                 twin,
                 candidate=build.candidate,
@@ -258,7 +259,9 @@ class _Range:
             reason = f"{type(error).__name__}: {error}"
             return self._record(n_rows, build, "failed", reason)
         if before is not None and before.usable and not sampled.stopped:
-            sampled = _joined(before, sampled)
+            # the first measurement keeps only its median ratio
+            ratios = (before.relative,) * len(before.samples) + sampled.ratios
+            sampled = Sampled((*before.samples, *sampled.samples), ratios)
         status: Status = "stopped" if sampled.stopped else "measured"
         return self._record(n_rows, build, status, sampled.stopped, sampled)
 
@@ -332,13 +335,6 @@ class _Range:
         rows = self._at(self._plan.main)
         return min((t.relative for t in rows if t.usable), default=1.0)
 
-    def _twin(self, build: Build) -> Trial | None:
-        """Return the trial of another schedule with the same code, if any."""
-        for trial in self._at(self._plan.main):
-            if trial.digest == build.digest and trial.samples:
-                return trial
-        return None
-
     def _bench(self, n_rows: int, yardstick: Runner) -> Bench:
         if n_rows not in self._benches:
             batches = self._session.rows.batches(n_rows)
@@ -402,9 +398,3 @@ def _key(n_rows: int, candidate: Candidate) -> tuple[int, Any]:
     if what is None:
         what = repr(sorted(candidate.params.items(), key=lambda item: item[0]))
     return n_rows, what
-
-
-def _joined(before: Trial, sampled: Sampled) -> Sampled:
-    """Join the samples of two measurements; the first keeps only its median ratio."""
-    ratios = (before.relative,) * len(before.samples) + sampled.ratios
-    return Sampled((*before.samples, *sampled.samples), ratios)

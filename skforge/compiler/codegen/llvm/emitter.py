@@ -158,10 +158,7 @@ class _Emitter(Writer):
             fits = self.stack_bytes + n_bytes + align <= STACK_BYTES
             if n_bytes <= _STACK_ALLOC_BYTES and fits:
                 self.stack_bytes += n_bytes + align
-                name, element = (
-                    own_name(buffer),
-                    memory_element(buffer.element),
-                )
+                name, element = (own_name(buffer), memory_element(buffer.element))
                 self.allocas.append(
                     f"  {name} = alloca [{int(count)} x {element}], align {align}"
                 )

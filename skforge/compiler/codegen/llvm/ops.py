@@ -152,27 +152,25 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
 def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
     source, target = a.type.element, value.type.element
     text, operand = type_text(value.type), w.typed(a)
-    if source == target:
+    if type_text(source) == type_text(target):  # signs are the instructions'
         w.bind(value.name, w.use(a))
-    elif source.is_float and target.is_float:
+        return
+    if source.is_float and target.is_float:
         code = "fptrunc" if target == lir.F32 else "fpext"
-        w.bind_value(value, f"{code} {operand} to {text}")
     elif source.is_float:
         # Out of range and NaN give poison, which freeze turns into some number. The
         # saturating conversion costs three more instructions that LIR does not need.
         code = "fptosi" if target.is_signed else "fptoui"
         poison = w.let(f"{code} {operand} to {text}")
         w.bind_value(value, f"freeze {text} {poison}")
+        return
     elif target.is_float:
         code = "sitofp" if source.is_signed else "uitofp"
-        w.bind_value(value, f"{code} {operand} to {text}")
-    elif type_text(source) == type_text(target):
-        w.bind(value.name, w.use(a))
     elif bits_of(source) > bits_of(target):
-        w.bind_value(value, f"trunc {operand} to {text}")
+        code = "trunc"
     else:
         code = "sext" if source.is_signed else "zext"
-        w.bind_value(value, f"{code} {operand} to {text}")
+    w.bind_value(value, f"{code} {operand} to {text}")
 
 
 def _mask_bits(w: Writer, value: lir.Value, a: lir.Value) -> None:
@@ -198,9 +196,8 @@ def _load(w: Writer, value: lir.Value, buffer: lir.Buffer, index: lir.Value) -> 
         byte = w.let(f"load i8, ptr {address}, align {align}")
         w.bind_value(value, f"icmp ne i8 {byte}, 0")
     else:
-        w.bind_value(
-            value, f"load {type_text(value.type)}, ptr {address}, align {align}"
-        )
+        text = type_text(value.type)
+        w.bind_value(value, f"load {text}, ptr {address}, align {align}")
 
 
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:

@@ -9,12 +9,6 @@ from skforge.compiler.codegen.llvm.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 
 
-def _all_ones(type_: lir.Type) -> str:
-    """Return the constant plane with every bit set."""
-    vector = isinstance(type_, lir.Plane) and type_.rows >= 64
-    return splat_constant("-1", "i64") if vector else "-1"
-
-
 def _rows(w: Writer, type_: lir.Type, name: str) -> int:
     if not isinstance(type_, lir.Plane):
         raise w.module.fail(f"{name!r} is not a plane.")
@@ -35,7 +29,9 @@ def mux(w: Writer, type_: lir.Type, select: str, a: str, b: str) -> str:
             f"call {text} {ternary}({text} {select}, {text} {a}, {text} {b}, i32 202)"
         )
     taken = w.let(f"and {text} {select}, {a}")
-    inverse = w.let(f"xor {text} {select}, {_all_ones(type_)}")
+    vector = isinstance(type_, lir.Plane) and type_.rows >= 64
+    ones = splat_constant("-1", "i64") if vector else "-1"
+    inverse = w.let(f"xor {text} {select}, {ones}")
     other = w.let(f"and {text} {inverse}, {b}")
     return w.let(f"or {text} {taken}, {other}")
 

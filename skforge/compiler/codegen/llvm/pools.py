@@ -51,16 +51,19 @@ _HOME = f"""define internal i64 @"skforge.home"() nounwind {{
   ret i64 %home
 }}"""
 
-#: Takes a kept block, first of all the thread's own, or allocates one.
-_TAKE = f"""define internal ptr {{take}}() nounwind noinline {{{{
-start:
+#: Begins at the thread's own slot and goes through all of them.
+_LOOK = f"""start:
   %home = call i64 @"skforge.home"()
   br label %look
 look:
   %k = phi i64 [ 0, %start ], [ %next, %on ]
   %sum = add i64 %home, %k
   %slot = and i64 %sum, {KEPT - 1}
-  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %slot
+  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %slot"""
+
+#: Takes a kept block, first of all the thread's own, or allocates one.
+_TAKE = f"""define internal ptr {{take}}() nounwind noinline {{{{
+{_LOOK}
   %seen = load atomic ptr, ptr %at monotonic, align 8
   %some = icmp ne ptr %seen, null
   br i1 %some, label %take, label %on
@@ -81,14 +84,7 @@ allocate:
 
 #: Keeps a block in the first empty slot from the thread's own on, or frees it.
 _GIVE = f"""define internal void {{give}}(ptr %block) nounwind noinline {{{{
-start:
-  %home = call i64 @"skforge.home"()
-  br label %look
-look:
-  %k = phi i64 [ 0, %start ], [ %next, %on ]
-  %sum = add i64 %home, %k
-  %slot = and i64 %sum, {KEPT - 1}
-  %at = getelementptr inbounds [{KEPT} x ptr], ptr {{slots}}, i64 0, i64 %slot
+{_LOOK}
   %swap = cmpxchg ptr %at, ptr null, ptr %block release monotonic
   %kept = extractvalue {{{{ ptr, i1 }}}} %swap, 1
   br i1 %kept, label %done, label %on

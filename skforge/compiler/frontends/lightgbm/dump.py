@@ -6,18 +6,13 @@ that everything is checked once, values become text again here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import category_words
-from skforge.compiler.frontends.lightgbm.text import (
-    ModelText,
-    check_version,
-    damaged,
-)
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.compiler.frontends.lightgbm.text import ModelText, check_version, damaged
+from skforge.exceptions import UnsupportedModelError
 
 #: Keys that predictions depend on, and others.
 _HEADER = ("version", "num_class", "num_tree_per_iteration", "max_feature_idx")
@@ -56,21 +51,6 @@ def is_dump(model: object) -> bool:
     return isinstance(model, dict) and model.get("name") == "tree"
 
 
-def read_json(data: bytes) -> Any:
-    """Return the document of a file."""
-    try:
-        return json.loads(data)
-    except RecursionError:
-        raise UnsupportedModelError(
-            "The trees are too deep for nested JSON; save the model with "
-            "Booster.save_model."
-        ) from None
-    except ValueError as error:
-        raise InvalidModelError(
-            f"The file is not JSON ({error}); it is damaged, save the model again."
-        ) from error
-
-
 def parts_of(document: Any) -> ModelText:
     """Return the parts of the text that describes the same model."""
     _known(document, _DOCUMENT, "the model")
@@ -104,7 +84,9 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
     for node, decision in zip(inner, decisions, strict=True):
         threshold = node.get("threshold")
         if not decision & 1:
-            thresholds.append(_number(threshold, where))
+            number = _number(threshold, where)
+            # LightGBM writes infinity as 1e300
+            thresholds.append(number.replace("1e+300", "inf"))
             continue
         thresholds.append(str(len(ends) - 1))
         sets += _set(threshold, where)

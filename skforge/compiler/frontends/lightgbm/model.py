@@ -23,10 +23,11 @@ from skforge.compiler.frontends.checks import (
     MAX_OUTPUTS,
     Range,
     chosen_rounds,
+    read_json,
     refuse_override,
     refuse_unfitted,
 )
-from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of, read_json
+from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
     Trees,
@@ -50,26 +51,19 @@ class _Objective:
 
 
 _PLAIN = _Objective("identity", "regression")
-_ROOT = _Objective("identity", "regression", ("sqrt",))
-_LOG = _Objective("exp", "regression")
-_RANKING = _Objective("identity", "ranking")
 _OBJECTIVES: dict[str, _Objective] = {
-    "regression": _ROOT,
-    "regression_l1": _ROOT,
+    **dict.fromkeys(
+        ("regression", "regression_l1", "fair", "quantile", "mape"),
+        _Objective("identity", "regression", ("sqrt",)),
+    ),
     "huber": _PLAIN,
-    "fair": _ROOT,
-    "quantile": _ROOT,
-    "mape": _ROOT,
-    "poisson": _LOG,
-    "gamma": _LOG,
-    "tweedie": _LOG,
+    **dict.fromkeys(("poisson", "gamma", "tweedie"), _Objective("exp", "regression")),
     "binary": _Objective("logistic", "binary", ("sigmoid",)),
     "multiclass": _Objective("softmax", "multiclass", ("num_class",)),
     "multiclassova": _Objective("logistic", "multiclass", ("num_class", "sigmoid")),
     "cross_entropy": _Objective("logistic", "regression"),
     "cross_entropy_lambda": _Objective("log1p_exp", "regression"),
-    "lambdarank": _RANKING,
-    "rank_xendcg": _RANKING,
+    **dict.fromkeys(("lambdarank", "rank_xendcg"), _Objective("identity", "ranking")),
     "custom": _PLAIN,  # like no objective: predict returns raw scores
     "unknown": _Objective("unknown", "regression"),  # of a dump; not in texts
 }
@@ -434,6 +428,4 @@ def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
     return forest_from_text(text, iteration_range, sigmoid)
 
 
-register(
-    Frontend("lightgbm", (".txt",), detect, load, refuse=refuse, load_bytes=load_bytes)
-)
+register(Frontend("lightgbm", (".txt",), detect, load, load_bytes, refuse))

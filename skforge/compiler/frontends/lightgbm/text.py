@@ -24,45 +24,18 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _HEADER_KEYS = frozenset(
     (
-        "version",
-        "num_class",
-        "num_tree_per_iteration",
-        "label_index",
-        "max_feature_idx",
-        "objective",
-        "average_output",
-        "feature_names",
-        "monotone_constraints",
-        "feature_infos",
-        "tree_sizes",
-        "boost_from_average",
+        *("version", "num_class", "num_tree_per_iteration", "label_index"),
+        *("max_feature_idx", "objective", "average_output", "feature_names"),
+        *("monotone_constraints", "feature_infos", "tree_sizes", "boost_from_average"),
     )
 )
 _TREE_KEYS = frozenset(
     (
-        "num_leaves",
-        "num_cat",
-        "split_feature",
-        "split_gain",
-        "threshold",
-        "decision_type",
-        "left_child",
-        "right_child",
-        "leaf_parent",
-        "leaf_value",
-        "leaf_weight",
-        "leaf_count",
-        "internal_value",
-        "internal_weight",
-        "internal_count",
-        "cat_boundaries",
-        "cat_threshold",
-        "is_linear",
-        "leaf_const",
-        "num_features",
-        "leaf_features",
-        "leaf_coeff",
-        "shrinkage",
+        *("num_leaves", "num_cat", "split_feature", "split_gain", "threshold"),
+        *("decision_type", "left_child", "right_child", "leaf_parent", "leaf_value"),
+        *("leaf_weight", "leaf_count", "internal_value", "internal_weight"),
+        *("internal_count", "cat_boundaries", "cat_threshold", "is_linear"),
+        *("leaf_const", "num_features", "leaf_features", "leaf_coeff", "shrinkage"),
     )
 )
 _VERSIONS = ("v2", "v3", "v4")

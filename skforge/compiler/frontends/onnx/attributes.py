@@ -6,6 +6,7 @@ exceptions. The schemas of the ``onnx`` package say which attributes a node may 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,17 +18,6 @@ from skforge.exceptions import UnsupportedModelError
 
 Array: TypeAlias = NDArray[Any]
 Attributes: TypeAlias = dict[str, Any]
-
-# AttributeProto.type
-_INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 3, 4, 6, 7, 8
-_TYPE_NAMES = {
-    _INT: "an integer",
-    _STRING: "a string",
-    _TENSOR: "a tensor",
-    _FLOATS: "a list of floats",
-    _INTS: "a list of integers",
-    _STRINGS: "a list of strings",
-}
 
 
 def read_attributes(node: Any, version: int) -> Attributes:
@@ -53,24 +43,22 @@ def read_attributes(node: Any, version: int) -> Attributes:
                 "functions (onnx.inliner) first."
             )
         wanted = known[name]
+        kind, read = _KINDS[wanted]
         if attribute.type != wanted:
-            damaged(f"{name} is not {_TYPE_NAMES[wanted]}")
-        found[name] = _value(attribute, wanted)
+            damaged(f"{name} is not {kind}")
+        found[name] = read(attribute)
     return found
 
 
-def _value(attribute: Any, kind: int) -> Any:
-    if kind == _INT:
-        return int(attribute.i)
-    if kind == _STRING:
-        return bytes(attribute.s)
-    if kind == _FLOATS:
-        return np.array(attribute.floats, dtype=np.float32)
-    if kind == _INTS:
-        return np.array(attribute.ints, dtype=np.int64)
-    if kind == _STRINGS:
-        return list(attribute.strings)
-    return _tensor(attribute.t, attribute.name)
+#: Names and readers of the values of AttributeProto.type.
+_KINDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
+    2: ("an integer", lambda a: int(a.i)),
+    3: ("a string", lambda a: bytes(a.s)),
+    4: ("a tensor", lambda a: _tensor(a.t, a.name)),
+    6: ("a list of floats", lambda a: np.array(a.floats, dtype=np.float32)),
+    7: ("a list of integers", lambda a: np.array(a.ints, dtype=np.int64)),
+    8: ("a list of strings", lambda a: list(a.strings)),
+}
 
 
 # TensorProto.data_type -> dtype in the file, and the field used instead of raw_data

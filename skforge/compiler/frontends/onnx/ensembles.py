@@ -73,13 +73,8 @@ def read_table(
     attributes: Attributes, dtype: np.dtype[Any], classifier: bool
 ) -> Ensemble:
     """Read ``TreeEnsembleRegressor`` and ``TreeEnsembleClassifier``: a node table."""
-    names = tuple(
-        f"nodes_{name}"
-        for name in (
-            *("nodeids", "treeids", "featureids", "modes"),
-            *("truenodeids", "falsenodeids"),
-        )
-    )
+    columns = "nodeids", "treeids", "featureids", "modes", "truenodeids", "falsenodeids"
+    names = tuple(f"nodes_{column}" for column in columns)
     n_nodes = same_length(attributes, names)
     value = numbers(attributes, "nodes_values", dtype)
     check_length("nodes_values", len(value), names[0], n_nodes)

@@ -11,15 +11,7 @@ from skforge.compiler.forest.validation import damaged
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 # TensorProto.DataType
-FLOAT, INT32, INT64, STRING, FLOAT16, DOUBLE = 1, 6, 7, 8, 10, 11
-_TYPE_NAMES = {
-    FLOAT: "float",
-    INT32: "int32",
-    INT64: "int64",
-    STRING: "string",
-    FLOAT16: "float16",
-    DOUBLE: "double",
-}
+FLOAT, INT32, INT64, STRING, DOUBLE = 1, 6, 7, 8, 11
 _ML = "ai.onnx.ml"
 #: What to do with the graph of a pipeline.
 _PIPELINE = (
@@ -91,6 +83,8 @@ def _version(model: Any) -> int:
 
 
 def _input(graph: Any) -> tuple[str, _Tensor]:
+    from onnx import TensorProto
+
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
@@ -100,7 +94,8 @@ def _input(graph: Any) -> tuple[str, _Tensor]:
         )
     tensor = inputs[0].type.tensor_type
     if tensor.elem_type not in (FLOAT, DOUBLE, INT32, INT64):
-        kind = _TYPE_NAMES.get(tensor.elem_type, f"type {tensor.elem_type}")
+        names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+        kind = names.get(tensor.elem_type, f"type {tensor.elem_type}")
         raise UnsupportedModelError(
             f"The input {inputs[0].name!r} holds {kind} values; onnxruntime has tree "
             f"kernels for float, double, int32 and int64; {_PIPELINE}."

@@ -291,4 +291,4 @@ def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> F
     return load(model, iteration_range)
 
 
-register(Frontend("onnx", (".onnx",), detect, load, load_bytes=load_bytes))
+register(Frontend("onnx", (".onnx",), detect, load, load_bytes))

@@ -91,15 +91,10 @@ def build_trees(
     number = np.empty(len(tree), np.int64)
     number[inner] = graph.number[test]
     number[~inner] = graph.leaf_number[leaf_of]
-    arrays = forest_arrays(
-        np.searchsorted(tree, np.arange(len(graph.roots) + 1)),
-        inner,
-        rank[left],
-        rank[right],
-        _predicates(graph, test, input_dtype),
-        np.zeros((len(leaf_of), 1)),
-        source_node=number,
-    )
+    offset = np.searchsorted(tree, np.arange(len(graph.roots) + 1))
+    tests, values = _predicates(graph, test, input_dtype), np.zeros((len(leaf_of), 1))
+    children = rank[left], rank[right]
+    arrays = forest_arrays(offset, inner, *children, tests, values, number)
     return Trees(arrays, leaf_of, tree[~inner], copy)
 
 

@@ -175,7 +175,7 @@ class Plan:
                 found = rows.get(column.source)
                 if found is None:
                     found = np.full(n_rows, self.example(column.source), column.dtype)
-                return found.astype(column.dtype, copy=False)
+                return _cast(found, column.dtype)
             if id(stage) not in made:
                 answer = stage.transform([of(one) for one in stage.inputs])
                 made[id(stage)] = _dense(answer)
@@ -210,6 +210,17 @@ class Plan:
         return found
 
 
+def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return values in a dtype, so that a greater number never becomes a smaller."""
+    if dtype.kind in "iu" and values.dtype.kind == "f":
+        ends = np.iinfo(dtype)
+        values = np.clip(np.nan_to_num(values), float(ends.min), float(ends.max) / 2)
+    if dtype.kind == "b" and values.dtype.kind == "f":
+        return values > 0
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, copy=False)
+
+
 def _needed(columns: Sequence[Column]) -> dict[int, int]:
     """Return the inputs and outputs of each stage that columns depend on."""
     found: dict[int, int] = {}
@@ -224,8 +235,13 @@ def _needed(columns: Sequence[Column]) -> dict[int, int]:
     return found
 
 
-def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
-    """Return the columns that the last step of a fitted pipeline gets."""
+def plan_of(
+    pipeline: Any, dtype: Any = np.float64, form: Sequence[Any] | None = None
+) -> Plan:
+    """Return the columns that the last step of a fitted pipeline gets.
+
+    ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
+    """
     width = of_first(pipeline.steps, "n_features_in_")
     if width is None:
         raise InvalidModelError(
@@ -234,8 +250,11 @@ def plan_of(pipeline: Any, dtype: Any = np.float64) -> Plan:
             "this."
         )
     plan = Plan(int(width), np.dtype(dtype))
-    whole = [frozenset({i}) for i in range(plan.width)]
-    columns = tuple(Column(i, plan.dtype, whole=one) for i, one in enumerate(whole))
+    dtypes = [plan.dtype] * plan.width if form is None else form
+    columns = tuple(
+        Column(i, np.dtype(own), whole=frozenset({i}) if form is None else None)
+        for i, own in enumerate(dtypes)
+    )
     sparse = False
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
@@ -309,7 +328,7 @@ def _of_one(
     asked, strict = lenient(transformer), is_strict(transformer)
     stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
     missing = [
-        np.full(1, np.nan, one.dtype) if known is None else one
+        _cast(np.full(1, np.nan), one.dtype) if known is None else one
         for one, known in zip(examples, texts, strict=True)
     ]
     nan = stage.accepts(missing, transformer if strict else asked)
@@ -317,7 +336,8 @@ def _of_one(
     plan.stages.append(stage)
     answer = stage.transform(examples)
     found = _dense(answer)
-    if found.dtype not in (plan.dtype, np.float64, np.bool_, np.object_):
+    own = {column.dtype for column in inputs}
+    if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
         fail(step, transformer, f"returns columns of dtype {found.dtype}")
     read = reads(transformer, len(inputs))
     if found.shape[1] != len(read):

@@ -41,7 +41,7 @@ class Bounds:
 
     def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are."""
-        dtypes = {i: dtype for places, dtype in given for i in places if self.whole}
+        dtypes = {i: dtype for places, dtype in given if self.whole for i in places}
         return not any(
             np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
             for columns, refused in self.whole
@@ -197,7 +197,15 @@ def _divide(
         return
     low, high = bounds.low[source], bounds.high[source]
     ends = pieces.get(source, np.array([high]))
-    if column.stage is None and dtype in (None, plan.dtype):
+    if column.dtype.kind == "f":  # a step compares them in the dtype of its rows
+        with np.errstate(over="ignore"):
+            cast = special.astype(column.dtype).astype(special.dtype)
+        special = np.union1d(special, cast[np.isfinite(cast)])
+    if (
+        column.stage is None
+        and dtype in (None, plan.dtype)
+        and (column.dtype == plan.dtype)
+    ):
         at = special.astype(plan.dtype)
         exact = at[at == special]  # the others are between two numbers
         below = np.nextafter(exact, low.dtype.type(-np.inf))

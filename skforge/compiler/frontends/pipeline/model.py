@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,8 +96,11 @@ def folded(
     model: Any,
     iteration_range: tuple[int, int] | None = None,
     dtype: Any = np.float64,
+    form: Sequence[Any] | None = None,
 ) -> FoldedPipeline:
     """Fold the transformers of a fitted pipeline; ``dtype`` is that of its rows.
+
+    With ``form``, each column has a dtype of its own, and the forest reads float64.
 
     Raises
     ------
@@ -117,7 +121,7 @@ def folded(
         inner = read_forests(last)
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
-    plan = plan_of(model, dtype)
+    plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
     bounds, *others = (bounds_of(plan, forest, takes_nan) for forest in inner)

@@ -7,7 +7,6 @@ XGBoost's CPU predictor: float32 rows and sums, ``x < threshold`` goes left.
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import math
 import re
@@ -65,31 +64,19 @@ _OBJECTIVES: dict[str, _Objective] = {
     "rank:map": _RANKING,
 }
 # Known fields of each object of a document: an unknown one may change predictions.
-_KNOWN = {
-    "learner": frozenset(
-        (
-            "attributes",
-            "feature_names",
-            "feature_types",
-            "gradient_booster",
-            "learner_model_param",
-            "objective",
-        )
-    ),
-    "learner.learner_model_param": frozenset(
-        ("base_score", "boost_from_average", "num_class", "num_feature", "num_target")
-    ),
-    "gradient_booster": frozenset(("gbtree", "model", "name", "weight_drop")),
-    "gradient_booster.model": frozenset(
-        (
-            "cats",
-            "gbtree_model_param",
-            "iteration_indptr",
-            "tree_info",
-            "trees",
-            "weight_drop",
-        )
-    ),
+_KNOWN: dict[str, set[str]] = {
+    "learner": {
+        *("attributes", "feature_names", "feature_types", "gradient_booster"),
+        *("learner_model_param", "objective"),
+    },
+    "learner.learner_model_param": {
+        *("base_score", "boost_from_average", "num_class", "num_feature", "num_target"),
+    },
+    "gradient_booster": {"gbtree", "model", "name", "weight_drop"},
+    "gradient_booster.model": {
+        *("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees"),
+        "weight_drop",
+    },
 }
 
 
@@ -178,7 +165,8 @@ def forest_from_document(
                 "A model with booster='dart' and vector leaves is not a valid XGBoost "
                 "model."
             )
-        _check_groups(group, n_outputs)
+        if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
+            damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
         tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
     task = _task(objective, n_outputs)
@@ -202,11 +190,6 @@ def _refuse_booster(kind: str) -> None:
             f"The booster {kind!r} is not a tree ensemble that can be compiled; train "
             "with booster='gbtree' or 'dart'."
         )
-
-
-def _check_groups(group: NDArray[np.int64], n_outputs: int) -> None:
-    if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
-        damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
 
 
 def _scale_by_dropout(
@@ -448,22 +431,7 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     if re.match(rb"\{[^\s\"}]", data):  # UBJSON's objects begin with a name's length
         document = _ubjson.loads(data)
     else:
-        collecting = gc.isenabled()
-        gc.disable()  # collecting millions of new lists takes a third of the time
-        try:
-            document = json.loads(data)
-        except RecursionError:
-            raise InvalidModelError(
-                "The JSON is nested too deeply, so it is not an XGBoost model."
-            ) from None
-        except ValueError as error:
-            raise InvalidModelError(
-                f"The model is not valid JSON ({error}); it is damaged, so save it "
-                "again."
-            ) from error
-        finally:
-            if collecting:
-                gc.enable()
+        document = checks.read_json(data)
     attributes = _attributes(document)
     by_wrapper = "scikit_learn" in attributes
     if iteration_range is None and by_wrapper:
@@ -519,10 +487,4 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     return replace(forest, task=task, outputs=outputs)
 
 
-register(
-    Frontend(
-        *("xgboost", (".json", ".ubj"), detect, load),
-        refuse=refuse,
-        load_bytes=load_bytes,
-    )
-)
+register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_bytes, refuse))

@@ -84,15 +84,8 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
         if not (np.isfinite(cover) & (cover >= 0)).all():
             cover = np.zeros(0)  # covers only steer tuning, so they are not refused
     start = starts(offset)
-    arrays = forest_arrays(
-        offset,
-        inner,
-        nodes["left_children"] + start,
-        nodes["right_children"] + start,
-        tests,
-        leaf_value,
-        cover=cover,
-    )
+    left, right = nodes["left_children"] + start, nodes["right_children"] + start
+    arrays = forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover)
     pruned = len(inner) != 2 * int(inner.sum()) + len(trees)
     return _drop_deleted(arrays) if pruned else arrays
 

@@ -214,11 +214,7 @@ class Builder:
 
     def extract(self, a: Value, lane: int) -> Value:
         """Return one lane."""
-        match a.type:
-            case Vec(element=element):
-                return self.let(lir.Extract(a, lane), element, "lane")
-            case _:
-                return self.let(lir.Extract(a, lane), BOOL, "lane")
+        return self.let(lir.Extract(a, lane), a.type.element, "lane")
 
     def pack(self, parts: Sequence[Value]) -> Value:
         """Return the scalars as a vector."""
@@ -300,7 +296,7 @@ class Builder:
         """Open the body of a branch without an alternative."""
         with self.body() as yes:
             yield
-        self.emit(lir.If(cond, tuple(yes), ()))
+        self.emit(lir.If(cond, tuple(yes)))
 
     def _bounds(self, *bounds: Value | int) -> list[Value]:
         """Return bounds; ints become constants of the type of the others."""
@@ -333,11 +329,8 @@ class Builder:
         with self.body() as stmts:
             yields = tuple(body(var, params) or ())
         results = tuple(Value(self.name("out"), v.type) for v in inits)
-        self.emit(
-            lir.For(
-                var, lo, hi, step, tuple(stmts), tuple(inits), params, yields, results
-            )
-        )
+        carried = tuple(inits), params, yields, results
+        self.emit(lir.For(var, lo, hi, step, tuple(stmts), *carried))
         return results
 
     def while_(
@@ -353,11 +346,8 @@ class Builder:
         with self.body() as stmts:
             yields = tuple(body(params))
         results = tuple(Value(self.name("out"), v.type) for v in inits)
-        self.emit(
-            lir.While(
-                tuple(inits), params, tuple(before), test, tuple(stmts), yields, results
-            )
-        )
+        head = tuple(inits), params, tuple(before), test
+        self.emit(lir.While(*head, tuple(stmts), yields, results))
         return results
 
     def parallel_for(self, count: Value, body: Callable[[Value], None]) -> None:

@@ -185,7 +185,8 @@ class _Verifier:
             case lir.If():
                 self._if(stmt)
             case lir.While():
-                self._while(stmt)
+                check_bool(stmt.cond)
+                self._loop(stmt, (), (stmt.before, stmt.cond))
             case lir.Alloc(buffer=buffer, size=size):
                 self._use(size)
                 check_index(size)
@@ -282,10 +283,6 @@ class _Verifier:
         types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
         check_same("variable and bounds", *types)
         self._loop(stmt, (stmt.var,))
-
-    def _while(self, stmt: lir.While) -> None:
-        check_bool(stmt.cond)
-        self._loop(stmt, (), (stmt.before, stmt.cond))
 
     def _loop(
         self,

@@ -117,11 +117,8 @@ def check_op(op: Op, type_: Type) -> None:
                 )
         case lir.Unary(op=kind, a=a):
             _check_result(type_, a.type)
-            if kind == "not":
-                fits = is_integer(a.type) or a.type == BOOL or isinstance(a.type, Mask)
-            else:
-                fits = is_integer(a.type)
-            if not fits:
+            whole = kind == "not" and (a.type == BOOL or isinstance(a.type, Mask))
+            if not (whole or is_integer(a.type)):
                 refuse(f"{kind} of a {print_type(a.type)}")
         case lir.Convert(a=a):
             if isinstance(a.type, Plane):
@@ -173,14 +170,12 @@ def check_op(op: Op, type_: Type) -> None:
                 refuse(f"compresses a {print_type(a.type)}")
             if mask.type != Mask(a.type.lanes):
                 refuse(f"%{mask.name} is not a mask of {a.type.lanes} lanes")
+        case lir.MaskBits(a=a) | lir.AnyTrue(a=a) if not isinstance(a.type, Mask):
+            refuse(f"%{a.name} is not a mask")
         case lir.MaskBits(a=a):
-            if not isinstance(a.type, Mask):
-                refuse(f"%{a.name} is not a mask")
             if not is_integer(type_) or type_.lanes or _bits(type_) < a.type.lanes:
                 refuse(f"{print_type(a.type)} does not fit {print_type(type_)}")
-        case lir.AnyTrue(a=a):
-            if not isinstance(a.type, Mask):
-                refuse(f"%{a.name} is not a mask")
+        case lir.AnyTrue():
             _check_result(type_, BOOL)
         case lir.Gather():
             _check_gather(op, type_)
@@ -266,11 +261,10 @@ def _check_permute(tables: tuple[Value, ...], index: Value, type_: Type) -> None
             refuse(f"{len(tables)} tables of {lanes} lanes")
     if type_.lanes > lanes and len(tables) > 1:
         refuse(f"tables of {lanes} lanes for {print_type(type_)}")
+    whole = Vec(type_.element, lanes)
     for table in tables:
-        if table.type != Vec(type_.element, lanes):
-            refuse(
-                f"table %{table.name} is not a {print_type(Vec(type_.element, lanes))}"
-            )
+        if table.type != whole:
+            refuse(f"table %{table.name} is not a {print_type(whole)}")
     if (
         not is_integer(index.type)
         or index.type.lanes != type_.lanes

@@ -54,12 +54,7 @@ class BitWalks(GpuBlockCode):
     """
 
     def __init__(
-        self,
-        rows: BitRows,
-        trees: BitTrees,
-        forest: Forest,
-        tile: int,
-        staged: bool,
+        self, rows: BitRows, trees: BitTrees, forest: Forest, tile: int, staged: bool
     ) -> None:
         self._rows, self._tile = rows, tile
         self._block, self._g, self._lines = rows.block, rows.geometry, rows.lines

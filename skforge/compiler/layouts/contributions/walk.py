@@ -80,12 +80,7 @@ class ContributionCode(TreeBlock):
     together = TOGETHER
 
     def __init__(
-        self,
-        rules: Rules,
-        data: WalkData,
-        rows: BlockRows,
-        block: int,
-        fuses: bool,
+        self, rules: Rules, data: WalkData, rows: BlockRows, block: int, fuses: bool
     ) -> None:
         element = scalar_of(data.constants.values.dtype)
         super().__init__(rules, data.trees, rows, block, element)

@@ -131,7 +131,9 @@ def lay_leaf_masks(
     own = np.flatnonzero(in_slots[excluded.predicate])
     tree, predicate = excluded.tree[own], excluded.predicate[own]
     low, high = excluded.start[own] // bits, (excluded.end[own] - 1) // bits + 1
-    slot, parts = _fewest_planes(tree, low, high, bits)
+    slot, parts = min(
+        (_slots(tree, low, high, most) for most in range(bits + 1)), key=_cost
+    )[:2]
     n_slots = sum(count for count, _, _ in parts)
     made = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
     made[:, :, 1] = NEVER_RIGHT
@@ -157,17 +159,6 @@ def lay_leaf_masks(
         slots=np.concatenate(needed, axis=1).reshape(-1),
         leaf_of_item=leaf_of_item.reshape(-1),
     )
-
-
-def _fewest_planes(
-    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], bits: int
-) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
-    """Return each node's slot, and the parts, with the cheapest slot counts.
-
-    ``low`` and ``high`` are a node's first plane and one past its last; trees ascend.
-    """
-    found = [_slots(tree, low, high, most) for most in range(bits + 1)]
-    return min(found, key=_cost)[:2]
 
 
 def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:

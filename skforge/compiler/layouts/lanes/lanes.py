@@ -25,7 +25,7 @@ from skforge.compiler.binning.category_rows import (
 )
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import Model, RowAt, Rules
-from skforge.compiler.forest.bins import CodeTable, column_count, plan_codes
+from skforge.compiler.forest.bins import column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -416,12 +416,6 @@ def refusal(forest: Forest) -> str | None:
     return walk_refusal(forest)
 
 
-def _code_table(forest: Forest) -> CodeTable:
-    """Return the columns in which a row's codes are searched."""
-    sets = in_groups(forest, set_groups(forest))
-    return plan_codes(forest, np.uint8, chosen=~sets)
-
-
 def lanes_cost(forest: Forest, target: Target) -> float:
     """Return the approximate instructions of a row; infinite if not supported."""
     cost = LanesCost.of(forest, target)
@@ -445,7 +439,8 @@ class LanesCost:
         if refusal(forest) is not None or not target.permute_entries(8):
             endless = float("inf")
             return cls(endless, endless, endless, endless)
-        table = _code_table(forest)
+        sets = in_groups(forest, set_groups(forest))
+        table = plan_codes(forest, np.uint8, chosen=~sets)
         shape = lane_shape(target, table.n_columns)
         compares = table.n_columns + int((table.counts > BLOCK).sum())
         # A block of thresholds takes several registers, and more masks to join.

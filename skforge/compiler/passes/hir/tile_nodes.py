@@ -419,9 +419,7 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
 
 
 def leaf_depths(
-    item_offset: NDArray[np.int64],
-    leaf: NDArray[np.int32],
-    depth: NDArray[np.int32],
+    item_offset: NDArray[np.int64], leaf: NDArray[np.int32], depth: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the depth of the shallowest and the deepest leaf of every tree."""
     if len(item_offset) == 1:

@@ -138,10 +138,7 @@ class _Emulator:
         self._loops(block, region, sorted(region.dims, key=_name, reverse=True))
 
     def _loops(
-        self,
-        block: EmulatedBlock,
-        region: lir.BlockRegion,
-        dims: list[_Dim],
+        self, block: EmulatedBlock, region: lir.BlockRegion, dims: list[_Dim]
     ) -> None:
         """Write loops over ``dims``, x innermost, around one thread's code."""
         if not dims:

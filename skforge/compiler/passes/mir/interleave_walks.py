@@ -61,11 +61,7 @@ def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
     whole = loop.trip_count is not None and loop.trip_count % factor == 0
     remainder = () if whole else copy_body(loop.body, ".r")
     return replace(
-        loop,
-        body=_jam(copies),
-        group=factor,
-        remainder=remainder,
-        marks=marks,
+        loop, body=_jam(copies), group=factor, remainder=remainder, marks=marks
     )
 
 

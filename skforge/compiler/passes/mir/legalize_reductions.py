@@ -233,9 +233,7 @@ class _Legalizer:
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(SharedReduce) for loop in loops_in(body))
         leaves = mir.Array(
-            self._name("leaves"),
-            (self._n_trees, scope.extent, *width),
-            shared=shared,
+            self._name("leaves"), (self._n_trees, scope.extent, *width), shared=shared
         )
 
         def store(stmt: mir.Stmt) -> mir.Stmt:

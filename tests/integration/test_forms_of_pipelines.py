@@ -1,0 +1,204 @@
+"""Pipelines answer rows of all dtypes and containers by their forest, bit for bit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import compose, ensemble, impute, preprocessing, tree
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+import skforge
+from skforge import SourceNeededError
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+random = np.random.default_rng(0)
+N_ROWS = 400
+NUMBERS = ["age", "fare", "x", "kids", "alone"]
+FRAME = pd.DataFrame(
+    {
+        "age": random.normal(40, 10, N_ROWS),
+        "fare": random.gamma(2, 10, N_ROWS),
+        "x": random.normal(size=N_ROWS),
+        "kids": random.integers(0, 5, N_ROWS),
+        "alone": (random.random(N_ROWS) < 0.4).astype(float),
+        "sex": random.choice(["m", "f"], N_ROWS),
+        "port": random.choice(["S", "C", "Q"], N_ROWS),
+    }
+)
+Y = (FRAME.age / 40 + FRAME.alone + (FRAME.sex == "m") > 2).astype(int)
+
+
+def gaps(frame: Any) -> Any:
+    """Return a frame with missing whole numbers."""
+    return frame.assign(kids=frame.kids.astype("Int64").where(frame.kids > 0))
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "bool": lambda f: f.assign(alone=f.alone > 0),
+    "float32": lambda f: f.astype(dict.fromkeys(NUMBERS, "f4")),
+    "float16": lambda f: f.astype(dict.fromkeys(NUMBERS, "f2")),
+    "mixed": lambda f: f.astype({"age": "f4", "kids": "i1", "alone": "?"}),
+    "all narrow": lambda f: f.astype(
+        {"age": "f4", "fare": "f4", "x": "f4", "kids": "i2", "alone": "?"}
+    ),
+    "Int64": lambda f: f.astype({"kids": "Int64"}),
+    "Int64 with NA": gaps,
+    "Float32": lambda f: f.astype({"age": "Float32", "alone": "boolean"}),
+    "convert_dtypes": lambda f: f.convert_dtypes(),
+    "pyarrow": lambda f: f.astype({"age": "float[pyarrow]", "kids": "int64[pyarrow]"}),
+    "pyarrow with NA": lambda f: gaps(f).astype({"kids": "int64[pyarrow]"}),
+    "polars": pl.from_pandas,
+    "polars, all types": lambda f: pl.from_pandas(f).with_columns(
+        pl.col("age").cast(pl.Float32),
+        pl.col("kids").cast(pl.Int8),
+        pl.col("alone") > 0,
+        pl.col("sex").cast(pl.Categorical),
+        pl.col("port").cast(pl.Enum(["S", "C", "Q"])),
+    ),
+    "polars with nulls": lambda f: pl.from_pandas(gaps(f)),
+    "table": pa.Table.from_pandas,
+    "table, all types": lambda f: pa.Table.from_pandas(
+        f.astype({"age": "f4", "kids": "i1", "alone": "?", "sex": "category"})
+    ),
+}
+STEPS: dict[str, Any] = {
+    "standard": preprocessing.StandardScaler(),
+    "robust": preprocessing.RobustScaler(),
+    "minmax": preprocessing.MinMaxScaler(clip=True),
+    "impute": impute.SimpleImputer(add_indicator=True),
+    "median": make_pipeline(
+        impute.SimpleImputer(strategy="median"), preprocessing.StandardScaler()
+    ),
+    "bins": preprocessing.KBinsDiscretizer(4),
+    "none": "passthrough",
+}
+MODELS = {
+    "forest": ensemble.RandomForestClassifier(7, max_depth=6, random_state=0),
+    "histogram": ensemble.HistGradientBoostingClassifier(max_iter=9),
+    "tree": tree.DecisionTreeClassifier(),
+}
+
+
+def fitted(step: str, last: str) -> Any:
+    columns = compose.make_column_transformer(
+        (clone(STEPS[step]) if step != "none" else "passthrough", NUMBERS),
+        (preprocessing.OneHotEncoder(handle_unknown="ignore"), ["sex", "port"]),
+    )
+    return make_pipeline(columns, clone(MODELS[last])).fit(FRAME, Y)
+
+
+def near(fast: Any, form: Callable[[Any], Any]) -> Any:
+    """Return rows in a form, whose numbers lie on thresholds, or 1 ulp beside."""
+    frame = FRAME.copy()
+    forest = fast.forest_
+    for place, name in enumerate(NUMBERS[:3]):
+        cuts = forest.threshold[forest.feature == place]
+        cuts = cuts[np.isfinite(cuts)]
+        if len(cuts):
+            at = random.choice(cuts, N_ROWS)
+            way = random.choice([-np.inf, np.inf], N_ROWS)
+            at[::2] = np.nextafter(at.astype("f4"), way.astype("f4"))[::2]
+            frame[name] = np.clip(at, -6e4, 6e4)
+    return form(frame)
+
+
+def answers(model: Any, rows: Any) -> Any:
+    """Return a model's answer, or the error that it raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return model.predict_proba(rows)
+        except (TypeError, ValueError, Warning) as error:
+            return type(error)
+
+
+def compare(step: str, last: str, name: str) -> None:
+    model = fitted(step, last)
+    fast = plain(model).fit(FRAME)
+    for rows in (FORMS[name](FRAME), near(fast, FORMS[name])):
+        for part in (rows, rows[:1], rows[:5]):
+            expected, found = answers(model, part), answers(fast, part)
+            if isinstance(expected, type):
+                assert found is expected
+            else:
+                np.testing.assert_array_equal(found, expected, strict=True)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_of_any_form_equal_the_pipeline(name: str) -> None:
+    compare("standard", "forest", name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", MODELS)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_of_any_form_behind_any_step(name: str, step: str, last: str) -> None:
+    compare(step, last, name)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
+    model = fitted("median", "forest")
+    fast = plain(model).fit(FRAME)
+    rows = FORMS[name](FRAME)
+    expected = model.predict_proba(rows)
+    fast.predict_proba(rows)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the pipeline was asked")
+
+    model.predict_proba = refuse
+    np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
+
+
+def test_scalers_round_otherwise_in_float32() -> None:
+    """The thresholds of float64 rows would answer some of these rows wrongly."""
+    model = fitted("standard", "forest")
+    fast = plain(model).fit(FRAME)
+    rows = near(fast, FORMS["float32"])
+    wide = rows.astype(dict.fromkeys(NUMBERS, "f8"))
+    assert (model.predict_proba(rows) != model.predict_proba(wide)).any()
+    np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(rows))
+    np.testing.assert_array_equal(fast.predict_proba(wide), model.predict_proba(wide))
+
+
+@pytest.mark.parametrize("kind", ["array", "list"])
+def test_arrays_and_lists_with_texts(kind: str) -> None:
+    columns = compose.make_column_transformer(
+        (preprocessing.StandardScaler(), [0, 1]),
+        (preprocessing.OneHotEncoder(), [2]),
+    )
+    objects = FRAME[["age", "fare", "sex"]].to_numpy(object)
+    model = make_pipeline(columns, clone(MODELS["forest"])).fit(objects, Y)
+    fast = plain(model).fit(objects)
+    rows = objects if kind == "array" else objects.tolist()
+    expected = model.predict_proba(rows)
+    np.testing.assert_array_equal(fast.predict_proba(rows), expected)
+    model.predict_proba = None
+    np.testing.assert_array_equal(fast.predict_proba(rows), expected)
+
+
+@pytest.mark.parametrize("name", ["bool", "Int64 with NA", "polars", "table"])
+def test_artifacts_know_the_forms_that_fit_or_calls_met(
+    name: str, tmp_path: Path
+) -> None:
+    model = fitted("impute", "forest")
+    rows = FORMS[name](FRAME)
+    fast = plain(model).fit(FRAME if name == "polars" else rows)
+    expected = fast.predict_proba(rows)
+    skforge.save(fast, tmp_path / "fast.skforge")
+    loaded = skforge.load(tmp_path / "fast.skforge")
+    np.testing.assert_array_equal(loaded.predict_proba(rows), expected, strict=True)
+    with pytest.raises(SourceNeededError):
+        loaded.predict_proba(FORMS["float16"](FRAME))
