@@ -185,6 +185,7 @@ def mixed(old: Any, new: Sequence[Any], random: np.random.Generator) -> Any:
         known = old.cat.categories
         more = {v for v in values if isinstance(v, str) and v not in known}
         kind = pd.CategoricalDtype([*known, *sorted(more)])
+        values = [v if v in kind.categories else None for v in values]
         return pd.Series(values, index=old.index, dtype=kind)
     if old.dtype == object:
         return pd.Series(values, index=old.index, dtype=object)

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-for library in ("pandas", "polars", "pyarrow", "lightgbm", "xgboost"):
-    pytest.importorskip(library)
+pytest.importorskip("pandas")
+pytest.importorskip("polars")
+pytest.importorskip("pyarrow")
+pytest.importorskip("lightgbm")
+pytest.importorskip("xgboost")
 
 from tests.fuzz_pipelines import Outcome, Setting, attempt, draw_and_compare  # noqa: E402
 from tests.random_pipelines import draw_pipeline, draw_steps, draw_table  # noqa: E402
