@@ -361,11 +361,7 @@ def _demo_data() -> tuple[Rows, NDArray[Any]]:
     from sklearn.datasets import make_classification
 
     X, y = make_classification(
-        n_samples=24_096,
-        n_features=28,
-        n_informative=14,
-        flip_y=0.1,
-        random_state=0,
+        n_samples=24_096, n_features=28, n_informative=14, flip_y=0.1, random_state=0
     )
     X = np.round(X, 2).astype(np.float32)
     X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan

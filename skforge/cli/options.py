@@ -137,8 +137,7 @@ SecondsOption = Annotated[
     float, typer.Option(min=0.01, help="Seconds to measure each batch size.")
 ]
 RunTarget = Annotated[
-    str,
-    typer.Option(help="Where to run: cpu, cuda, hip, auto or emulated."),
+    str, typer.Option(help="Where to run: cpu, cuda, hip, auto or emulated.")
 ]
 
 

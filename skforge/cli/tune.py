@@ -121,8 +121,7 @@ def plot(
         typer.Option("--output", "-o", help="The image to write: .png, .svg or .pdf."),
     ],
     kind: Annotated[
-        str,
-        typer.Option(help="What to draw: distribution, slowdown or sensitivity."),
+        str, typer.Option(help="What to draw: distribution, slowdown or sensitivity.")
     ] = "distribution",
 ) -> None:
     """Draw how the schedules of a tuned model were found."""

@@ -131,11 +131,7 @@ def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Cho
 
 
 def dispatch_table(
-    schedule: Any,
-    batch_sizes: Any,
-    forest: Forest,
-    target: Target,
-    reduction: Any,
+    schedule: Any, batch_sizes: Any, forest: Forest, target: Target, reduction: Any
 ) -> dict[BatchRange, Schedule]:
     """Return the schedule of each batch-size range, with defaults if none is given.
 

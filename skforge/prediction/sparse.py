@@ -57,10 +57,7 @@ def narrowed(module: Any) -> Narrow | None:
 
 
 def dense_blocks(
-    X: Any,
-    fill: float,
-    dtype: np.dtype[Any],
-    place: NDArray[np.int64] | None = None,
+    X: Any, fill: float, dtype: np.dtype[Any], place: NDArray[np.int64] | None = None
 ) -> Iterator[Array]:
     """Yield sparse rows as dense blocks of bounded size, absent entries filled.
 

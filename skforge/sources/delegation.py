@@ -328,5 +328,5 @@ def _warn_unused(name: str, y: Any, weight: Any, fit_params: dict[str, Any]) -> 
         if names:
             warn(
                 f"The {name} is already fitted, so {', '.join(names)} "
-                f"{'is' if len(names) == 1 else 'are'} ignored; {advice}",
+                f"{'is' if len(names) == 1 else 'are'} ignored; {advice}"
             )

@@ -26,14 +26,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 )
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
-from skforge.sources.base import (
-    ADAPTERS,
-    Array,
-    Source,
-    are,
-    are_answers,
-    register,
-)
+from skforge.sources.base import ADAPTERS, Array, Source, are, are_answers, register
 from skforge.sources.forms import computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described

@@ -40,8 +40,31 @@ class Explained:
     ) -> Array:
         """Return what each feature contributes to the raw scores (SHAP values).
 
-        Rows and ``n_jobs`` are those of :meth:`predict_raw`; the options, the result
-        and the errors are those of :meth:`CompiledForest.predict_contribs`.
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        interactions : bool, default=False
+            Return SHAP interaction values, with one more axis of ``n_features + 1``.
+        approximate : bool, default=False
+            Return Saabas' values instead: the changes of the mean along each path.
+        background : array-like of shape (n_background, n_features), default=None
+            Take features that are not known from these rows (interventional values)
+            instead of following the training rows (path-dependent values).
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
+            In the dtype of the source's sums. The last column is the expected raw
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not keep the covers of its nodes.
         """
         if is_device_array(X):
             raise InvalidInputError(

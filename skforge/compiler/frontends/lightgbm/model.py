@@ -88,9 +88,7 @@ _ALIASES = {
 
 
 def forest_from_text(
-    text: str,
-    iteration_range: Range | None = None,
-    sigmoid: float | None = None,
+    text: str, iteration_range: Range | None = None, sigmoid: float | None = None
 ) -> Forest:
     """Build the forest of a model's text for boosting rounds ``[begin, end)``.
 

@@ -269,11 +269,7 @@ def plan_of(
 
 
 def _after(
-    step: str,
-    transformer: Any,
-    inputs: tuple[Column, ...],
-    sparse: bool,
-    plan: Plan,
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the columns after a step, and whether they are sparse."""
     if passes_on(transformer):
@@ -298,11 +294,7 @@ def _after(
 
 
 def _of_one(
-    step: str,
-    transformer: Any,
-    inputs: tuple[Column, ...],
-    sparse: bool,
-    plan: Plan,
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
     try:
@@ -370,11 +362,7 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
 
 
 def _by_columns(
-    step: str,
-    transformer: Any,
-    inputs: tuple[Column, ...],
-    sparse: bool,
-    plan: Plan,
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of a ColumnTransformer, in its own order."""
     found: dict[int, Column] = {}

@@ -254,9 +254,7 @@ _recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
 def load(
-    model: Any,
-    iteration_range: tuple[int, int] | None = None,
-    dtype: Any = np.float64,
+    model: Any, iteration_range: tuple[int, int] | None = None, dtype: Any = np.float64
 ) -> Forest:
     """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
     found = folded(model, iteration_range, dtype)

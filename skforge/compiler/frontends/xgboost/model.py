@@ -70,7 +70,7 @@ _KNOWN: dict[str, set[str]] = {
         *("learner_model_param", "objective"),
     },
     "learner.learner_model_param": {
-        *("base_score", "boost_from_average", "num_class", "num_feature", "num_target"),
+        *("base_score", "boost_from_average", "num_class", "num_feature", "num_target")
     },
     "gradient_booster": {"gbtree", "model", "name", "weight_drop"},
     "gradient_booster.model": {
