@@ -18,9 +18,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 
-from tests.fuzz_pipelines import Outcome, Setting, attempt, draw_and_compare  # noqa: E402
-from tests.random_pipelines import draw_pipeline, draw_steps, draw_table  # noqa: E402
-from tests.random_wrappers import Example, draw_example  # noqa: E402
+from tests.fuzz_pipelines import Outcome, Setting, attempt, draw_and_compare
+from tests.random_pipelines import draw_pipeline, draw_steps, draw_table
+from tests.random_wrappers import Example, draw_example
 
 DEFAULTS = Setting(default_schedules=True)
 

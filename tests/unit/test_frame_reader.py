@@ -74,7 +74,7 @@ def test_dtypes_of_columns_are_told() -> None:
     found = reader.read(frame, [form])
     assert found is not None
     assert found.gaps == [2]
-    assert [whole.tolist() for whole in found.whole] == [[5]]
+    assert [(at, whole.tolist()) for at, whole in found.whole] == [([2], [5])]
     expected = np.array([[5, 0, 3, 1, 1], [np.nan, 0, 4, 0, 2]])
     np.testing.assert_array_equal(found.rows[:, 2:], expected)
     others = {place: list(values) for place, values in found.others}
