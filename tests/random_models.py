@@ -266,6 +266,8 @@ def _xgboost(random: np.random.Generator, folder: Path) -> tuple[Any, Iterator[F
             params["multi_strategy"] = "multi_output_tree"
     if random.random() < 0.6:
         codes = []
+    if codes:  # XGBoost has no vector leaves with categories
+        params.pop("multi_strategy", None)
     types = ["c" if i in codes else "float" for i in range(X.shape[1])]
     names = [f"f {i}" for i in range(X.shape[1])] if random.random() < 0.5 else None
     rounds = int(random.integers(1, 7))
