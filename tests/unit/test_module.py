@@ -492,8 +492,12 @@ def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
     """Bits yield no leaf numbers: a walk does, which takes longer."""
     monkeypatch.setattr(module_shares, "thread_limit", lambda: None)
     module = compile_forest(drawn(100, 8), bitsliced_schedule(512), n_jobs=2)
-    assert module._threads(512, None) == 1
-    assert module._leaf_shares.of(512, 2).threads == 2
+
+    def shared_from(threads: Any) -> int:
+        return next(2**i for i in range(24) if threads(2**i) == 2)
+
+    walks = shared_from(lambda n: module._leaf_shares.of(n, 2).threads)
+    assert walks < shared_from(lambda n: module._threads(n, None))
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
