@@ -387,8 +387,9 @@ def test_memory_does_not_grow(monkeypatch):
         round_()
     gc.collect()
     grown = resident() - start
-    # 100 bytes measured; 40,000 when all code was loaded into one LLJIT
-    assert grown < 200 * 5_000, f"{grown / 200:.0f} bytes a round"
+    # 100 bytes measured, 9,400 in a process of 7,000 tests, whose heap is in pieces;
+    # 40,000 when all code was loaded into one LLJIT
+    assert grown < 200 * 20_000, f"{grown / 200:.0f} bytes a round"
     assert code_mappings() <= mappings + 8
 
 

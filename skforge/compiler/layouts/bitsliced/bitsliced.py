@@ -110,8 +110,8 @@ def lay_out(
         )
     folded = folds(forest)
     alike = folded.all() and len(np.unique(forest.tree_depths())) == 1
-    if alike and lanes % WIDE == 0:
-        made = GpuBitslicedLayout(hir, shape, WIDE)
+    if alike and lanes % 2 == 0:
+        made = GpuBitslicedLayout(hir, shape, wide=2)
         if made.shared_bytes() <= shared_bytes:
             return made
     return GpuBitslicedLayout(hir, shape)

@@ -101,8 +101,9 @@ DEVICES: dict[str, GpuDevice] = {}
 def register(device: GpuDevice) -> None:
     """Make a device a kind of target, named by its key, which runs CUDA text."""
     kind = str(device.key)
+    if kind not in DEVICES:
+        KINDS.append(kind)
     DEVICES[kind] = device
-    KINDS.append(kind)
 
 
 class StagingPool:
