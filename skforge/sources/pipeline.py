@@ -215,10 +215,10 @@ class PipelineSource(Source):
                 parts = folded(self.model, dtype=np.float32)
             else:
                 parts = folded(self.model, form=dtypes)
+            other = PipelineSource(self.model, parts.forest, form, parts)
+            if not other._agrees():
+                return None
         except (UnsupportedModelError, ValueError, TypeError):
-            return None
-        other = PipelineSource(self.model, parts.forest, form, parts)
-        if not other._agrees():
             return None
         gaps = nullable(form)
         if gaps and not other._agrees(gaps):

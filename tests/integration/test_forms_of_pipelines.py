@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -202,3 +203,17 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
     np.testing.assert_array_equal(loaded.predict_proba(rows), expected, strict=True)
     with pytest.raises(SourceNeededError):
         loaded.predict_proba(FORMS["float16"](FRAME))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "float32"])
+def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> None:
+    model = make_pipeline(
+        compose.make_column_transformer((preprocessing.OneHotEncoder(), ["sex"])),
+        clone(MODELS["forest"]),
+    ).fit(FRAME, Y)
+    rows = FRAME.assign(sex=pd.Series(1, FRAME.index, dtype))
+    fast = plain(model).fit(FRAME)
+    with pytest.raises((TypeError, ValueError)) as expected:
+        model.predict(rows)
+    with pytest.raises(expected.type, match=re.escape(str(expected.value))):
+        fast.predict(rows)
