@@ -26,7 +26,7 @@ from skforge.compiler.forest.reference import reference_leaves, sum_limits
 from skforge.sources.base import UnsureError
 from tests.compared_calls import apart, called
 from tests.plain import plain
-from tests.random_pipelines import Choose
+from tests.random_pipelines import Choose, draw_pipeline, draw_steps, draw_table
 from tests.random_rows import every, framed, is_mapped
 from tests.random_wrappers import Example, draw_example
 
@@ -57,8 +57,8 @@ class Outcome:
 def attempt(
     numbers: Sequence[int],
     n_forms: int,
-    draw: Callable[[Choose], Example] = draw_example,
-    setting: Setting | None = None,
+    draw: Callable[[Choose], Example],
+    setting: Setting | None,
 ) -> Outcome:
     """Draw models from numbers until one can be compiled; compare it."""
     random = np.random.default_rng(numbers)
@@ -386,3 +386,25 @@ def _cuts(fast: CompiledForest) -> Callable[[int], Any]:
         return np.concatenate(found)
 
     return of
+
+
+# ---------------------------------------------------------------- ways to draw
+
+
+def _pipeline(choose: Choose) -> Example:
+    table = draw_table(choose)
+    steps = choose([(1, 2), (3, 4, 5, 6)])
+    return Example(table, table.X, table.y, draw_pipeline(choose, table, steps))
+
+
+def _steps_that_refuse(choose: Choose) -> Example:
+    table = draw_table(choose)
+    return Example(table, table.X, table.y, draw_steps(choose, table))
+
+
+#: By name: how a model is drawn, and its setting; None for one that is drawn, too.
+DRAWN: dict[str, tuple[Callable[[Choose], Example], Setting | None]] = {
+    "random pipelines": (_pipeline, Setting(default_schedules=True)),
+    "random steps that refuse rows": (_steps_that_refuse, Setting(copies=True)),
+    "random wrappers": (draw_example, None),
+}

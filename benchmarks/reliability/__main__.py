@@ -92,6 +92,13 @@ def _models(folder: Path, quick: bool) -> list[Row]:
     return fuzz_models.run(60 if quick else 3_000, workers)
 
 
+def _pipelines(folder: Path, quick: bool) -> list[Row]:
+    from benchmarks.reliability import fuzz_pipelines
+
+    workers = min(4, len(os.sched_getaffinity(0)))
+    return fuzz_pipelines.run(60 if quick else 3_000, workers)
+
+
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
     from benchmarks.reliability import sanitize
 
@@ -110,6 +117,7 @@ FAMILIES: dict[str, Family] = {
     "profiles": _profiles,
     "fuzz": _fuzz,
     "models": _models,
+    "pipelines": _pipelines,
     "sanitize": _sanitize,
 }
 

@@ -7,21 +7,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.reliability.processes import ROOT, environment
+from benchmarks.reliability import chunks
 from benchmarks.reliability.rows import Row
 
-#: Models of one process; a library that crashes loses the rest of them.
-CHUNK = 25
-
-#: Number of the model, library, form, and what came of it.
-Outcome = tuple[int, str, str, str]
+MODULE = "benchmarks.reliability.fuzz_models"
 
 
 def run(n_models: int, workers: int, first: int = 0) -> list[Row]:
@@ -29,17 +23,16 @@ def run(n_models: int, workers: int, first: int = 0) -> list[Row]:
     rows: dict[str, Row] = {}
     tallies: dict[str, Counter[str]] = {}
     models: dict[str, set[int]] = {}
-    last = first + n_models
-    starts = range(first, last, CHUNK)
-    with ThreadPoolExecutor(workers) as pool:
-        chunks = pool.map(lambda start: _chunk(start, min(start + CHUNK, last)), starts)
-        for seed, library, form, what in (one for chunk in chunks for one in chunk):
-            row = rows.setdefault(library, Row("fuzzing", f"forms of {library} models"))
-            kind = what.partition(":")[0]
-            fine = kind in ("same", "refused", "read by skforge alone")
-            row.count(fine, f"model {seed}, {form}: {what}")
-            tallies.setdefault(library, Counter())[kind] += 1
-            models.setdefault(library, set()).add(seed)
+    for seed, library, what in chunks.outcomes(
+        MODULE, first, first + n_models, workers
+    ):
+        library = library or "all"
+        row = rows.setdefault(library, Row("fuzzing", f"forms of {library} models"))
+        kind = what.partition(": ")[2].partition(":")[0]
+        fine = kind in ("same", "refused", "read by skforge alone")
+        row.count(fine, f"model {seed}, {what}")
+        tallies.setdefault(library, Counter())[kind] += 1
+        models.setdefault(library, set()).add(seed)
     for library, row in rows.items():
         row.facts = dict(tallies[library])
         row.notes = (
@@ -49,25 +42,6 @@ def run(n_models: int, workers: int, first: int = 0) -> list[Row]:
             f"{row.facts.get('read by skforge alone', 0):,} by the library alone"
         )
     return list(rows.values())
-
-
-def _chunk(first: int, last: int) -> list[Outcome]:
-    """Try some models in a process of their own."""
-    done = subprocess.run(
-        (sys.executable, "-m", __name__, str(first), str(last)),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}),
-        check=False,
-    )
-    found = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "["]
-    outcomes = [(one[0], one[1], one[2], one[3]) for one in found if len(one) == 4]
-    if done.returncode:
-        seed = max((one[0] for one in outcomes), default=first)
-        what = f"the process ended with {done.returncode}: {done.stderr[-300:]}"
-        outcomes.append((seed, "all", "this or the next model", what))
-    return outcomes
 
 
 def _print_outcomes(first: int, last: int) -> None:
@@ -82,7 +56,7 @@ def _print_outcomes(first: int, last: int) -> None:
                     what = outcome(form, model.rows, compiled=compiled)
                 except Exception as error:  # noqa: BLE001 - whatever it is, a fault
                     what = f"error: {type(error).__name__}: {error}"
-                line = [seed, model.library, form.name, what]
+                line = [seed, model.library, f"{form.name}: {what}"]
                 print(json.dumps(line), flush=True)
 
 
