@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from skforge.cli import report
 from skforge.cli.data import Rows, all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
@@ -30,15 +31,7 @@ from skforge.cli.options import (
     load_schedule,
     sizes_of,
 )
-from skforge.cli.report import (
-    Pair,
-    check,
-    describe,
-    duration,
-    own_speed,
-    show_schedules,
-    speed,
-)
+from skforge.cli.report import Pair, check, describe, duration, show_schedules, speed
 from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_a, is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
@@ -218,7 +211,7 @@ def bench(
         if job.pairs:
             speed(console, job.pairs[:1], X, sizes, seconds=seconds)
         else:
-            own_speed(console, job.module.predict_raw, X, sizes, seconds)
+            report.own_speed(console, job.module.predict_raw, X, sizes, seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 

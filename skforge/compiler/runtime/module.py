@@ -34,7 +34,7 @@ from skforge.compiler.outputs.steps import (
     steps,
 )
 from skforge.compiler.outputs.transforms import apply_transform
-from skforge.compiler.runtime import on_device
+from skforge.compiler.runtime import on_device, targets
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -51,11 +51,6 @@ from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
-from skforge.compiler.runtime.targets import (
-    default_table,
-    resolve_target,
-    stored_target,
-)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -159,7 +154,7 @@ class CompiledModule(Explained):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle without machine code; kernels compile again on first use."""
-        target = stored_target(self.target)
+        target = targets.stored_target(self.target)
         schedules = dict(self.schedules)
         kept = self.forest, schedules, target, self.reduction, self.n_jobs
         return restored, (*kept, self.contribs_schedule)
@@ -579,8 +574,10 @@ def compile_forest(
     given = schedule_table(schedule)
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
-    resolved = resolve_target(target, () if given is None else given.values())
-    schedules = default_table(forest, resolved, reduction) if given is None else given
+    resolved = targets.resolve_target(target, () if given is None else given.values())
+    schedules = (
+        targets.default_table(forest, resolved, reduction) if given is None else given
+    )
     explained = schedule_table(contribs_schedule)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:

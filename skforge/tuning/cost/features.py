@@ -19,15 +19,8 @@ from numpy.typing import NDArray
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning.cost import gpu_features
-from skforge.tuning.cost.forest_facts import (
-    SEARCH_NS,
-    SMALL_BLOCK,
-    TILED_NS,
-    Featured,
-    ForestFacts,
-    Setting,
-)
+from skforge.tuning.cost import forest_facts, gpu_features
+from skforge.tuning.cost.forest_facts import SEARCH_NS, Featured, ForestFacts, Setting
 from skforge.tuning.cost.gpu_work import GpuWork
 
 Array = NDArray[np.float64]
@@ -154,7 +147,7 @@ class View:
 
     def _costs(self, f: ForestFacts, n: float, trees: float) -> None:
         """Estimate the time in ns per row by rules of thumb; a partial block counts."""
-        larger = np.maximum(1.0, self.block / SMALL_BLOCK) ** 0.4
+        larger = np.maximum(1.0, self.block / forest_facts.SMALL_BLOCK) ** 0.4
         bits = f.block_cost * INSTRUCTION_NS * larger * self.blocks / n
         overlap = np.minimum(self.in_flight, 12.0) ** 0.75
         wait = 12.0 / np.maximum(overlap, 1.0)
@@ -163,7 +156,9 @@ class View:
         walk += self["codes"] * SEARCH_NS * f.n_columns
         three = self["node_tile"] <= 7
         met = np.where(three, f.tile_hops_3, f.tile_hops_4)
-        tiled = trees * TILED_NS * (0.5 + 0.5 * met) + f.n_columns * SEARCH_NS
+        tiled = (
+            trees * forest_facts.TILED_NS * (0.5 + 0.5 * met) + f.n_columns * SEARCH_NS
+        )
         tiled *= np.maximum(1.0, 16.0 / self.rows)
         per_row = np.select(
             [self.bits, self.lanes, self.tile_rows, self.tile_blocks],
@@ -291,11 +286,5 @@ _MAKERS: dict[str, _Maker] = {
 NAMES: Sequence[str] = tuple(_MAKERS)
 
 __all__ = [
-    "FACTS",
-    "NAMES",
-    "Featured",
-    "Setting",
-    "featurize",
-    "from_facts",
-    "names_of",
-]
+    "FACTS", "NAMES", "Featured", "Setting", "featurize", "from_facts", "names_of",
+]  # fmt: skip

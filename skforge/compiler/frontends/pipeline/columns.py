@@ -10,26 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.frontends.pipeline.transformers import (
-    COLUMNS,
-    PIPELINE,
-    UNION,
-    cannot_fold,
-    class_of,
-    fail,
-    is_encoder,
-    is_scaler,
-    is_strict,
-    lenient,
-    of_first,
-    passes_on,
-    reads,
-    refuse,
-    refused_markers,
-    special_values,
-    texts_of,
-    unclipped,
-)
+from skforge.compiler.frontends.pipeline import transformers
+from skforge.compiler.frontends.pipeline.transformers import fail, is_encoder
 from skforge.exceptions import InvalidModelError
 
 Array = NDArray[Any]
@@ -242,7 +224,7 @@ def plan_of(
 
     ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
     """
-    width = of_first(pipeline.steps, "n_features_in_")
+    width = transformers.of_first(pipeline.steps, "n_features_in_")
     if width is None:
         raise InvalidModelError(
             "The pipeline does not store how many columns its rows have "
@@ -264,7 +246,9 @@ def plan_of(
         for column in given:
             known = column.stage is None and column.source in plan.texts
             if is_last if column.dtype == np.object_ else known:
-                cannot_fold(f"A column of strings reaches {where} of the pipeline")
+                transformers.cannot_fold(
+                    f"A column of strings reaches {where} of the pipeline"
+                )
     return replace(plan, columns=columns, sparse=sparse)
 
 
@@ -272,14 +256,14 @@ def _after(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the columns after a step, and whether they are sparse."""
-    if passes_on(transformer):
+    if transformers.passes_on(transformer):
         return inputs, sparse
-    own = class_of(transformer)
-    if own == PIPELINE:
+    own = transformers.class_of(transformer)
+    if own == transformers.PIPELINE:
         for name, one in transformer.steps:
             inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
         return inputs, sparse
-    if own == UNION:
+    if own == transformers.UNION:
         parts = [
             _after(f"{step}__{name}", one, inputs, sparse, plan)
             for name, one in transformer.transformer_list
@@ -287,9 +271,9 @@ def _after(
         ]
         joined = _joined([part for part, _ in parts])
         return joined, any(kind for _, kind in parts)
-    if own == COLUMNS:
+    if own == transformers.COLUMNS:
         return _by_columns(step, transformer, inputs, sparse, plan)
-    refuse(step, transformer)
+    transformers.refuse(step, transformer)
     return _of_one(step, transformer, inputs, sparse, plan)
 
 
@@ -298,11 +282,11 @@ def _of_one(
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
     try:
-        texts = texts_of(transformer, len(inputs))
+        texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
         fail(step, transformer, str(error))
-    special = special_values(transformer, len(inputs))
-    markers = refused_markers(transformer, len(inputs))
+    special = transformers.special_values(transformer, len(inputs))
+    markers = transformers.refused_markers(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = known is None and is_encoder(transformer) and values.dtype == object
         if objects and column.dtype != np.object_:
@@ -317,7 +301,10 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    asked, strict = lenient(transformer), is_strict(transformer)
+    asked, strict = (
+        transformers.lenient(transformer),
+        transformers.is_strict(transformer),
+    )
     stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
     missing = [
         _cast(np.full(1, np.nan), one.dtype) if known is None else one
@@ -331,7 +318,7 @@ def _of_one(
     own = {column.dtype for column in inputs}
     if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
         fail(step, transformer, f"returns columns of dtype {found.dtype}")
-    read = reads(transformer, len(inputs))
+    read = transformers.reads(transformer, len(inputs))
     if found.shape[1] != len(read):
         fail(step, transformer, f"returns {found.shape[1]} columns, not {len(read)}")
     kind, whole = found.dtype, _whole(stage, plan)
@@ -341,8 +328,8 @@ def _of_one(
         Column(inputs[i].source, kind, found[0, place], stage, i, place, whole[i])
         for place, i in enumerate(read)
     )
-    if is_scaler(transformer):
-        bare = replace(stage, transformer=unclipped(transformer))
+    if transformers.is_scaler(transformer):
+        bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
     if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
         fail(step, transformer, "returns columns of dtype object")
@@ -353,7 +340,9 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
-        cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
+        transformers.cannot_fold(
+            f"The step {step!r} returns numbers where the next reads strings"
+        )
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
     if column.stage is not None:
@@ -389,7 +378,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     if len(kinds) < 2:
         return columns
     if np.dtype(object) in kinds:
-        cannot_fold("A column of strings reaches a step beside numbers")
+        transformers.cannot_fold("A column of strings reaches a step beside numbers")
     common = np.result_type(*kinds)
     return tuple(
         column if column.dtype == common else replace(column, dtype=common)

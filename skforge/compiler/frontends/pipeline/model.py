@@ -13,36 +13,13 @@ import numpy as np
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends import load_forest, read_forests, refuse_untrained
-from skforge.compiler.frontends.base import (
-    Frontend,
-    is_compiled,
-    is_pipeline,
-    last_step,
-    register,
-    unwrap,
-)
+from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
+from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
-from skforge.compiler.frontends.pipeline.fold import (
-    Bounds,
-    Flags,
-    bounds_of,
-    joined,
-    last_values,
-    parts_of,
-    pieces_of,
-    refused_pieces,
-    runs_of,
-)
 from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.texts import codes_of
-from skforge.compiler.frontends.pipeline.transformers import (
-    is_absent,
-    members,
-    of_first,
-)
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
@@ -52,16 +29,16 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 def refuse(model: Any) -> None:
     """Refuse a pipeline whose last step could not be read after fitting."""
-    last = last_step(model)
-    if not is_compiled(last):
+    last = base.last_step(model)
+    if not base.is_compiled(last):
         refuse_untrained(last)
 
 
 def refuse_steps(model: Any) -> None:
     """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
-        if not is_absent(step):
-            for inner, transformer in members(name, step):
+        if not transformers.is_absent(step):
+            for inner, transformer in transformers.members(name, step):
                 refuse_transformer(inner, transformer)
 
 
@@ -85,7 +62,7 @@ class FoldedPipeline:
 
     forest: Forest
     inner: Forest
-    bounds: Bounds
+    bounds: fold.Bounds
     texts: dict[int, TextCodes]
     numbers: dict[int, NumberCodes]
     #: Further forests on the same rows, if the last step is a wrapper around several.
@@ -109,7 +86,7 @@ def folded(
     """
     model = flat(model)
     refuse_steps(model)
-    last = last_step(model)
+    last = base.last_step(model)
     if _holds_pipelines(last):
         raise UnsupportedModelError(
             f"The last step of the pipeline, {type(last).__name__}, is around several "
@@ -124,14 +101,14 @@ def folded(
     plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
-    bounds, *others = (bounds_of(plan, forest, takes_nan) for forest in inner)
+    bounds, *others = (fold.bounds_of(plan, forest, takes_nan) for forest in inner)
     for other in others:
         bounds = bounds.and_of(other)
     pieces: dict[int, Array] = {}
     for forest in inner:
-        for column, ends in pieces_of(plan, forest, bounds).items():
+        for column, ends in fold.pieces_of(plan, forest, bounds).items():
             pieces[column] = np.unique(np.append(ends, pieces.get(column, ends)))
-    refused = refused_pieces(plan, bounds, pieces, takes_nan)
+    refused = fold.refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
             f"The pipeline rejects every {plan.dtype} number in some column, so its "
@@ -142,13 +119,15 @@ def folded(
     texts, points = codes_of(plan, tested.tolist(), takes_nan)
     parts = []
     for forest in inner:
-        runs = runs_of(plan, forest, bounds, pieces, refused, points)
-        parts.append(parts_of(plan, forest, runs))
+        runs = fold.runs_of(plan, forest, bounds, pieces, refused, points)
+        parts.append(fold.parts_of(plan, forest, runs))
     # all forests read the same rows, so their tests share the codes of a column
     ends = np.cumsum([forest.n_predicates for forest in inner])
     source = np.concatenate([plan.sources()[forest.feature] for forest in inner])
-    tests, numbers = predicates_of(joined(parts, ends), source, pieces, refused, texts)
-    names = of_first(model.steps, "feature_names_in_")
+    tests, numbers = predicates_of(
+        fold.joined(parts, ends), source, pieces, refused, texts
+    )
+    names = transformers.of_first(model.steps, "feature_names_in_")
     rows = {
         "n_features": plan.width,
         "feature_names": None if names is None else tuple(map(str, names)),
@@ -163,8 +142,8 @@ def folded(
 
 def _holds_pipelines(last: Any) -> bool:
     """Tell whether a last step is a wrapper whose members read rows by own steps."""
-    inside = map(unwrap, fitted_members(last) if is_wrapper(last) else [])
-    return any(is_pipeline(one) or _holds_pipelines(one) for one in inside)
+    inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
+    return any(base.is_pipeline(one) or _holds_pipelines(one) for one in inside)
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
@@ -187,7 +166,7 @@ def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
 def _on_rows(
     plan: Plan,
     forest: Forest,
-    bounds: Bounds,
+    bounds: fold.Bounds,
     texts: dict[int, TextCodes],
     source: Array,
     tests: Predicates,
@@ -234,7 +213,7 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
 
-def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flags:
+def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
     """Return each test's answer for a missing number, or for the code NaN."""
     rows = {
         source: texts[source].values(np.full(1, np.nan))
@@ -243,7 +222,7 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flag
         for source in range(plan.width)
     }
     values = np.concatenate(plan.values(plan.columns, rows) or [np.zeros(0)])
-    values = last_values(plan, forest, values)
+    values = fold.last_values(plan, forest, values)
     every = np.arange(forest.n_predicates)
     return evaluate_predicates(forest, every, values[forest.feature])
 
@@ -319,11 +298,11 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
     return True
 
 
-register(
-    Frontend(
+base.register(
+    base.Frontend(
         "sklearn Pipeline",
         (),
-        is_pipeline,
+        base.is_pipeline,
         load_alone,
         refuse=refuse,
         load_all=load_all,

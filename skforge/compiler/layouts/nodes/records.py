@@ -17,13 +17,8 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.base import (
-    BufferData,
-    Cursor,
-    Layout,
-    SharedMemory,
-    node_scalar,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BufferData, Cursor, Layout, node_scalar
 from skforge.compiler.layouts.nodes.encoding import TestEncoding
 
 CACHE_LINE = 64
@@ -183,7 +178,7 @@ class RecordLayout(Layout):
         return record
 
     def _share(
-        self, memory: SharedMemory, first: Value, count: Value, most: int
+        self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
         """Copy ``count`` records, at most ``most``, from ``first`` to shared memory."""
         b, words = memory.b, self.shape.words

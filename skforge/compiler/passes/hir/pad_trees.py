@@ -17,12 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_nodes import (
-    Level,
-    assemble,
-    join_trees,
-    take_trees,
-)
+from skforge.compiler.passes.hir import tile_nodes
+from skforge.compiler.passes.hir.tile_nodes import Level, join_trees, take_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
@@ -123,4 +119,4 @@ def _padded(
         )
         tree = np.repeat(tree[inner], taken.sum(axis=1))
         front = exits[taken]
-    return assemble(levels, tiles.tile_size, tiles.tree_order[positions])
+    return tile_nodes.assemble(levels, tiles.tile_size, tiles.tree_order[positions])
