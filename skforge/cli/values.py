@@ -62,12 +62,8 @@ def is_missing(cell: str, known: Container[Any] = ()) -> bool:
 def numbers(column: Any, dtype: Any = np.float64) -> Array:
     """Return a column's numbers in a dtype of floats, NaN for missing ones.
 
-    Texts are parsed as Python's ``float`` parses them.
-
-    Raises
-    ------
-    NotNumbersError
-        If a value is no number.
+    Texts are parsed as Python's ``float`` parses them. Raises NotNumbersError if a
+    value is no number.
     """
     if isinstance(column, list):
         return _parsed(column)

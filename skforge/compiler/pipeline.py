@@ -160,11 +160,8 @@ def build_hir(
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
-    Raises
-    ------
-    ScheduleError
-        If the schedule does not fit the forest, or the forest does not fit its
-        representation.
+    Raises ScheduleError if the schedule does not fit the forest, or the forest does not
+    fit its representation.
     """
     nest = bind(schedule, forest.n_trees, kind)
     with _drawn(nest):
@@ -259,10 +256,7 @@ def lower(
 ) -> Lowered:
     """Lower HIR to verified LIR for a target.
 
-    Raises
-    ------
-    CompilerError
-        If a pass produced IR that the verifier rejects.
+    Raises CompilerError if a pass produced IR that the verifier rejects.
     """
     with _drawn(hir.nest):
         _check_dump_levels()

@@ -324,10 +324,7 @@ class Representation(ABC):
     def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:
         """Return a forest's representation, as this interface.
 
-        Raises
-        ------
-        ScheduleError
-            If the representation does not have the interface.
+        Raises ScheduleError if the representation does not have the interface.
         """
         found = get(hir.nest.representation)
         if isinstance(found, cls):
@@ -458,10 +455,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Representation:
     """Return a registered representation.
 
-    Raises
-    ------
-    ScheduleError
-        If no representation has that name.
+    Raises ScheduleError if no representation has that name.
     """
     if name not in _REGISTRY:
         known = ", ".join(names())

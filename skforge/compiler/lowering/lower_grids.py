@@ -56,11 +56,8 @@ def run(
 ) -> LoweredKernel:
     """Lower a legalised function, whose walks are expanded, to kernel launches.
 
-    Raises
-    ------
-    ScheduleError
-        If a block's caches exceed its shared memory, or a model array has more
-        elements than a 32-bit index reaches.
+    Raises ScheduleError if a block's caches exceed its shared memory, or a model array
+    has more elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
     _GridLowering(kernel).host(function.body)

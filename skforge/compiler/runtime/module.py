@@ -45,7 +45,7 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
@@ -493,21 +493,7 @@ class CompiledModule(Explained):
             return self._explained().inspect(level, n_rows, method)
         last = self.kernels.ranges[-1][0][0]
         schedule = self.schedule_for(last if n_rows is None else n_rows)
-        if level == "schedule":
-            return repr(schedule)
-        if level == "loops":
-            return str(schedule.loop_nest(self.forest))
-        code = code_levels(self.target)
-        if level in code:
-            kernel = self.compiler.with_text(schedule, self.kernels.element)
-            return code_text(kernel, level)
-        lowered = self.compiler.lowered(schedule, self.kernels.element)
-        if level not in lowered.levels:
-            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
-            raise InvalidInputError(
-                f"level must be one of {names}. Got {level!r} instead."
-            )
-        return lowered.text(level)
+        return self.compiler.text(schedule, self.kernels.element, level)
 
 
 def compile_forest(

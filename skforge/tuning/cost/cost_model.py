@@ -31,8 +31,7 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
-from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
-from skforge.tuning.cost.gpu_features import NAMES as GPU_NAMES
+from skforge.tuning.cost.features import GPU_NAMES, NAMES, Featured, Setting, featurize
 
 Array = NDArray[np.float64]
 

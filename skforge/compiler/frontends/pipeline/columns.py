@@ -22,36 +22,19 @@ _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted transformer and the columns that it gets.
+    """A fitted transformer and the columns that it gets."""
 
-    Parameters
-    ----------
-    step : str
-        Its name, with those of the steps around it.
-    transformer : object
-        The transformer; one that raises no error for unknown categories or markers.
-    inputs : tuple of Column
-        The columns that it gets.
-    sparse : bool
-        Whether it gets them as a sparse matrix.
-    special : list of ndarray
-        By input: values around which the outputs change in any order.
-    strict : bool
-        Whether it refuses texts and numbers that are not among the special values.
-    markers : list
-        By input: its marker of missing values if it refuses that there, else None.
-    nan : list of bool
-        By input: whether it accepts missing numbers.
-    """
-
-    step: str
+    step: str  # its name, with those of the steps around it
+    #: The transformer; one that raises no error for unknown categories or markers.
     transformer: Any
-    inputs: tuple[Column, ...]
-    sparse: bool
-    special: list[Any]
+    inputs: tuple[Column, ...]  # the columns that it gets
+    sparse: bool  # whether it gets them as a sparse matrix
+    special: list[Any]  # by input: values around which the outputs change in any order
+    #: Whether it refuses texts and numbers that are not among the special values.
     strict: bool
+    #: By input: its marker of missing values if it refuses that there, else None.
     markers: list[Any]
-    nan: list[bool]
+    nan: list[bool]  # by input: whether it accepts missing numbers
 
     def checks(self) -> Iterator[tuple[Column, Any, Any, bool]]:
         """Yield inputs with special values, refused markers, and if NaN is accepted."""
@@ -89,37 +72,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The columns of a pipeline.
+    """The columns of a pipeline."""
 
-    Parameters
-    ----------
-    width : int
-        Columns of the rows.
-    dtype : dtype
-        The dtype of numbers in the rows.
-    columns : tuple of Column
-        Those that the last step gets.
-    sparse : bool
-        Whether it gets them as a sparse matrix.
-    stages : list of Stage
-        All transformers, also those whose outputs are dropped later.
-    texts : dict of int -> list of str
-        The known texts of each column of the rows that holds texts.
-    scaled : list of Column
-        What scalers compute, also if it is clipped or dropped later: a number that
-        is too large draws a warning there.
-    whole : list of (list of int, list of str)
-        Columns of the rows, and dtypes of whole numbers: if these are the columns'
-        common dtype, a step raises an error, or does not answer as for float64.
-    """
-
-    width: int
-    dtype: Any
-    columns: tuple[Column, ...] = ()
-    sparse: bool = False
+    width: int  # columns of the rows
+    dtype: Any  # the dtype of numbers in the rows
+    columns: tuple[Column, ...] = ()  # those that the last step gets
+    sparse: bool = False  # whether it gets them as a sparse matrix
+    #: All transformers, also those whose outputs are dropped later.
     stages: list[Stage] = field(default_factory=list)
+    #: The known texts of each column of the rows that holds texts.
     texts: dict[int, list[str]] = field(default_factory=dict)
+    #: What scalers compute, also if it is clipped or dropped later: a number that is
+    #: too large draws a warning there.
     scaled: list[Column] = field(default_factory=list)
+    #: Columns of the rows, and dtypes of whole numbers: if these are the columns'
+    #: common dtype, a step raises an error, or does not answer as for float64.
     whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
 
     def sources(self) -> Array:

@@ -44,26 +44,13 @@ def refuse_steps(model: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FoldedPipeline:
-    """A fitted pipeline taken apart.
+    """A fitted pipeline taken apart."""
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest on the pipeline's own rows, with codes in coded columns.
-    inner : Forest
-        The last step's own forest, on transformed rows.
-    bounds : Bounds
-        The numbers that the pipeline takes.
-    texts : dict of int -> TextCodes
-        The codes of each column of texts.
-    numbers : dict of int -> NumberCodes
-        The codes, or the checks, of some columns of numbers.
-    """
-
-    forest: Forest
-    inner: Forest
-    bounds: fold.Bounds
-    texts: dict[int, TextCodes]
+    forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
+    inner: Forest  # the last step's own forest, on transformed rows
+    bounds: fold.Bounds  # the numbers that the pipeline takes
+    texts: dict[int, TextCodes]  # the codes of each column of texts
+    #: The codes, or the checks, of some columns of numbers.
     numbers: dict[int, NumberCodes]
     #: Further forests on the same rows, if the last step is a wrapper around several.
     more: tuple[Forest, ...] = ()
@@ -78,11 +65,7 @@ def folded(
     """Fold the transformers of a fitted pipeline; ``dtype`` is that of its rows.
 
     With ``form``, each column has a dtype of its own, and the forest reads float64.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a step cannot be folded exactly.
+    Raises UnsupportedModelError if a step cannot be folded exactly.
     """
     model = flat(model)
     refuse_steps(model)

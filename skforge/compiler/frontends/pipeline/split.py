@@ -27,17 +27,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a pipeline was divided.
+    """How a pipeline was divided."""
 
-    Parameters
-    ----------
-    start : int or None
-        How many of its ``flat_steps`` run in their library; None if all fold.
-    parts : tuple of Part
-        All steps in order, each followed by the transformers inside it.
-    """
-
+    #: How many of its ``flat_steps`` run in their library; None if all fold.
     start: int | None
+    #: All steps in order, each followed by the transformers inside it.
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:

@@ -72,12 +72,8 @@ def lay_out(
 
     Two words at once take 2.6 instructions a node and word instead of 4.5 (sm_90). They
     also double the trees that are folded at once, and the shapes of those must not
-    differ within a warp.
-
-    Raises
-    ------
-    ScheduleError
-        If a block's table of predicates does not fit; nothing is laid out then.
+    differ within a warp. Raises ScheduleError if a block's table of predicates does not
+    fit; nothing is laid out then.
     """
     forest, lanes = hir.forest, shape.rows // WORD
     most = max(map(len, _tables(forest, hir.tiles.tree_order, shape.trees)))

@@ -134,10 +134,8 @@ def columns_of(
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     """Lay out the predicates of a normalised forest.
 
-    Raises
-    ------
-    ScheduleError
-        If the forest mixes kinds of missing values or has an equality test.
+    Raises ScheduleError if the forest mixes kinds of missing values or has an equality
+    test.
     """
     refused = refusal(forest)
     if refused is not None:

@@ -34,12 +34,8 @@ def run(
 ) -> TiledForest:
     """Return the trees with every leaf at least ``depths`` tiles below its root.
 
-    ``depths`` has one entry per position, from :func:`required_depths`.
-
-    Raises
-    ------
-    ScheduleError
-        If padding would need too much memory; the error shows the nest.
+    ``depths`` has one entry per position, from :func:`required_depths`. Raises
+    ScheduleError if padding would need too much memory; the error shows the nest.
     """
     wanted = np.asarray(depths, dtype=np.int64)
     positions = np.flatnonzero(wanted > tiles.min_depth)
