@@ -39,7 +39,6 @@ class BackgroundLayout(layouts.BlockLayout):
         self._hir, self._game = hir, game_of(hir)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        """Evaluate the predicates of all trees on one block of rows."""
         hir, game = self._hir, self._game
         rules = Rules(b, hir.forest, hir.comparison, model)
         trees = Trees(
@@ -61,7 +60,6 @@ class Background(layouts.BlockRepresentation):
     elements: tuple[Element, ...] = ("contribution",)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of the tables."""
         return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -75,7 +73,6 @@ class Background(layouts.BlockRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        """Lay the forest out for blocks of rows."""
         return BackgroundLayout(hir)
 
 

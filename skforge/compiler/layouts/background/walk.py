@@ -121,7 +121,6 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the contributions of the tree at a position."""
         b = self.b
         at = {name: self._number(table, tree) for name, table in self._tree.items()}
         first, last = at["first"], at["last"]

@@ -204,7 +204,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     row_group = GROUP
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of node numbers and leaf tables."""
         forest = hir.forest
         per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
         return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
@@ -249,7 +248,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
-        """Lay predicates and trees out for blocks of ``block`` rows."""
         return BitslicedLayout(hir, target, block)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
@@ -259,7 +257,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        """Lay predicates and trees out for the thread blocks of a GPU."""
         return lay_out(hir, shape, target.shared_bytes)
 
 

@@ -227,7 +227,6 @@ class ContributionLayout(layouts.BlockLayout):
         self._data = shared_data(hir, by_pairs, block == 1)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        """Evaluate the predicates of all trees on one block of rows."""
         rules = Rules(b, self._hir.forest, self._hir.comparison, model)
         code: type[ContributionCode] = ContributionCode
         if self._data.pairs is not None:
@@ -247,7 +246,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of the constants."""
         return hir.forest.n_nodes * 40 * hir.forest.leaf_value.itemsize
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -266,7 +264,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        """Lay the forest out for blocks of ``block`` rows."""
         return ContributionLayout(hir, target, block, self.by_pairs)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:

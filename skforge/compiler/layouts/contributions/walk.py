@@ -123,7 +123,6 @@ class ContributionCode(TreeBlock):
         return self._lanes * self._together
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the contributions of the tree at a position."""
         b = self.b
         first, last = (b.load(self._parts, b.add(tree, k)) for k in range(2))
         with b.loop(first, last, hint="part") as part:

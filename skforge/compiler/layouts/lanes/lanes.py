@@ -443,7 +443,6 @@ class Lanes(layouts.RowRepresentation):
     name = "lanes"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of positions, leaves and numbers."""
         forest = hir.forest
         item = forest.leaf_value.dtype.itemsize
         return (forest.n_trees << MOST_LEVELS) * 8 + forest.n_nodes * (8 + 6 * item)
@@ -465,7 +464,6 @@ class Lanes(layouts.RowRepresentation):
         super().check(hir)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> LanesLayout:
-        """Lay out positions, rests and leaves."""
         return LanesLayout(hir, target)
 
 

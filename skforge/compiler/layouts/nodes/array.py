@@ -205,7 +205,6 @@ class Heap(layouts.WalkRepresentation):
         return RecordShape(hir.tiles.tile_size, encoding, False, False)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of all heaps."""
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
 
     def check(self, hir: PredictEnsemble) -> None:
@@ -218,7 +217,6 @@ class Heap(layouts.WalkRepresentation):
         super().check(hir)
 
     def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
-        """Build the heaps."""
         return HeapLayout(hir, self._shape(hir), self._order)
 
 

@@ -81,7 +81,6 @@ class PackedLayout(layouts.WalkLayout):
         self._leaf = np.where(inner, -1, tree * FAN**self._hops + leaf_place)
 
     def buffers(self) -> tuple[BufferData, ...]:
-        """Return the tiles."""
         return self._data
 
     def root(self, b: Builder, tree: Value) -> Value:
@@ -134,7 +133,6 @@ class PackedLayout(layouts.WalkLayout):
         return b.add(scaled, node)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the place of each leaf."""
         return self._leaf
 
     @property
@@ -143,7 +141,6 @@ class PackedLayout(layouts.WalkLayout):
         return int(self._n_trees * FAN**self._hops)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the tiles of consecutive trees."""
         words = self._size * WORDS
         lo = b.mul(first, words)
         hi = b.add(lo, b.mul(count, words))
@@ -153,7 +150,6 @@ class PackedLayout(layouts.WalkLayout):
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy the tiles of consecutive trees to shared memory."""
         b, words = memory.b, self._size * WORDS
         shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)
@@ -186,7 +182,6 @@ class Packed(layouts.WalkRepresentation):
         return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of tiles and leaves."""
         hops = _hops(hir.tiles)
         leaf = 4 if hir.forest.leaf_value.shape[1] > 1 else 8
         tree = _tiles_a_tree(hops) * 4 * WORDS + FAN**hops * leaf
@@ -223,7 +218,6 @@ class Packed(layouts.WalkRepresentation):
         super().check(hir)
 
     def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
-        """Build the tiles."""
         return PackedLayout(hir)
 
 

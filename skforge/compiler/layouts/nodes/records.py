@@ -127,7 +127,6 @@ class RecordLayout(Layout):
         return words.reshape(-1)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the record of each HIR item."""
         return self.record
 
     @property
@@ -136,7 +135,6 @@ class RecordLayout(Layout):
         return self._n_records
 
     def buffers(self) -> tuple[BufferData, ...]:
-        """Return the declared and filled buffers."""
         return self._data
 
     @abstractmethod
@@ -144,7 +142,6 @@ class RecordLayout(Layout):
         """Return the record number of a node."""
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the record number."""
         return self.record_of(b, tree, node)
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
@@ -204,15 +201,12 @@ class RecordLayout(Layout):
         return b.load(self.nodes, at.words[0], type_ if size == 1 else Vec(type_, size))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        """Return the feature number(s) as u32."""
         return self.encoding.feature(b, self._features(b, at))
 
     def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        """Return a flag of the test(s)."""
         return self.encoding.flag(b, self._features(b, at), flag)
 
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        """Return the shape number as i64."""
         word = b.load(self.nodes, b.add(at.words[0], self.shape.shape_at))
         return b.convert(word, I64)
 

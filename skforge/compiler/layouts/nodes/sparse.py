@@ -50,7 +50,6 @@ class SparseLayout(records.RecordLayout):
         return node
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return the number of a tree's root."""
         return b.convert(b.load(self._root, tree), layouts.node_scalar(tree))
 
     def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
@@ -58,7 +57,6 @@ class SparseLayout(records.RecordLayout):
         return b.add(self.child_word(b, at), exit_)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the records of consecutive trees."""
         words = self.shape.words
         lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
         end = b.load(self._first, b.add(first, count))
@@ -68,7 +66,6 @@ class SparseLayout(records.RecordLayout):
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> layouts.Layout:
-        """Copy the records of consecutive trees to shared memory."""
         b, starts = memory.b, self._tree_records
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
@@ -156,20 +153,16 @@ class Tiles(SparseLayout):
         self._add_trees(number[tiles.item_offset[:-1]], first)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the place of each leaf among the leaves."""
         return self._leaf
 
     @property
     def n_items(self) -> int:
-        """Number of leaves."""
         return self._n_leaves
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the place among the leaves."""
         return b.add(node, -self._first_leaf)
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        """Return whether the number is a leaf's."""
         return b.compare("ge", at.node, self._first_leaf)
 
     def readable(self, b: Builder, node: Value) -> Value:
@@ -211,11 +204,9 @@ class Sparse(layouts.WalkRepresentation):
     byte_limit = 1 << 36
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of all records."""
         return _n_records(hir.tiles) * _shape(hir).words * 4
 
     def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
-        """Build the records."""
         made = SingleNodes if hir.tiles.tile_size == 1 else Tiles
         return made(hir, _shape(hir))
 

@@ -97,7 +97,6 @@ class RowWalks(TileWalks, layouts.RowCode):
         return b.add(b.mul(number, self.t.stride), own)
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Walk all trees, then add their leaves."""
         b = self.b
         self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
         leaves = LeafSums(b, self.tiling.leaves, self._model)
@@ -141,7 +140,6 @@ class RowTiles(layouts.RowLayout):
     tiling: Tiling
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        """Compute the row's codes."""
         one, n_features = b.const(1), self.tiling.hir.forest.n_features
         rows = BlockRows(row.rows, one, one, row.start, n_features)
         return RowWalks(
@@ -208,7 +206,6 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         return plan_codes(forest, np.uint16, merge_missing=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of tiles, tops and leaves."""
         forest = hir.forest
         levels = LEVELS[hir.nest.tile_nodes]
         top, slot = tile_layout.TOP_LEVELS, 3
@@ -272,11 +269,9 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        """Lay out codes, tiles and leaves for blocks of ``block`` rows."""
         return TileLayout(tiles_of(hir, target), block)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
-        """Lay out codes, tiles and leaves for one row at a time."""
         return RowTiles(tiles_of(hir, target))
 
 
