@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from skforge.cli import report
-from skforge.cli.data import Rows, all_rows, check_columns, load_rows
+from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.needs import needs_of
@@ -349,7 +349,7 @@ def demo(seconds: SecondsOption = 1.0) -> None:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
 
-def _demo_data() -> tuple[Rows, NDArray[Any]]:
+def _demo_data() -> tuple[report.Rows, NDArray[Any]]:
     """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 
@@ -379,7 +379,9 @@ def _demo_model(console: Console) -> Any:
     )
 
 
-def _drawn_rows(forest: Forest, n: int = 2000, missing: bool = True) -> dict[str, Rows]:
+def _drawn_rows(
+    forest: Forest, n: int = 2000, missing: bool = True
+) -> dict[str, report.Rows]:
     from skforge.compiler.forest.reference import draw_rows
 
     rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from skforge.compiler.forest.arrays import Array
 
 #: Texts of missing values in files, which are those of pandas.
 _MISSING = {

@@ -32,20 +32,8 @@ from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.types import F32, F64, I32, I64, U8, U16, U32, scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
 from skforge.compiler.schedule.bound import BoundNest, marked

@@ -32,8 +32,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
 from skforge.tuning.cost.features import GPU_NAMES, NAMES, Featured, Setting, featurize
-
-Array = NDArray[np.float64]
+from skforge.tuning.cost.gpu_work import Array
 
 #: The shipped models, of CPUs and of GPUs, trained by benchmarks/train_cost_model.py
 #: and benchmarks/gpu/train.py.

@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
@@ -23,9 +22,7 @@ from skforge.compiler.target import Target
 from skforge.tuning.cost import forest_facts
 from skforge.tuning.cost.forest_facts import SEARCH_NS, Featured, ForestFacts, Setting
 from skforge.tuning.cost.gpu_occupancy import Limit
-from skforge.tuning.cost.gpu_work import GpuWork
-
-Array = NDArray[np.float64]
+from skforge.tuning.cost.gpu_work import Array, GpuWork
 
 #: Bytes of a node besides its threshold, for its feature and children.
 NODE_EXTRA = 8

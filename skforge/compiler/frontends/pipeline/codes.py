@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from skforge.compiler.forest.arrays import Array
 
 #: From so many texts on, the distinct ones are found first.
 _MANY = 256

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import fail, is_encoder
 from skforge.exceptions import InvalidModelError
-
-Array = NDArray[Any]
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
 _EXACT = 2.0**53  # float64 holds whole numbers up to here

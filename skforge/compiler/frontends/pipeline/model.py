@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
+from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
 from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.texts import codes_of

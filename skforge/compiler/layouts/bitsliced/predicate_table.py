@@ -18,12 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from skforge.compiler.binning.rules import set_members, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import ScheduleError
 
-IntArray = NDArray[np.int32]
 _Int = TypeVar("_Int", bound=np.integer[Any])
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; any other kind

@@ -85,7 +85,7 @@ class TreeBlock(BlockCode):
         self._model = rules.model
         b = self.b
         self._scalar = element
-        self._lanes = lanes = self._lanes_of(block)
+        self._lanes = lanes = min(block, VECTOR // element.bytes)
         self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
@@ -108,10 +108,6 @@ class TreeBlock(BlockCode):
             "output": self._table("tree_output", trees.written),
         }
         self._bias = self._model("bias", trees.bias)
-
-    def _lanes_of(self, block: int) -> int:
-        """Return the rows of a vector."""
-        return VECTOR // self._scalar.bytes
 
     def _evaluate(self, rules: Rules) -> None:
         """Evaluate all predicates on the rows of the block."""

@@ -46,9 +46,6 @@ class ThreadCode(ContributionCode):
 
     space = "private"
 
-    def _lanes_of(self, block: int) -> int:
-        return 1
-
     def _evaluate(self, rules: Rules) -> None:
         self._tests = TestCode(rules, self._t.tests)
         kind = np.zeros(max(1, len(self._t.tests.numbers)), np.int32)

@@ -85,7 +85,7 @@ class ContributionCode(TreeBlock):
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = self._alloc("slots", self._scalar, slots)
         held = int(np.diff(order.feature_start).max(initial=0))
-        of_feature = self._sum_elements()
+        of_feature = self._lanes * self._together  # elements of its sum of one tree
         self._own = self._alloc("tree_sums", self._scalar, max(1, held) * of_feature)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
         each = points.places[tree] * some
@@ -117,10 +117,6 @@ class ContributionCode(TreeBlock):
 
     def _declare_more(self) -> None:
         """Declare what a walk of another kind needs besides."""
-
-    def _sum_elements(self) -> int:
-        """Return how many elements a feature's sum of one tree has."""
-        return self._lanes * self._together
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b

@@ -110,11 +110,6 @@ def _is_split(loop: mir.Loop) -> bool:
     return loop.on_grid and any(i.on_grid for i in inside)
 
 
-def _shares_trees(loop: mir.Loop) -> bool:
-    """Whether CPU threads share the trees of a loop."""
-    return loop.kind == "parallel" and loop.root == "tree"
-
-
 class _Legalizer:
     def __init__(self, function: mir.Function, hir: PredictEnsemble) -> None:
         self._hir = hir
@@ -170,7 +165,8 @@ class _Legalizer:
         made = self._made_legal(body, scope)
         whole = all(loop.var in self._parts for loop in scope.outside)
         whole = whole and self._hir.reduction == "exact"
-        if not whole or not any(map(_shares_trees, loops_in(body))):
+        roots = {loop.root for loop in loops_in(body) if loop.kind == "parallel"}
+        if not whole or "tree" not in roots:  # CPU threads share rows alone
             return made
         return tuple(self._add_in_parallel(stmt, scope) for stmt in made)
 

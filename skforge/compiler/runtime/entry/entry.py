@@ -28,7 +28,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -259,7 +259,9 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
     holder.words[1] = id(function)
     holder.words[0] = id(owner)
-    names = [str(p) for p in _without_types(signature(function))]
+    # CPython keeps parameters of builtins as text, without types.
+    given = signature(function).parameters.values()
+    names = [str(p.replace(annotation=Parameter.empty)) for p in given]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
     return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
 
@@ -272,11 +274,6 @@ def _holder_named(name: str) -> type[_Holder]:
 def retire(entry: Any) -> None:
     """Make an entry's method pass on every call from now on."""
     entry.__self__.words[0] = 0
-
-
-def _without_types(given: Signature) -> list[Parameter]:
-    """Return parameters in the form that CPython can keep as text for builtins."""
-    return [p.replace(annotation=Parameter.empty) for p in given.parameters.values()]
 
 
 # ------------------------------------------------------------ the process
