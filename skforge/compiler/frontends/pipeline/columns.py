@@ -11,7 +11,7 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.pipeline import transformers
-from skforge.compiler.frontends.pipeline.transformers import fail, is_encoder
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
 from skforge.exceptions import InvalidModelError
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
@@ -40,7 +40,10 @@ class Stage:
 
     def transform(self, columns: Sequence[Array]) -> Any:
         """Return the transformer's own answer for these columns, as it gives it."""
-        return _called(self.transformer, _matrix(self, columns))
+        try:
+            return _called(self.transformer, _matrix(self, columns))
+        except (ArithmeticError, LookupError) as error:
+            cannot_fold(f"{class_of(self.transformer)} fails on a number: {error!r}")
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
         """Ask a transformer whether it accepts columns with missing values."""
@@ -211,9 +214,7 @@ def plan_of(
         for column in given:
             known = column.stage is None and column.source in plan.texts
             if is_last if column.dtype == np.object_ else known:
-                transformers.cannot_fold(
-                    f"A column of strings reaches {where} of the pipeline"
-                )
+                cannot_fold(f"A column of strings reaches {where} of the pipeline")
     return replace(plan, columns=columns, sparse=sparse)
 
 
@@ -223,7 +224,7 @@ def _after(
     """Return the columns after a step, and whether they are sparse."""
     if transformers.passes_on(transformer):
         return inputs, sparse
-    own = transformers.class_of(transformer)
+    own = class_of(transformer)
     if own == transformers.PIPELINE:
         for name, one in transformer.steps:
             inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
@@ -249,13 +250,19 @@ def _of_one(
     try:
         texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
-        fail(step, transformer, str(error))
+        transformers.fail(step, transformer, str(error))
     special = transformers.special_values(transformer, len(inputs))
     markers = transformers.refused_markers(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
-        objects = known is None and is_encoder(transformer) and values.dtype == object
+        objects = (
+            known is None
+            and transformers.is_encoder(transformer)
+            and values.dtype == object
+        )
         if objects and column.dtype != np.object_:
-            fail(step, transformer, "was fitted on numbers of dtype object")
+            transformers.fail(
+                step, transformer, "was fitted on numbers of dtype object"
+            )
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -282,10 +289,12 @@ def _of_one(
     found = _dense(answer)
     own = {column.dtype for column in inputs}
     if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
-        fail(step, transformer, f"returns columns of dtype {found.dtype}")
+        transformers.fail(step, transformer, f"returns columns of dtype {found.dtype}")
     read = transformers.reads(transformer, len(inputs))
     if found.shape[1] != len(read):
-        fail(step, transformer, f"returns {found.shape[1]} columns, not {len(read)}")
+        transformers.fail(
+            step, transformer, f"returns {found.shape[1]} columns, not {len(read)}"
+        )
     kind, whole = found.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
@@ -296,8 +305,10 @@ def _of_one(
     if transformers.is_scaler(transformer):
         bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
-    if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
-        fail(step, transformer, "returns columns of dtype object")
+    if any(column.dtype == np.object_ for column in made) and transformers.is_encoder(
+        transformer
+    ):
+        transformers.fail(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
 
 
@@ -305,9 +316,7 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
-        transformers.cannot_fold(
-            f"The step {step!r} returns numbers where the next reads strings"
-        )
+        cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
     texts = plan.texts.setdefault(column.source, [])
     texts += [one for one in known if one not in texts]
     if column.stage is not None:
@@ -330,7 +339,9 @@ def _by_columns(
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
-            fail(step, transformer, f"assigns {places} to the outputs of {name!r}")
+            transformers.fail(
+                step, transformer, f"assigns {places} to the outputs of {name!r}"
+            )
         found.update(zip(range(places.start, places.stop), made, strict=True))
     joined = _joined([tuple(found[i] for i in range(len(found)))])
     return joined, bool(transformer.sparse_output_)
@@ -343,7 +354,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     if len(kinds) < 2:
         return columns
     if np.dtype(object) in kinds:
-        transformers.cannot_fold("A column of strings reaches a step beside numbers")
+        cannot_fold("A column of strings reaches a step beside numbers")
     common = np.result_type(*kinds)
     return tuple(
         column if column.dtype == common else replace(column, dtype=common)
@@ -355,7 +366,9 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [one for one in inputs if one is not None]
-    if not is_encoder(stage.transformer):  # it gets one matrix, of one dtype
+    if not transformers.is_encoder(
+        stage.transformer
+    ):  # it gets one matrix, of one dtype
         groups = [frozenset().union(*groups)] * (None not in inputs)
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64
