@@ -67,7 +67,7 @@ Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
 METHOD_WORK = 60_000
 
-#: A batch of FEW_ROWS rows or fewer is small. After SMALL_CALLS small calls of a method,
+#: A batch of at most FEW_ROWS rows is small. After SMALL_CALLS such calls of a method,
 #: its entry is compiled: it takes 15 ms and saves 5 us per call.
 FEW_ROWS, SMALL_CALLS = 64, 3
 
