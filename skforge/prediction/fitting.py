@@ -12,8 +12,10 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
+from skforge.exceptions import PerformanceWarning, warn
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
+from skforge.prediction.left import why_left
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import tags_of
@@ -35,6 +37,7 @@ class Made:
     gpu_min_rows: int | None
     seconds: float  # without the search
     predictor: Predictor
+    left: str  # why the model itself answers rows like X, or ""
 
 
 def make(wrapper: Any, model: Any, X: Any) -> Made:
@@ -71,7 +74,13 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     seconds = time.perf_counter() - start
     predictor = Predictor(module, model, first)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
-    return Made(forest, split, module, choice, found, crossover, seconds, predictor)
+    left = why_left(predictor, X)
+    if left:
+        warn(left, PerformanceWarning)
+    predictor.counters.reset()
+    return Made(
+        forest, split, module, choice, found, crossover, seconds, predictor, left
+    )
 
 
 def _searches(wrapper: Any) -> bool:

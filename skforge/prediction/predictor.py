@@ -32,6 +32,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
+from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_in
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
@@ -70,6 +71,7 @@ class Predictor:
         "_retired",
         "_variants",
         "checked",
+        "counters",
         "entries",
         "entry_jobs",
         "forest",
@@ -110,6 +112,7 @@ class Predictor:
         self.entry_jobs: int | None = None
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
+        self.counters = Counters()
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
         #: batch size and the source's name.
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
@@ -155,7 +158,10 @@ class Predictor:
         self.witness.check()
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
-        return self.source.call(method, self.framed(X), **params)
+        X = self.framed(X)
+        found = self.source.call(method, X, **params)
+        self.counters.add(LIBRARY, rows_in(X))
+        return found
 
     def _refuse_rounds(self, method: str, params: Set[str]) -> None:
         """Refuse another library's names of rounds, which LightGBM ignores.
@@ -203,7 +209,9 @@ class Predictor:
                         f"{type(self.source.model).__name__} computes its predictions "
                         "on the CPU; pass the rows as a NumPy array."
                     )
-                return answer_on_device(self.module, method, X, self._classes)
+                found = answer_on_device(self.module, method, X, self._classes)
+                self.counters.add(KERNEL, len(X))
+                return found
         read: Read | None = None
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -241,7 +249,9 @@ class Predictor:
                     source.forest, None, like.target, like.reduction
                 )
                 by_reference(module)
-                self._variants[form] = Predictor(module, source.model, source=source)
+                variant = Predictor(module, source.model, source=source)
+                variant.counters = self.counters
+                self._variants[form] = variant
         return self._variants[form]
 
     def _mapped(self) -> Mappings | None:
@@ -295,8 +305,10 @@ class Predictor:
         if self.source.answers and method != "predict_raw":  # from all rows
             return None
         found = by_blocks(X, answer, out)
-        if found is not None and said:
-            warn(said)
+        if found is not None:
+            self.counters.add(KERNEL, len(X))
+            if said:
+                warn(said)
         return found
 
     def _ordinary(
@@ -309,12 +321,16 @@ class Predictor:
             if found is not None:
                 return found
         raw = self._raw(X, method, n_jobs, read)
+        if raw is None and not self.source.labels:
+            return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         if raw is None:
             return self.ask(method, X)
         try:
-            return self.of_scores(method, raw)
+            found = self.of_scores(method, raw)
         except UnsureError:
             return self.ask(method, X)
+        self.counters.add(KERNEL, len(raw))
+        return found
 
     def _of_rows(self, method: str, rows: Array) -> Any:
         """Answer for rows converted for the kernels, on one thread."""
@@ -360,9 +376,11 @@ class Predictor:
                 self.entries[method] = self._answering(method, n_jobs)
             else:
                 ordinary = partial(self._of_rows, method)
-                self.entries[method] = build_entry(
-                    self.module, self.source, method, ordinary, n_jobs, self._classes
-                )
+                how = method, ordinary, n_jobs, self._classes
+                entry = build_entry(self.module, self.source, *how)
+                if entry is not None:
+                    self.counters.watch(entry)
+                self.entries[method] = entry
             self.offered.clear()  # the methods found so far lack the entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
@@ -385,9 +403,12 @@ class Predictor:
                 found = [one(X) for one in entries]
                 raw = None if any(one is None for one in found) else side_by_side(found)
             try:
-                return None if raw is None else source.answer(method, raw)
+                answer = None if raw is None else source.answer(method, raw)
             except UnsureError:
                 return None
+            if raw is not None:
+                self.counters.add(ENTRY, len(raw))
+            return answer
 
         return answered
 
@@ -438,6 +459,7 @@ class Predictor:
             if rows is None:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
+        self.counters.add(KERNEL, len(leaves))
         return self.source.leaves(leaves)
 
     def contribs(
@@ -459,7 +481,10 @@ class Predictor:
                 blocks = dense_blocks(given, self.source.fill, self._dtype)
                 given = np.concatenate([none, *blocks])
             options["background"] = given
-        return self._run("predict_contribs", self._numbers(X), n_jobs, **options)
+        rows = self._numbers(X)
+        found = self._run("predict_contribs", rows, n_jobs, **options)
+        self.counters.add(KERNEL, len(found))
+        return found
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
@@ -496,11 +521,7 @@ class Predictor:
                 warn(read[1])
             return self.scores(read[0], n_jobs)
         rows = self.source.rows(X, method)
-        if rows is not None:
-            return self._run("predict_raw", rows, n_jobs)
-        if self.source.labels:
-            return None
-        return np.asarray(self.ask("predict_raw", X))
+        return None if rows is None else self._run("predict_raw", rows, n_jobs)
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""

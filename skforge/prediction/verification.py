@@ -42,8 +42,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     n_drawn = len(rows)
     names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
-    n_rows = _num_samples(X)
-    at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
+    n_rows, at = _num_samples(X), sampled(X)
     if n_rows:
         X = predictor.source.prepared(take_rows(X, at))
     sample = _rows(predictor, X) if n_rows else None
@@ -67,6 +66,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                 names[-n_drawn:],
                 expected[-n_drawn:],
             )
+        predictor.counters.reset()
         if n_rows:
             _verify_outputs(
                 predictor,
@@ -152,6 +152,12 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
     if found.dtype.kind == "f":
         return differing_rows(found, expected)
     return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
+
+
+def sampled(X: Any) -> NDArray[np.intp]:
+    """Return the numbers of the rows of X that ``fit`` looks at."""
+    last = max(0, _num_samples(X) - 1)
+    return np.unique(np.linspace(0, last, SAMPLE_ROWS).astype(int))
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
