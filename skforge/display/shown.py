@@ -80,7 +80,8 @@ class Shown(Delegated):
     ) -> Any:
         """Measure calls as :meth:`summary` does, and draw their times by batch size.
 
-        Lines are medians; the area above a line reaches to the 99th percentile.
+        Lines are medians; the area above a line reaches to the 99th percentile. The
+        legend says who answered: entry, kernel or library, as :meth:`counters` does.
 
         Parameters
         ----------
@@ -249,7 +250,9 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             calls = {"ours": [partial(own(one), wrapper) for one in batches]}
             if theirs is not None and _fits(times, size, share, theirs=True):
                 calls["theirs"] = [partial(theirs, one) for one in batches]
-            times.append(_call_time(size, _timed(calls, share)))
+            before, taken = wrapper.counters(), _timed(calls, share)
+            route = _most(before, wrapper.counters())
+            times.append(_call_time(size, taken, route))
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)
@@ -331,7 +334,14 @@ def _slot(ring: Any, seconds: float) -> list[float]:
     return found
 
 
-def _call_time(n_rows: int, taken: Mapping[str, NDArray[np.float64]]) -> CallTime:
+def _most(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the route of most calls between two readings of the counters."""
+    return max(after, key=lambda one: after[one]["calls"] - before[one]["calls"])
+
+
+def _call_time(
+    n_rows: int, taken: Mapping[str, NDArray[np.float64]], route: str
+) -> CallTime:
     found: dict[str, float] = {}
     for name, (middle, high) in {
         "ours": ("seconds", "high"),
@@ -340,7 +350,7 @@ def _call_time(n_rows: int, taken: Mapping[str, NDArray[np.float64]]) -> CallTim
         if name in taken:
             found[middle] = float(np.median(taken[name]))
             found[high] = float(np.quantile(taken[name], 0.99))
-    return CallTime(n_rows, origin="measured", **found)
+    return CallTime(n_rows, origin="measured", route=route, **found)
 
 
 def draw(summary: Summary, ax: Any = None) -> Any:
@@ -349,7 +359,13 @@ def draw(summary: Summary, ax: Any = None) -> Any:
     from matplotlib.ticker import EngFormatter
 
     times = summary.times
-    lines = {"CompiledForest": [(t.n_rows, t.seconds, t.high) for t in times]}
+    routes = [
+        t.route if i == 0 else f"{t.route} from {t.n_rows:,} rows"
+        for i, t in enumerate(times)
+        if i == 0 or t.route != times[i - 1].route
+    ]
+    ours = f"CompiledForest ({', '.join(routes)})"
+    lines = {ours: [(t.n_rows, t.seconds, t.high) for t in times]}
     if summary.source:
         lines[summary.source] = [
             (t.n_rows, t.source_seconds, t.source_high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,16 @@ def why_left(predictor: Predictor, X: Any) -> str:
     model = type(predictor.source.model).__name__
     said = f"{which} are answered by the {model} itself, at its speed"
     return f"{said}{_mend(predictor, row)}"
+
+
+def who_answers(state: Mapping[str, Any]) -> str:
+    """Return who answers rows like those of ``fit``; "" for a loaded object."""
+    left, split = state.get("_left"), state.get("_split")
+    if left is not None and not left:
+        first = 0 if split is None else split.start or 0
+        steps = f" after {first} step{'s'[: first > 1]} in their library" * bool(first)
+        return f"Rows like those given to fit are answered by compiled code{steps}."
+    return left or ""
 
 
 def _answer(predictor: Predictor, X: Any) -> tuple[Any, bool]:

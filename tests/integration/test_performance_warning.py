@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import decimal
+import html
+import pickle
 import warnings
 
 import numpy as np
@@ -18,6 +20,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+import skforge
 from skforge import PerformanceWarning
 from tests.plain import plain
 
@@ -192,3 +195,47 @@ def test_steps_in_their_library_give_no_warning():
     texts = FRAME["city"] + " " + FRAME["age"].astype(str)
     words = make_pipeline(TfidfVectorizer(), forest()).fit(texts, Y)
     assert fitted(words, texts)[1] == []
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+def test_no_estimate_is_shown_of_kernels_that_the_rows_do_not_reach(monkeypatch):
+    monkeypatch.setattr("skforge.display.shown.SECONDS", 0.02)
+    rows = changed(fare=decimals)
+    fast, (text,) = fitted(MIXED, rows)
+    said = text.removeprefix("Rows ")
+    for one in (fast, pickle.loads(pickle.dumps(fast))):
+        summary = one.summary()
+        facts = dict(summary.facts)
+        assert summary.times == () and summary.table is None
+        assert facts["rows"] == said
+        assert facts["time"] == "not measured; summary(X) measures calls"
+        card = one._repr_html_()
+        assert html.escape(said) in card and "estimated" not in card
+        assert one.inspect("pipeline").splitlines()[-1] == text
+    measured = fast.summary(rows, batch_sizes=[2])
+    assert [time.route for time in measured.times] == ["library"]
+    assert measured.table.rows[0][4] == "library"
+    (time,) = fast.summary(FRAME, batch_sizes=[2]).times
+    assert time.route in ("entry", "kernel")
+
+
+def test_compiled_rows_are_said_to_be():
+    steps = make_pipeline(PCA(2, random_state=0), StandardScaler(), forest())
+    text = "Rows like those given to fit are answered by compiled code"
+    for model, after in (steps, " after 1 step in their library"), (SCALED, ""):
+        fast, _ = fitted(model.fit(NUMBERS, Y), NUMBERS)
+        assert fast.inspect("pipeline").splitlines()[-1] == f"{text}{after}."
+        summary = fast.summary()
+        assert {time.origin for time in summary.times} == {"estimated"}
+        note = summary.table.note
+        assert ("the steps in their library" in note) == bool(after)
+
+
+def test_a_loaded_model_says_nothing_of_rows_it_has_not_seen(tmp_path):
+    fast, _ = fitted(SCALED, NUMBERS)
+    skforge.save(fast, tmp_path / "model.skforge")
+    loaded = skforge.load(tmp_path / "model.skforge")
+    assert "rows" not in dict(loaded.summary().facts)
+    assert loaded.fit(NUMBERS).summary().rows.startswith("Rows like those")
