@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,17 @@ from skforge.config import tuning_seconds
 from skforge.exceptions import PerformanceWarning, warn
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
-from skforge.prediction.left import why_left
+from skforge.prediction.left import who_answers, why_left
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import tags_of
 from skforge.tuning.result import TuningResult
+from skforge.tuning.search.ranges import range_text
 
 #: Sample rows that a search may use.
 TUNING_ROWS = 4096
+
+_LOG = logging.getLogger("skforge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,35 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     if left:
         warn(left, PerformanceWarning)
     predictor.counters.reset()
-    return Made(
+    result = Made(
         forest, split, module, choice, found, crossover, seconds, predictor, left
     )
+    if _LOG.isEnabledFor(logging.INFO):
+        _tell(wrapper, model, result)
+    return result
+
+
+def _tell(wrapper: Any, model: Any, made: Made) -> None:
+    """Log what was chosen, and why."""
+    name, found = type(model).__name__, made.found
+    trees, target = made.forest.n_trees, made.module.target
+    _LOG.info("fit: %s, %d trees, for %s", name, trees, target)
+    for part in () if made.split is None else made.split.parts:
+        why = f": {part.why}" if part.why else ""
+        _LOG.info("fit: step %s %s%s", part.name, part.where, why)
+    if schedule_table(wrapper.schedule) is not None:
+        why = "the schedule parameter"
+    elif found is None:
+        why = "the defaults, as nothing was searched"
+    else:
+        why = f"the {found.strategy} search of {found.seconds:.2f} s"
+    for batch, schedule in sorted(made.module.schedules.items(), key=lambda s: s[0][0]):
+        _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)
+    for note in () if found is None else found.notes:
+        _LOG.info("fit: %s", note)
+    if made.gpu_min_rows is not None:
+        _LOG.info("fit: from %d rows on, the GPU answers", made.gpu_min_rows)
+    _LOG.info("fit: %s", who_answers({"_left": made.left, "_split": made.split}))
 
 
 def _searches(wrapper: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Set
 from functools import partial
 from inspect import signature
@@ -36,11 +37,13 @@ from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_i
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
+from skforge.sources.forms import told
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
+_LOG = logging.getLogger("skforge")
 
 #: Forms of rows that are looked into; the source answers for others.
 _MOST_FORMS = 32
@@ -252,6 +255,10 @@ class Predictor:
                 variant = Predictor(module, source.model, source=source)
                 variant.counters = self.counters
                 self._variants[form] = variant
+            own = self._variants[form]
+            who = "kernels of their own" if own else "the model itself"
+            who = "the kernels of float64 rows" if own is self else who
+            _LOG.info("rows of the form %s are answered by %s", told(form), who)
         return self._variants[form]
 
     def _mapped(self) -> Mappings | None:
@@ -381,6 +388,8 @@ class Predictor:
                 if entry is not None:
                     self.counters.watch(entry)
                 self.entries[method] = entry
+            has = "no" if self.entries[method] is None else "a"
+            _LOG.info("%s has %s compiled entry", method, has)
             self.offered.clear()  # the methods found so far lack the entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import skforge
-from skforge import PerformanceWarning
+from skforge import CompiledForest, PerformanceWarning, Schedule
 from tests.plain import plain
 
 RANDOM = np.random.default_rng(0)
@@ -239,3 +239,55 @@ def test_a_loaded_model_says_nothing_of_rows_it_has_not_seen(tmp_path):
     loaded = skforge.load(tmp_path / "model.skforge")
     assert "rows" not in dict(loaded.summary().facts)
     assert loaded.fit(NUMBERS).summary().rows.startswith("Rows like those")
+
+
+# ------------------------------------------------------------------ the log
+
+
+def logged(caplog, model, X, **how):
+    caplog.clear()
+    with caplog.at_level("INFO", "skforge"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fast = CompiledForest(model, tuning="off", **how).fit(X)
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    return fast, [one for one in caplog.messages if one.startswith("fit: ")]
+
+
+def test_fit_logs_what_it_chose_and_why(caplog):
+    steps = make_pipeline(PCA(2, random_state=0), StandardScaler(), forest())
+    fast, lines = logged(caplog, steps.fit(NUMBERS, Y), NUMBERS, schedule=Schedule())
+    assert lines == [
+        f"fit: Pipeline, 3 trees, for {fast.target_}",
+        "fit: step pca runs in scikit-learn: PCA is not one of the transformers that "
+        "can be folded",
+        "fit: step standardscaler folded into the trees",
+        "fit: step randomforestclassifier compiled",
+        "fit: 1 and more rows run Schedule(), from the schedule parameter",
+        "fit: Rows like those given to fit are answered by compiled code after 1 step "
+        "in their library.",
+    ]
+    fast, lines = logged(caplog, MIXED, changed(fare=decimals))
+    assert lines[-1].startswith(f"fit: {START}: column 'fare' is object of Decimal.")
+    schedules = [one for one in lines if " rows run " in one]
+    assert len(schedules) == len(fast.schedule_)
+    assert all(
+        one.endswith("from the defaults, as nothing was searched") for one in schedules
+    )
+
+
+def test_calls_log_entries_and_new_forms_of_rows(caplog):
+    fast, _ = logged(caplog, MIXED, FRAME, schedule=Schedule())
+    assert "predict has a compiled entry" in caplog.messages
+    scaled, _ = logged(caplog, SCALED, NUMBERS, schedule=Schedule())
+    caplog.clear()
+    with caplog.at_level("INFO", "skforge"):
+        for _ in range(3):
+            fast.predict(changed(age=lambda s: s > 30))
+            scaled.predict(NUMBERS.astype("float32"))
+    forms = [one for one in caplog.messages if one.startswith("rows of the form ")]
+    start = "rows of the form"
+    assert forms == [
+        f"{start} pandas: float64, bool, None are answered by the kernels of float64 "
+        "rows",
+        f"{start} ndarray: float32 are answered by kernels of their own",
+    ]
