@@ -309,16 +309,20 @@ def framed(rows: Any, table: Table, in_categories: bool) -> Any:
     columns: dict[str, Any] = {}
     for name, kind in zip(table.names or [], table.kinds, strict=True):
         values = [row[name] for row in rows]
+        missing = [v is None or v != v for v in values]
         numeric = all(v is None or isinstance(v, _NUMBERS) for v in values)
-        if (kind in NUMBERS and not numeric) or {*values} == {None}:
-            return None  # an error, or a column of which pandas cannot know the dtype
+        if kind in NUMBERS and not numeric:
+            return None  # an error
         if in_categories and isinstance(table.X[name].dtype, pd.CategoricalDtype):
             columns[name] = pd.Categorical(values, dtype=table.X[name].dtype)
-        elif numeric:
+        elif numeric and (kind in NUMBERS or not all(missing)):
             numbers = [np.nan if value is None else float(value) for value in values]
             columns[name] = np.array(numbers, np.float64)
         else:
-            columns[name] = values
+            known = [v for v in table.X[name].astype(object) if v is None or v != v]
+            gap = None if known and all(v is None for v in known) else np.nan
+            values = [gap if m else v for v, m in zip(values, missing, strict=True)]
+            columns[name] = pd.Series(values, dtype=object)
     return pd.DataFrame(columns)
 
 

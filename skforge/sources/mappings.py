@@ -53,6 +53,8 @@ class ColumnRule:
         the source answers for such rows.
     categories : sequence or None, default=None
         Categories of the frame's column; None for a column without dtype.
+    gap : None or NaN
+        What the frame of a column without dtype has for a missing value.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ColumnRule:
     missing: float | None = None
     unknown: float | None = None
     categories: Sequence[Any] | None = None
+    gap: Any = _NAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,9 @@ class Mappings:
                         for row, value in enumerate(values)
                     ]
                     values = self._packed(values, alone, at)[:, 0]
+                else:
+                    values = [rule.gap if _is_missing(v) else v for v in values]
+                    values = pd.Series(values, dtype=object)
             parts[at] = values
         frame = pd.DataFrame(parts)
         frame.columns = self._index

@@ -205,6 +205,18 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
         loaded.predict_proba(FORMS["float16"](FRAME))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_a_step_that_fails_on_some_numbers_answers_the_others(dtype: str) -> None:
+    """A target encoder of fractions looks numbers up beyond its table (1.9)."""
+    halves = pd.DataFrame({"x": np.round(2 * FRAME.x) / 2})
+    encoder = preprocessing.TargetEncoder(cv=3, smooth=0.0)
+    model = make_pipeline(encoder, clone(MODELS["forest"])).fit(halves, Y)
+    for form in (pd.DataFrame, pl.DataFrame):
+        rows = form({"x": np.array([1, 0, 1], dtype)})
+        fast = plain(model).fit(halves)
+        np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))
+
+
 @pytest.mark.parametrize("dtype", ["int64", "Int64", "float32"])
 def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> None:
     model = make_pipeline(

@@ -26,7 +26,7 @@ from sklearn.ensemble import (
 )
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -492,7 +492,22 @@ def test_any_values_go_to_the_source() -> None:
         row = {"b": 1, "a": value}
         assert reader.ask(entry, row) is None
         frame = reader.frame([row, row])
-        assert frame["a"].tolist() == pd.DataFrame([row, row])["a"].tolist()
+        expected = value if value is not None else pytest.approx(np.nan, nan_ok=True)
+        assert frame["a"].tolist() == [expected, expected]
+
+
+@pytest.mark.parametrize("own", [None, np.nan])
+def test_a_missing_text_is_as_in_training(own: Any) -> None:
+    texts = pd.DataFrame({"a": pd.Series(["x", "y", own] * 20, dtype=object)})
+    model = make_pipeline(OneHotEncoder(), DecisionTreeClassifier(random_state=0))
+    model.fit(texts, [0, 1, 2] * 20)
+    fast = plain(model).fit(texts)
+    for missing in (None, np.nan, pd.NA):
+        rows = [{"a": "x"}, {"a": missing}]
+        assert fast.predict(rows).tolist() == [0, 2]
+        assert fast.predict({"a": missing}).tolist() == [2]
+        gap = fast._predictor._mappings.frame(rows)["a"][1]
+        assert gap is None if own is None else np.isnan(gap)
 
 
 # ------------------------------------------------------------ frames of pipelines

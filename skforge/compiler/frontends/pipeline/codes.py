@@ -121,9 +121,20 @@ class TextCodes:
         }
 
     def rule(self) -> dict[str, Any]:
-        """Return how a value of a mapping becomes a code."""
-        missing = None if self.none is None else self.nan
-        return {"table": self.table, "missing": missing, "unknown": self.unknown}
+        """Return how a value of a mapping becomes a code.
+
+        All missing values are NaN there, or None if only None was seen in training.
+        """
+
+        def rank(code: float | None) -> int:
+            return 0 if code is None else 1 + (repr(code) != repr(self.unknown))
+
+        keeps = rank(self.none) > rank(self.nan)
+        missing = self.none if keeps else self.nan
+        table = {text: code for text, code in self.table.items() if text is not None}
+        table |= {} if missing is None else {None: missing}
+        gap = None if keeps else np.nan
+        return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
         """Return values that have these codes; some accepted one for any other."""
