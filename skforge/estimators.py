@@ -280,7 +280,7 @@ class CompiledForest(Shown):
         """
         if params:
             return self._compiled().ask("predict", X, **params)
-        return self._compiled().predict(X, self.n_jobs)
+        return self._compiled().answer("predict", X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
     def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> Any:
@@ -303,7 +303,7 @@ class CompiledForest(Shown):
         """
         if params:
             return self._compiled().ask("predict_proba", X, **params)
-        return self._compiled().predict_proba(X, self.n_jobs, out)
+        return self._compiled().answer("predict_proba", X, self.n_jobs, out)
 
     @offered("predict_log_proba")
     @documented(predict)
@@ -326,7 +326,7 @@ class CompiledForest(Shown):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        return self._compiled().decision_function(X, self.n_jobs)
+        return self._compiled().answer("decision_function", X, self.n_jobs)
 
     @offered("score_samples", entry=True)
     @documented(predict)
@@ -337,7 +337,7 @@ class CompiledForest(Shown):
         -------
         ndarray of shape (n_samples,)
         """
-        return self._compiled().score_samples(X, self.n_jobs)
+        return self._compiled().answer("score_samples", X, self.n_jobs)
 
     @offered("apply")
     @documented(predict)
@@ -355,7 +355,7 @@ class CompiledForest(Shown):
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> Any:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
-        return self._compiled().predict_raw(X, self.n_jobs, out)
+        return self._compiled().answer("predict_raw", X, self.n_jobs, out)
 
     @offered("predict_contribs")
     @documented(CompiledModule.predict_contribs)

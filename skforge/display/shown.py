@@ -251,8 +251,11 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             if theirs is not None and _fits(times, size, share, theirs=True):
                 calls["theirs"] = [partial(theirs, one) for one in batches]
             before, taken = wrapper.counters(), _timed(calls, share)
-            route = _most(before, wrapper.counters())
-            times.append(_call_time(size, taken, route))
+            after = {
+                k: n["calls"] - before[k]["calls"]
+                for k, n in wrapper.counters().items()
+            }
+            times.append(_call_time(size, taken, max(after, key=after.__getitem__)))
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)
@@ -334,23 +337,12 @@ def _slot(ring: Any, seconds: float) -> list[float]:
     return found
 
 
-def _most(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return the route of most calls between two readings of the counters."""
-    return max(after, key=lambda one: after[one]["calls"] - before[one]["calls"])
-
-
 def _call_time(
     n_rows: int, taken: Mapping[str, NDArray[np.float64]], route: str
 ) -> CallTime:
-    found: dict[str, float] = {}
-    for name, (middle, high) in {
-        "ours": ("seconds", "high"),
-        "theirs": ("source_seconds", "source_high"),
-    }.items():
-        if name in taken:
-            found[middle] = float(np.median(taken[name]))
-            found[high] = float(np.quantile(taken[name], 0.99))
-    return CallTime(n_rows, origin="measured", route=route, **found)
+    found = {k: np.quantile(times, (0.5, 0.99)).tolist() for k, times in taken.items()}
+    (middle, high), theirs = found["ours"], found.get("theirs", (None, None))
+    return CallTime(n_rows, middle, "measured", high, theirs[0], theirs[1], route)
 
 
 def draw(summary: Summary, ax: Any = None) -> Any:

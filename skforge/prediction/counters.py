@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from threading import get_ident
 from typing import Any
-
-from sklearn.utils.validation import _num_samples
-
-from skforge.sources.prefixed import Prepared
 
 #: Who answers: a compiled entry; kernels after checks in Python; the model itself.
 ROUTES = ("entry", "kernel", "library")
@@ -57,7 +52,7 @@ class Counters:
         }
 
 
-def rows_in(X: Any) -> int:
-    """Return how many rows were passed; 0 for a file's name."""
-    X = X.rows if type(X) is Prepared else X
-    return 0 if isinstance(X, (str, PathLike)) else int(_num_samples(X))
+def rows_of(answer: Any) -> int:
+    """Return of how many rows this is the answer: an array, or one for each target."""
+    shape = getattr(answer[0] if isinstance(answer, list) else answer, "shape", ())
+    return int(shape[0]) if shape else 0

@@ -92,10 +92,9 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
 
 def _tell(wrapper: Any, model: Any, made: Made) -> None:
     """Log what was chosen, and why."""
-    name, found = type(model).__name__, made.found
-    trees, target = made.forest.n_trees, made.module.target
-    _LOG.info("fit: %s, %d trees, for %s", name, trees, target)
-    for part in () if made.split is None else made.split.parts:
+    found, trees, target = made.found, made.forest.n_trees, made.module.target
+    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, target)
+    for part in made.split.parts if made.split else ():
         why = f": {part.why}" if part.why else ""
         _LOG.info("fit: step %s %s%s", part.name, part.where, why)
     if schedule_table(wrapper.schedule) is not None:

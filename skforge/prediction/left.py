@@ -1,9 +1,9 @@
-"""Says which rows are left to the model itself, and which conversion mends that."""
+"""Says why rows are left to the model itself, and which conversion mends that."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,30 @@ from skforge.exceptions import with_article
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
 
-#: How a column of each library is converted to float64.
-_CASTS = {
-    "pandas": '.astype("float64")',
-    "polars": ".cast(float)",
-    "pyarrow": '.cast("float64")',
+Mends = Callable[[Any], bool]
+
+#: The method by which a column of each library becomes float64, and its argument.
+_CASTS: dict[str, tuple[str, Any]] = {
+    "pandas": ("astype", "float64"),
+    "polars": ("cast", float),
+    "pyarrow": ("cast", "float64"),
 }
-#: Columns that are tried one by one, and named.
-_TRIED, _NAMED = 16, 3
+#: Columns that are named.
+_NAMED = 3
+
+
+def who_answers(state: Mapping[str, Any]) -> str:
+    """Return who answers rows like those of ``fit``; "" for a loaded object."""
+    left, split = state.get("_left", ""), state.get("_split")
+    if left or "_left" not in state:
+        return str(left)
+    first = (split and split.start) or 0
+    after = f" after {first} step{'s'[: first > 1]} in their library" if first else ""
+    return f"Rows like those given to fit are answered by compiled code{after}."
 
 
 def why_left(predictor: Predictor, X: Any) -> str:
-    """Return why the model itself answers rows like some of ``X``, and the mend.
+    """Return why the model itself answers rows like ``X``, and the mend.
 
     Return "" if compiled code answers. ``predictor`` has counted the calls with which
     ``fit`` compared its answers to ``X``.
@@ -33,145 +45,88 @@ def why_left(predictor: Predictor, X: Any) -> str:
     compiled = sum(counts[route]["calls"] for route in ("entry", "kernel"))
     if compiled or not _num_samples(X):
         return ""
-    at = sampled(X)
-    X = take_rows(X, at)
-    if not _is_left(predictor, X):
+    X, forms = take_rows(X, sampled(X)), dict(predictor.variants)
+
+    def answer(rows: Any) -> tuple[Any, int]:
+        """Return predictions and the calls of the model; None after an error."""
+        predictor.counters.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found = predictor.answer("predict", rows)
+            except Exception:  # noqa: BLE001 - of any library
+                return None, 0
+        return found, predictor.counters.read()["library"]["calls"]
+
+    def mends(rows: Any) -> bool:
+        found, calls = answer(rows)
+        return found is not None and not calls and np.array_equal(found, expected)
+
+    expected, calls = answer(X)
+    if not calls:
         return ""
-    places = np.arange(len(at))
-    while len(places) > 1:  # a row that is left by itself, if one is
-        half = places[: len(places) // 2]
-        if not _is_left(predictor, take_rows(X, half)):
-            half = places[len(places) // 2 :]
-            if not _is_left(predictor, take_rows(X, half)):
-                break
-        places = half
-    row = take_rows(X, places)
-    which = "Rows like those given to fit"
-    if places[0]:
-        which = f"Batches with rows like row {at[places[0]]} of X"
+    mend = _of_columns(X, mends) or _of_all(X, mends)
+    predictor.variants = forms  # without those of the trials
     model = type(predictor.source.model).__name__
-    said = f"{which} are answered by the {model} itself, at its speed"
-    return f"{said}{_mend(predictor, row)}"
+    return (
+        f"Rows like those given to fit are answered by the {model} itself, at its "
+        f"speed{mend or '; skforge found no form of them that its kernels read.'}"
+    )
 
 
-def who_answers(state: Mapping[str, Any]) -> str:
-    """Return who answers rows like those of ``fit``; "" for a loaded object."""
-    left, split = state.get("_left"), state.get("_split")
-    if left is not None and not left:
-        first = 0 if split is None else split.start or 0
-        steps = f" after {first} step{'s'[: first > 1]} in their library" * bool(first)
-        return f"Rows like those given to fit are answered by compiled code{steps}."
-    return left or ""
+def _of_columns(X: Any, mends: Mends) -> str:
+    """Return the fewest columns that mend a frame as float64, and how; or ""."""
+    library = type(X).__module__.partition(".")[0]
+    if library not in _CASTS or not hasattr(X, "columns"):
+        return ""
+    (method, to), pandas = _CASTS[library], library == "pandas"
+    names = X.schema.names if library == "pyarrow" else [*X.columns]
+    columns = [X.iloc[:, i] if pandas else X[name] for i, name in enumerate(names)]
+    casts: dict[int, Any] = {}
+    places: dict[str, list[int]] = {}
+    for place, column in enumerate(columns):
+        dtype = str(column.type if library == "pyarrow" else column.dtype)
+        if dtype == "object":
+            dtype = f"object of {type(column.iloc[0]).__name__}"
+        if dtype.lower() not in ("float64", "double"):
+            try:
+                casts[place] = getattr(column, method)(to)
+            except Exception:  # noqa: BLE001 - texts, of any library
+                continue
+            places.setdefault(dtype, []).append(place)
+
+    def mended(dtypes: list[str]) -> bool:
+        chosen = {place for dtype in dtypes for place in places[dtype]}
+        found = [casts[i] if i in chosen else one for i, one in enumerate(columns)]
+        if pandas:
+            return mends(type(X)(dict(enumerate(found))).set_axis(names, axis=1))
+        given = (found,) if library == "polars" else (found, names)
+        return mends(getattr(type(X), "from_arrays", type(X))(*given))
+
+    blamed = [*places]
+    if not blamed or not mended(blamed):
+        return ""
+    for dtype in places:
+        rest = [one for one in blamed if one != dtype]
+        blamed = rest if rest and mended(rest) else blamed
+    told = [f"{names[i]!r} is {one}" for one in blamed for i in places[one]]
+    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    what, each = ("columns", "each as in") if told[1:] else ("column", "it with")
+    cast = f"{method}({getattr(to, '__name__', repr(to))})"
+    how = f"Convert {each} X[{names[places[blamed[0]][0]]!r}].{cast}."
+    return f": {what} {', '.join(told[:_NAMED])}{more}. {how}"
 
 
-def _answer(predictor: Predictor, X: Any) -> tuple[Any, bool]:
-    """Return predictions, and whether the model made them; None after an error."""
-    predictor.counters.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+def _of_all(X: Any, mends: Mends) -> str:
+    """Return the array that mends rows, and how to make it; or ""."""
+    for call, method in ("X.toarray()", "toarray"), ("numpy.asarray(X, 'float64')", ""):
         try:
-            found = predictor.predict(X)
-        except Exception:  # noqa: BLE001 - of any library
-            return None, False
-    return found, predictor.counters.read()["library"]["calls"] > 0
-
-
-def _is_left(predictor: Predictor, X: Any) -> bool:
-    return _answer(predictor, X)[1]
-
-
-def _mend(predictor: Predictor, row: Any) -> str:
-    """Return which columns are to blame, and the conversion to compiled code."""
-    expected, _ = _answer(predictor, row)
-
-    def mends(other: Any) -> bool:
-        found, left = _answer(predictor, other)
-        return found is not None and not left and np.array_equal(found, expected)
-
-    library = type(row).__module__.partition(".")[0]
-    if library in _CASTS and hasattr(row, "columns"):
-        names = [*(row.schema.names if library == "pyarrow" else row.columns)]
-        blamed = _blamed(row, names, mends)
-        if blamed:
-            return _told(names, blamed, _CASTS[library])
-    for call, made in ("X.toarray()", "toarray"), ('numpy.asarray(X, "float64")', ""):
-        try:
-            other = getattr(row, made)() if made else np.asarray(row, np.float64)
+            rows = getattr(X, method)() if method else np.asarray(X, np.float64)
         except (AttributeError, TypeError, ValueError):
             continue
-        if mends(other):
-            array = isinstance(row, np.ndarray)
-            kind = "an array" if array else with_article(type(row).__name__)
-            of = f" of {row.dtype}" if hasattr(row, "dtype") else ""
+        if mends(rows):
+            array = isinstance(X, np.ndarray)
+            kind = "an array" if array else with_article(type(X).__name__)
+            of = f" of {X.dtype}" if hasattr(X, "dtype") else ""
             return f": X is {kind}{of}. Convert it with {call}."
-    return "; skforge found no form of them that its kernels read."
-
-
-def _blamed(
-    row: Any, names: Sequence[Any], mends: Callable[[Any], bool]
-) -> dict[int, str]:
-    """Return the dtypes of the fewest columns whose conversion mends a row."""
-    columns: dict[int, Any] = {}
-    dtypes: dict[int, str] = {}
-    for place, name in enumerate(names):
-        column = row.iloc[:, place] if hasattr(row, "iloc") else row[name]
-        dtype = str(column.type if hasattr(column, "type") else column.dtype)
-        if dtype.lower() in ("float64", "double"):
-            continue
-        try:
-            columns[place] = _cast(column)
-        except Exception:  # noqa: BLE001 - texts, of any library
-            continue
-        objects = dtype == "object" and hasattr(column, "iloc")
-        of = f" of {type(column.iloc[0]).__name__}" if objects else ""
-        dtypes[place] = f"{dtype}{of}"
-
-    def mended(places: Sequence[int]) -> bool:
-        other = row.copy() if hasattr(row, "iloc") else row
-        for place in places:
-            other = _with_column(other, place, names[place], columns[place])
-        return mends(other)
-
-    places = [*columns]
-    if not mended(places):
-        return {}
-    groups = [[i for i in places if dtypes[i] == one] for one in {*dtypes.values()}]
-    for group in groups:
-        places = _fewer(places, group, mended)
-    if len(places) <= _TRIED:
-        for place in [*places]:
-            places = _fewer(places, [place], mended)
-    return {place: dtypes[place] for place in places}
-
-
-def _fewer(
-    places: list[int], group: list[int], mended: Callable[[Sequence[int]], bool]
-) -> list[int]:
-    """Return the places without a group, if these are enough."""
-    rest = [i for i in places if i not in group]
-    return rest if rest and mended(rest) else places
-
-
-def _cast(column: Any) -> Any:
-    if hasattr(column, "astype"):
-        return column.astype("float64")
-    return column.cast("float64" if hasattr(column, "type") else float)
-
-
-def _with_column(X: Any, place: int, name: Any, column: Any) -> Any:
-    if hasattr(X, "isetitem"):
-        X.isetitem(place, column)
-        return X
-    if hasattr(X, "set_column"):
-        return X.set_column(place, name, column)
-    return X.with_columns(column)
-
-
-def _told(names: Sequence[Any], blamed: dict[int, str], cast: str) -> str:
-    """Return the columns with their dtypes, and how to convert them."""
-    listed = [f"{names[i]!r} is {dtype}" for i, dtype in blamed.items()]
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    one = len(listed) == 1
-    what, each = ("column", "it with") if one else ("columns", "each as in")
-    how = f"Convert {each} X[{names[next(iter(blamed))]!r}]{cast}."
-    return f": {what} {', '.join(listed[:_NAMED])}{more}. {how}"
+    return ""

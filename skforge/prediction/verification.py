@@ -111,11 +111,14 @@ def _verify_outputs(
             if predictor.forest.outputs.function != "unknown":
                 outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
-            found = getattr(predictor, method)(X)
+            if method == "transformed":
+                found = predictor.transformed(X)
+            else:
+                found = predictor.answer(method, X)
             if raw is None or predictor.module.reduction == "exact":
                 _compare(method, found, expected, names)
             elif method in METHODS:
-                own = predictor.predict_raw(X)
+                own = predictor.answer("predict_raw", X)
                 _compare(method, found, _of_scores(predictor, method, own, X), names)
                 told = _of_scores(predictor, method, raw, X)
                 _compare(method, told, expected, names)

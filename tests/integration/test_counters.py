@@ -87,6 +87,18 @@ def test_the_model_itself_counts():
     assert fast.counters() == counts
 
 
+def test_answers_of_all_shapes_count_their_rows():
+    targets = np.c_[Y, Y[::-1]]
+    both = plain(RandomForestClassifier(3, random_state=0).fit(X, targets)).fit(X)
+    rows = csr_matrix(np.r_[X, X])
+    proba = both._predictor.ask("predict_proba", rows)
+    assert len(proba) == 2 and both.counters()["library"]["rows"] == 600
+    booster = pytest.importorskip("xgboost").XGBClassifier(n_estimators=2).fit(X, Y)
+    fast = plain(booster).fit(X)
+    fast.predict(X[:7], iteration_range=(0, 1))
+    counted(fast, library=(1, 7))
+
+
 def test_forms_of_rows_and_wrappers_count_once():
     model = make_pipeline(StandardScaler(), RandomForestClassifier(3, random_state=0))
     fast = plain(model.fit(X, Y)).fit(X.astype(float))

@@ -76,26 +76,26 @@ def as_float(column):
         (
             changed(fare=lambda s: s.astype(pd.SparseDtype("float64", 0.0))),
             "column 'fare' is Sparse[float64, 0.0]",
-            "it with X['fare'].astype(\"float64\")",
+            "it with X['fare'].astype('float64')",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
             changed(fare=decimals),
             "column 'fare' is object of Decimal",
-            "it with X['fare'].astype(\"float64\")",
+            "it with X['fare'].astype('float64')",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
             changed(fare=decimals, age=lambda s: s.astype("category")),
             "columns 'fare' is object of Decimal, 'age' is category",
-            "each as in X['fare'].astype(\"float64\")",
+            "each as in X['fare'].astype('float64')",
             lambda X: X.assign(fare=as_float(X["fare"]), age=as_float(X["age"])),
         ),
         (
             # float32 is read in a form of its own, and not to blame
             changed(fare=decimals, age=lambda s: s.astype("float32")),
             "column 'fare' is object of Decimal",
-            "it with X['fare'].astype(\"float64\")",
+            "it with X['fare'].astype('float64')",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
@@ -107,7 +107,7 @@ def as_float(column):
         (
             pa.Table.from_pandas(changed(fare=decimals)),
             "column 'fare' is decimal128(3, 2)",
-            "it with X['fare'].cast(\"float64\")",
+            "it with X['fare'].cast('float64')",
             lambda X: X.set_column(0, "fare", X["fare"].cast("float64")),
         ),
     ],
@@ -128,7 +128,7 @@ def test_columns_are_named_with_their_mend(X, what, cast, mend):
         (
             NUMBERS.astype(np.longdouble),
             f"an array of {np.dtype(np.longdouble)}",
-            'numpy.asarray(X, "float64")',
+            "numpy.asarray(X, 'float64')",
         ),
     ],
     ids=["sparse", "long double"],
@@ -140,14 +140,12 @@ def test_whole_rows_are_named_with_their_mend(X, what, call):
     assert texts == [f"{START}: X is {what}. Convert it with {call}."]
 
 
-def test_single_rows_are_named():
+def test_one_row_is_enough():
     rows = np.arange(400).reshape(200, 2)
     rows[77, 1] = 2**60 + 1  # float64 rounds it
     _, texts = fitted(SCALED, rows)
-    start = START.replace("Rows like those given to fit", "Batches with rows like row")
-    start = start.replace("row are", "row 77 of X are")
-    call = 'numpy.asarray(X, "float64")'
-    assert texts == [f"{start}: X is an array of int64. Convert it with {call}."]
+    call = "numpy.asarray(X, 'float64')"
+    assert texts == [f"{START}: X is an array of int64. Convert it with {call}."]
 
 
 def test_models_that_answer_every_row_say_so():

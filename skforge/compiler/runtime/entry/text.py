@@ -30,7 +30,8 @@ def write(kind: EntryKind) -> str:
     - ``skf_table``, the kernel table, and ``skf_none``, ``skf_ndarray`` and
       ``skf_take``: Python's None, NumPy's array class, and a function that turns class
       indices into labels;
-    - ``skf_counts``: the calls that the entry has answered, and their rows;
+    - ``skf_counts``: the calls that the entry has answered, and their rows, to which
+      it adds while the thread holds the GIL;
     - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
       call if the entry declines; both 0 if the entry is not a method.
     """
@@ -182,7 +183,10 @@ held:
   call void %kernel(ptr %slots, ptr null, i64 1)
   br label %done
 done:
-{_counted()}
+  %calls = load <2 x i64>, ptr @skf_counts, align 8
+  %call = insertelement <2 x i64> <i64 1, i64 0>, i64 %n, i64 1
+  %calls.next = add <2 x i64> %calls, %call
+  store <2 x i64> %calls.next, ptr @skf_counts, align 8
   %count = mul i64 %n, {k.n_outputs}
   br label %divide0
 {self.results()}
@@ -418,17 +422,6 @@ scan.end:
   %lanes.{name} = {any_lane}
   %any.{name} = icmp ne i{n} %lanes.{name}, 0
   %bad.{name} = or i1 {bad}, %any.{name}"""
-
-
-def _counted() -> str:
-    """Count a call and its rows: plain additions, as the thread holds the GIL."""
-    return """  %calls = load i64, ptr @skf_counts
-  %calls.next = add i64 %calls, 1
-  store i64 %calls.next, ptr @skf_counts
-  %answered.at = getelementptr i64, ptr @skf_counts, i64 1
-  %answered = load i64, ptr %answered.at
-  %answered.next = add i64 %answered, %n
-  store i64 %answered.next, ptr %answered.at"""
 
 
 def _field(name: str, base: str, offset: int, type_: str) -> str:
