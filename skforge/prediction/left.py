@@ -21,8 +21,8 @@ _CASTS: dict[str, tuple[str, Any]] = {
     "polars": ("cast", float),
     "pyarrow": ("cast", "float64"),
 }
-#: Columns that are named.
-_NAMED = 3
+#: Columns that are named, and rows that are tried one by one.
+_NAMED, _TRIED = 3, 16
 
 
 def who_answers(state: Mapping[str, Any]) -> str:
@@ -66,12 +66,20 @@ def why_left(predictor: Predictor, X: Any) -> str:
     if not calls:
         return ""
     mend = _of_columns(X, mends) or _of_all(X, mends)
+    if not mend:
+        mend = "; no conversion to float64 mends that."
+        rows = [
+            take_rows(X, np.array([i])) for i in range(min(_TRIED, _num_samples(X)))
+        ]
+        alone = sum(not answer(row)[1] for row in rows)
+        if alone:
+            mend += (
+                f" By themselves, {alone} of {len(rows)} rows are answered by kernels."
+            )
     predictor.variants = forms  # without those of the trials
     model = type(predictor.source.model).__name__
-    return (
-        f"Rows like those given to fit are answered by the {model} itself, at its "
-        f"speed{mend or '; skforge found no form of them that its kernels read.'}"
-    )
+    start = f"Rows like those given to fit are answered by the {model} itself"
+    return f"{start}, at its speed{mend}"
 
 
 def _of_columns(X: Any, mends: Mends) -> str:

@@ -148,11 +148,23 @@ def test_one_row_is_enough():
     assert texts == [f"{START}: X is an array of int64. Convert it with {call}."]
 
 
+def test_rows_that_are_answered_alone_are_counted():
+    encoder = OneHotEncoder(handle_unknown="warn")
+    columns = make_column_transformer((encoder, ["city"]), remainder="passthrough")
+    rows = FRAME.copy()
+    rows.loc[5, "city"] = "Bern"  # the pipeline warns about it
+    _, (text,) = fitted(make_pipeline(columns, forest()).fit(FRAME, Y), rows)
+    assert text == (
+        f"{START}; no conversion to float64 mends that. By themselves, 15 of 16 rows "
+        "are answered by kernels."
+    )
+
+
 def test_models_that_answer_every_row_say_so():
     votes = VotingClassifier([("a", forest()), ("b", forest())], weights=[1, -2])
     _, (text,) = fitted(votes.fit(NUMBERS, Y), NUMBERS)
     assert text.startswith(START.replace("Pipeline", "VotingClassifier"))
-    assert text.endswith("; skforge found no form of them that its kernels read.")
+    assert text.endswith("; no conversion to float64 mends that.")
 
 
 @pytest.mark.parametrize(
