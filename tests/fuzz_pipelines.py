@@ -274,7 +274,9 @@ class _Comparing:
             return None
         if known and any(_unseen(rows, table, name) for name in categories):
             return None  # refused, or missing: the libraries do not agree
-        return framed(rows, table, bool(known))
+        columns = self._fast._compiled().source.columns()
+        gaps = {} if columns is None else {one.name: one.gap for one in columns.rules}
+        return framed(rows, table, bool(known), gaps)
 
     # ------------------------------------------------------------ other modes
 
@@ -305,8 +307,11 @@ class _Comparing:
 
     def _limits(self, rows: Any) -> Any:
         predictor = self._exact._compiled()
+        framed = predictor.framed(rows)
+        if predictor.source.read(framed) is None:
+            predictor = predictor._variant(framed) or predictor
         source = predictor.source
-        prepared = source.prepared(predictor.framed(rows))
+        prepared = source.prepared(framed)
         found = source.read(prepared)
         fine = found is not None and source.takes(found[0])
         read = found[0] if fine else source.rows(prepared, "predict_raw")

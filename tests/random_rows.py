@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -299,8 +299,12 @@ def _plain(value: Any, whole: bool) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def framed(rows: Any, table: Table, in_categories: bool) -> Any:
+def framed(
+    rows: Any, table: Table, in_categories: bool, gaps: Mapping[str, Any]
+) -> Any:
     """Return the frame that mappings stand for, as ``docs/rows.md`` says.
+
+    ``gaps`` are None or NaN, for missing texts of each column.
 
     Texts are ``pandas.Categorical`` with the categories of training for a model that
     reads those, and texts otherwise. Return None if a column has other values.
@@ -319,9 +323,9 @@ def framed(rows: Any, table: Table, in_categories: bool) -> Any:
             numbers = [np.nan if value is None else float(value) for value in values]
             columns[name] = np.array(numbers, np.float64)
         else:
-            known = [v for v in table.X[name].astype(object) if v is None or v != v]
-            gap = None if known and all(v is None for v in known) else np.nan
-            values = [gap if m else v for v, m in zip(values, missing, strict=True)]
+            values = [
+                gaps[name] if m else v for v, m in zip(values, missing, strict=True)
+            ]
             columns[name] = pd.Series(values, dtype=object)
     return pd.DataFrame(columns)
 
