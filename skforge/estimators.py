@@ -451,15 +451,6 @@ class CompiledForest(Shown):
             - ``"library"``: the model itself, at its own speed.
 
             Steps of a pipeline that run in their library come before each of these.
-
-        Examples
-        --------
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
-        >>> fast = CompiledForest(tree, tuning="off").fit([[0.0]])
-        >>> _ = fast.predict([[0.2], [0.9]])
-        >>> fast.counters()["library"]
-        {'calls': 0, 'rows': 0}
         """
         check_is_fitted(self)
         predictor = self.__dict__.get("_predictor")  # none: no calls

@@ -157,10 +157,9 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
     return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
 
 
-def sampled(X: Any) -> NDArray[np.intp]:
-    """Return the numbers of the rows of X that ``fit`` looks at."""
-    last = max(0, _num_samples(X) - 1)
-    return np.unique(np.linspace(0, last, SAMPLE_ROWS).astype(int))
+def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
+    """Return the numbers of the rows of X that ``fit`` looks at, evenly spread."""
+    return np.unique(np.linspace(0, max(0, _num_samples(X) - 1), most).astype(int))
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
@@ -182,11 +181,9 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
     Return None if there are none, or if only the source can read them.
     """
-    n_rows = _num_samples(X)
-    if not n_rows:
+    if not _num_samples(X):
         return None
-    at = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(int))
-    return _rows(predictor, take_rows(X, at))
+    return _rows(predictor, take_rows(X, sampled(X, most)))
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
