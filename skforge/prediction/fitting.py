@@ -97,11 +97,10 @@ def _tell(wrapper: Any, model: Any, made: Made) -> None:
     for part in made.split.parts if made.split else ():
         why = f": {part.why}" if part.why else ""
         _LOG.info("fit: step %s %s%s", part.name, part.where, why)
-    if schedule_table(wrapper.schedule) is not None:
-        why = "the schedule parameter"
-    elif found is None:
+    why = "the schedule parameter"
+    if schedule_table(wrapper.schedule) is None:
         why = "the defaults, as nothing was searched"
-    else:
+    if found is not None:
         why = f"the {found.strategy} search of {found.seconds:.2f} s"
     for batch, schedule in sorted(made.module.schedules.items(), key=lambda s: s[0][0]):
         _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)

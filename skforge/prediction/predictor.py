@@ -182,7 +182,8 @@ class Predictor:
     ) -> Any:
         """Answer as the model's method does, with the entry, compiled now if due."""
         if out is not None:
-            return self._answer_into(method, X, n_jobs, out)
+            found = self._by_blocks(method, X, n_jobs, out)
+            return into(out, self.answer(method, X, n_jobs)) if found is None else found
         if type(X) is not np.ndarray:
             if is_mapped(X) and (mappings := self._mapped()) is not None:
                 return self._of_mappings(method, mappings, X, n_jobs)
@@ -265,18 +266,10 @@ class Predictor:
             return mappings.frame(X)
         return X
 
-    def _answer_into(self, method: str, X: Any, n_jobs: int | None, out: Any) -> Any:
-        """Write an answer to ``out``; large rows are read by blocks."""
-        if is_large(X):
-            found = self._by_blocks(method, X, n_jobs, out)
-            if found is not None:
-                return found
-        return into(out, self.answer(method, X, n_jobs))
-
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
-        """Answer for large rows, a block at a time; None if the source must answer."""
+        """Answer large rows by blocks; None for others, or if the source must answer."""
         said = ""
 
         def answer(rows: Any) -> Any:
@@ -287,7 +280,7 @@ class Predictor:
             said = read[1]
             return self.of_scores(method, self.scores(read[0], n_jobs))
 
-        if len(self.forest.output_sizes) > 1:  # a list of arrays
+        if not is_large(X) or len(self.forest.output_sizes) > 1:  # a list of arrays
             return None
         if self.source.answers and method != "predict_raw":  # from all rows
             return None
@@ -303,10 +296,9 @@ class Predictor:
     ) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X)
-        if is_large(X):
-            found = self._by_blocks(method, X, n_jobs)
-            if found is not None:
-                return found
+        found = self._by_blocks(method, X, n_jobs)
+        if found is not None:
+            return found
         rows = self._rows(X, method, read)
         if rows is None and not self.source.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
@@ -587,21 +579,13 @@ def _same(wanted: Any, found: Any) -> bool:
 def _output(module: CompiledModule, method: str) -> Output | None:
     """Return the output that a method's entry computes, or None."""
     forest = module.forest
-    classifies = forest.classifies
-    if method == "predict_raw":
-        return "raw"
-    if method == "predict":
-        if not classifies:
-            return "transformed"
-        return "labels"
-    if method == "decision_function":
-        match forest.outputs.decision:
-            case "scores":
-                return "raw"
-            case "paths":
-                return "decision"
-            case "votes" | "none":
-                return None
-    if method == "score_samples":
-        return "scores"
+    decisions: dict[str, Output] = {"scores": "raw", "paths": "decision"}
+    outputs: dict[str, Output | None] = {
+        "predict_raw": "raw",
+        "predict": "labels" if forest.classifies else "transformed",
+        "decision_function": decisions.get(forest.outputs.decision),
+        "score_samples": "scores",
+    }
+    if method in outputs:
+        return outputs[method]
     return None if len(forest.output_sizes) > 1 else proba_output(forest)

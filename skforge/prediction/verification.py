@@ -111,10 +111,8 @@ def _verify_outputs(
             if predictor.forest.outputs.function != "unknown":
                 outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
-            if method == "transformed":
-                found = predictor.transformed(X)
-            else:
-                found = predictor.answer(method, X)
+            other = {"transformed": predictor.transformed}
+            found = other.get(method, partial(predictor.answer, method))(X)
             if raw is None or predictor.module.reduction == "exact":
                 _compare(method, found, expected, names)
             elif method in METHODS:
