@@ -269,7 +269,7 @@ class Predictor:
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
-        """Answer large rows by blocks; None for others, or if the source must answer."""
+        """Answer large rows by blocks; None for others, or if the model must answer."""
         said = ""
 
         def answer(rows: Any) -> Any:
