@@ -23,7 +23,7 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.prediction.arrival import REFERENCE_ROWS
-from skforge.prediction.left import who_answers
+from skforge.prediction.fallback import who_answers
 from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
@@ -495,7 +495,7 @@ def summary_of(
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
-    if not times and not state.get("_left"):
+    if not times and not state.get("_fallback"):
         times = known_times(wrapper, n_threads, estimate=not adapter.answers)
     split, found = state.get("_split"), wrapper.tuning_result_
     bounds = [one.leaf_depths() for one in forests if one.n_trees]

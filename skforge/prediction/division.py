@@ -21,7 +21,7 @@ from skforge.compiler.frontends.pipeline.split import (
 )
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-from skforge.prediction.left import who_answers
+from skforge.prediction.fallback import who_answers
 from skforge.prediction.verification import take_rows
 from skforge.sources.find import read_model, source_of
 

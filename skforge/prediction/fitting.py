@@ -16,7 +16,7 @@ from skforge.config import tuning_seconds
 from skforge.exceptions import PerformanceWarning, warn
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
-from skforge.prediction.left import who_answers, why_left
+from skforge.prediction.fallback import who_answers, why_fallback
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import tags_of
@@ -41,7 +41,7 @@ class Made:
     gpu_min_rows: int | None
     seconds: float  # without the search
     predictor: Predictor
-    left: str  # why the model itself answers rows like X, or ""
+    fallback: str  # why the model itself answers rows like X, or ""
 
 
 def make(wrapper: Any, model: Any, X: Any) -> Made:
@@ -78,12 +78,12 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     seconds = time.perf_counter() - start
     predictor = Predictor(module, model, first)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
-    left = why_left(predictor, X)
-    if left:
-        warn(left, PerformanceWarning)
+    fallback = why_fallback(predictor, X)
+    if fallback:
+        warn(fallback, PerformanceWarning)
     predictor.counters.reset()
     result = Made(
-        forest, split, module, choice, found, crossover, seconds, predictor, left
+        forest, split, module, choice, found, crossover, seconds, predictor, fallback
     )
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
@@ -108,7 +108,8 @@ def _tell(wrapper: Any, model: Any, made: Made) -> None:
         _LOG.info("fit: %s", note)
     if made.gpu_min_rows is not None:
         _LOG.info("fit: from %d rows on, the GPU answers", made.gpu_min_rows)
-    _LOG.info("fit: %s", who_answers({"_left": made.left, "_split": made.split}))
+    state = {"_fallback": made.fallback, "_split": made.split}
+    _LOG.info("fit: %s", who_answers(state))
 
 
 def _searches(wrapper: Any) -> bool:

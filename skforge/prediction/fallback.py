@@ -27,15 +27,15 @@ _NAMED, _TRIED = 3, 16
 
 def who_answers(state: Mapping[str, Any]) -> str:
     """Return who answers rows like those of ``fit``; "" for a loaded object."""
-    left, split = state.get("_left", ""), state.get("_split")
-    if left or "_left" not in state:
-        return str(left)
+    said, split = state.get("_fallback", ""), state.get("_split")
+    if said or "_fallback" not in state:
+        return str(said)
     first = (split and split.start) or 0
     after = f" after {first} step{'s'[: first > 1]} in their library" if first else ""
     return f"Rows like those given to fit are answered by compiled code{after}."
 
 
-def why_left(predictor: Predictor, X: Any) -> str:
+def why_fallback(predictor: Predictor, X: Any) -> str:
     """Return why the model itself answers rows like ``X``, and the mend.
 
     Return "" if compiled code answers. ``predictor`` has counted the calls with which
@@ -68,14 +68,11 @@ def why_left(predictor: Predictor, X: Any) -> str:
     mend = _of_columns(X, mends) or _of_all(X, mends)
     if not mend:
         mend = "; no conversion to float64 mends that."
-        rows = [
-            take_rows(X, np.array([i])) for i in range(min(_TRIED, _num_samples(X)))
-        ]
-        alone = sum(not answer(row)[1] for row in rows)
+        n = min(_TRIED, _num_samples(X))
+        single = [answer(take_rows(X, np.array([i]))) for i in range(n)]
+        alone = sum(found is not None and not calls for found, calls in single)
         if alone:
-            mend += (
-                f" By themselves, {alone} of {len(rows)} rows are answered by kernels."
-            )
+            mend += f" By themselves, {alone} of {n} rows are answered by kernels."
     predictor.variants = forms  # without those of the trials
     model = type(predictor.source.model).__name__
     start = f"Rows like those given to fit are answered by the {model} itself"
