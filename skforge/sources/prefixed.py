@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from sklearn.utils import get_tags
@@ -77,7 +78,8 @@ class PrefixedSource(Source):
         """Return the columns of the pipeline's frames; None if it knows no names."""
         names = of_first(self._before, "feature_names_in_")
         if names is None:
-            return None
+            found = None if self._steps else self._last.columns()
+            return found and replace(found, by_frame=True)
         rules = tuple(
             ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
         )

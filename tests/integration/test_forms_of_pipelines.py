@@ -229,3 +229,17 @@ def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> Non
         model.predict(rows)
     with pytest.raises(expected.type, match=re.escape(str(expected.value))):
         fast.predict(rows)
+
+
+def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
+    """A pyarrow table has them as a dictionary, which the forest does not read."""
+    filled = impute.SimpleImputer(strategy="most_frequent")
+    encoded = make_pipeline(filled, preprocessing.OneHotEncoder())
+    columns = compose.make_column_transformer((encoded, ["sex", "kids"]))
+    frame = FRAME.assign(kids=FRAME.kids.astype("category"))
+    model = make_pipeline(columns, clone(MODELS["forest"])).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    rows = pa.Table.from_pandas(frame[:2], preserve_index=False)
+    assert pa.types.is_dictionary(rows.schema.field("kids").type)
+    for _ in range(2):
+        np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))

@@ -25,6 +25,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.impute import SimpleImputer
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -656,3 +657,12 @@ def test_many_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(fast.predict_proba, rows))
     same(np.concatenate(found), wanted)
+
+
+def test_a_wrapper_around_a_pipeline_of_a_tree_alone() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0] * 20, "b": 1.0})
+    pipeline = make_pipeline(DecisionTreeClassifier(random_state=0))
+    model = OneVsRestClassifier(pipeline).fit(frame, frame.a)
+    fast = plain(model).fit(frame)
+    assert fast.predict({"b": 1, "a": 1}) == [1.0]
+    assert fast.predict([{"b": 1, "a": 1}, {"a": 0, "b": None}]).tolist() == [1.0, 0.0]
