@@ -148,6 +148,14 @@ def test_marks_do_not_change_what_is_visited(data, n_rows, sizes):
     visited(schedule.loop_nest(sizes[0]), n_rows)
 
 
+def test_parts_of_one_tree_are_still_out_of_order():
+    """Each part has a single iteration, but together they pass 0, 2, ..., 1, 3, ...."""
+    tiled = Schedule().tile("tree", "i0", "i1", 2)
+    split = tiled.reorder("i1", "i0").split("i1", "i2", "i3", 1)
+    assert not split.loop_nest(100).trees_in_order
+    assert tiled.split("i1", "i2", "i3", 1).loop_nest(100).trees_in_order
+
+
 def test_no_trees():
     for name in LEGAL.keys() - LEAST_TREES.keys():
         assert list(iterate(LEGAL[name].loop_nest(0), 3)) == [], name

@@ -207,12 +207,13 @@ def _in_order(
 ) -> bool:
     """Return whether every row visits its trees serially in model order."""
     significance = [variable.name for variable in nest.variables]
+    several = sum(loop.root == "tree" for loop in loops) > 1  # after a split
     for loop in loops:
         inside = outside
         if loop.root == "tree":
             if loop.has(d.Parallel, d.GpuDimension):
                 return False
-            if loop.trip_count is None or loop.trip_count > 1:
+            if several or loop.trip_count is None or loop.trip_count > 1:
                 if any(
                     significance.index(o.name) > significance.index(loop.name)
                     for o in outside
