@@ -40,6 +40,7 @@ from skforge.exceptions import (
     InvalidModelError,
     SkforgeError,
     shortened,
+    with_article,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.store import check
@@ -207,7 +208,8 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     if kind not in ("forest", "module", "estimator"):
         advice = "TreeExplainer.load" if kind == "explainer" else "a later skforge"
         raise InvalidModelError(
-            f"it holds a {kind!r}, which skforge.load does not read; use {advice}."
+            f"it holds {with_article(kind)}, which skforge.load does not read; use "
+            f"{advice}."
         )
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":

@@ -39,6 +39,7 @@ from skforge.compiler.frontends.pipeline.predicates import Predicates, predicate
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.texts import codes_of
 from skforge.compiler.frontends.pipeline.transformers import (
+    cannot_fold,
     is_absent,
     members,
     of_first,
@@ -121,6 +122,15 @@ def folded(
         inner = read_forests(last)
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
+    if any(forest.source == "lightgbm" for forest in inner):
+        from sklearn.utils._set_output import _get_output_config
+
+        for name, step in model.steps[:-1]:
+            if _get_output_config("transform", step)["dense"] == "polars":
+                cannot_fold(
+                    f"The step {name!r} returns polars frames, in which LightGBM takes "
+                    "other numbers for 0"
+                )
     plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
