@@ -305,8 +305,10 @@ class _Comparing:
 
     def _limits(self, rows: Any) -> Any:
         predictor = self._exact._compiled()
+        rows = predictor.framed(rows)
+        predictor = predictor._variant(rows) or predictor
         source = predictor.source
-        prepared = source.prepared(predictor.framed(rows))
+        prepared = source.prepared(rows)
         found = source.read(prepared)
         fine = found is not None and source.takes(found[0])
         read = found[0] if fine else source.rows(prepared, "predict_raw")

@@ -128,7 +128,7 @@ def _contents(
     return manifest, arrays
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> CompiledForest:
     """Load a file written by :func:`save`.
 
     Parameters
@@ -139,9 +139,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     CompiledForest, CompiledModule or Forest
-        The saved object; kernels compile on the first call, for this CPU. A
-        CompiledForest has no ``estimator_``: calls that need it raise
-        ``SourceNeededError``.
+        The saved object, to type checkers always the first of these; kernels compile
+        on the first call, for this CPU. A CompiledForest has no ``estimator_``: calls
+        that need it raise ``SourceNeededError``.
 
     Raises
     ------
@@ -158,7 +158,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{type(path).__name__} instead."
         )
     try:
-        return _checked(*read_container(path), os.fspath(path))
+        loaded: CompiledForest = _checked(*read_container(path), os.fspath(path))
+        return loaded
     except InvalidModelError as error:
         other = _other_kind(Path(os.fsdecode(path)))
         if other is None:
