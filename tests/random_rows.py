@@ -303,22 +303,29 @@ def framed(rows: Any, table: Table, in_categories: bool) -> Any:
     """Return the frame that mappings stand for, as ``docs/rows.md`` says.
 
     Texts are ``pandas.Categorical`` with the categories of training for a model that
-    reads those, and texts otherwise. Return None if a column has other values.
+    reads those, and texts otherwise. Return None if a column has other values, or None
+    where that may be a text of its own.
     """
     rows = [rows] if isinstance(rows, dict) else rows
     columns: dict[str, Any] = {}
     for name, kind in zip(table.names or [], table.kinds, strict=True):
         values = [row[name] for row in rows]
         numeric = all(v is None or isinstance(v, _NUMBERS) for v in values)
-        if (kind in NUMBERS and not numeric) or {*values} == {None}:
-            return None  # an error, or a column of which pandas cannot know the dtype
+        category = in_categories and kind in ("category", "codes")
+        if kind in (*NUMBERS, "codes") and not numeric and not category:
+            return None  # an error, unless the steps read only what is missing
+        if kind == "objects" and None in values:
+            return None
         if in_categories and isinstance(table.X[name].dtype, pd.CategoricalDtype):
             columns[name] = pd.Categorical(values, dtype=table.X[name].dtype)
-        elif numeric:
+        elif numeric and (
+            kind in NUMBERS or any(v is not None and v == v for v in values)
+        ):
             numbers = [np.nan if value is None else float(value) for value in values]
             columns[name] = np.array(numbers, np.float64)
         else:
-            columns[name] = values
+            texts = [np.nan if value is None else value for value in values]
+            columns[name] = pd.Series(texts, dtype=object)
     return pd.DataFrame(columns)
 
 

@@ -47,7 +47,8 @@ class ColumnRule:
         Its column in the rows of the kernels.
     table : mapping or None, default=None
         The number of each label, None where the source answers for such rows; None for
-        a column of numbers.
+        a column of numbers. With an empty one and a number for missing values, it is
+        one of numbers, too, unless some row has a text.
     missing, unknown : float or None, default=None
         The number of a missing label, and of one that the table does not have. None:
         the source answers for such rows.
@@ -239,26 +240,31 @@ class Mappings:
             ) from None
         given, alone = _as_dicts(X)
         flat = self._values(given, alone)
-        self._to_numbers(flat, alone)
         if self._index is None:
             self._index = pd.Index(self._names)
         if not self._coded:
+            self._to_numbers(flat, alone)
             return pd.DataFrame(self._packed(flat, alone), columns=self._index)
         parts: dict[int, Any] = {}
         for at, rule in enumerate(self._rules):
             values: Any = flat[at :: self._count]
-            if rule.table is None:
+            if rule.table is not None:
+                self._codes(at, values, alone)  # raises
+            if rule.categories is not None:
+                values = _categorical(values, rule)
+            elif rule.table is None or _are_numbers(values, rule):
+                values = [
+                    _number(value, rule.name, _where(row, alone))
+                    for row, value in enumerate(values)
+                ]
                 values = self._packed(values, alone, at)[:, 0]
             else:
-                self._codes(at, values, alone)  # raises
-                if rule.categories is not None:
-                    values = _categorical(values, rule)
-                elif {*map(_kind, values)} in ({"number"}, {"number", "missing"}):
-                    values = [
-                        _number(value, rule.name, _where(row, alone))
-                        for row, value in enumerate(values)
-                    ]
-                    values = self._packed(values, alone, at)[:, 0]
+                none = None if None in rule.table else _NAN
+                values = [
+                    none if value is None else _NAN if _is_missing(value) else value
+                    for value in values
+                ]
+                values = pd.Series(values, dtype=object)
             parts[at] = values
         frame = pd.DataFrame(parts)
         frame.columns = self._index
@@ -384,6 +390,13 @@ def _kind(value: Any) -> str:
     return "number" if real else "other"
 
 
+def _are_numbers(values: list[Any], rule: ColumnRule) -> bool:
+    """Tell whether a column that may hold texts holds numbers."""
+    kinds = {*map(_kind, values)}
+    either = not rule.table and rule.missing is not None
+    return "other" not in kinds and ("number" in kinds or either)
+
+
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
     if _is_missing(value):
@@ -422,6 +435,8 @@ def _code(
     found = None
     if _is_missing(label):
         return rule.missing
+    if not table and _kind(label) == "number":
+        return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 from sklearn.utils import get_tags
 
 from skforge.compiler.forest.forest import Forest
@@ -18,6 +19,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source
 from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
 
 
@@ -78,8 +80,20 @@ class PrefixedSource(Source):
         names = of_first(self._before, "feature_names_in_")
         if names is None:
             return None
+        texts: dict[Any, dict[Any, Any]] = {}
+        for step in held([step for _, step in self._before]):
+            known = getattr(step, "categories_", None)
+            objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
+            for i, name in enumerate(getattr(step, "feature_names_in_", ())):
+                if objects or (known is not None and known[i].dtype == np.object_):
+                    table = texts.setdefault(name, {})
+                    if known is not None and None in known[i].tolist():
+                        table[None] = None
         rules = tuple(
-            ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
+            ColumnRule(
+                str(name), i, texts.get(name, {}), None if name in texts else np.nan
+            )
+            for i, name in enumerate(names)
         )
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS

@@ -121,9 +121,14 @@ class TextCodes:
         }
 
     def rule(self) -> dict[str, Any]:
-        """Return how a value of a mapping becomes a code."""
-        missing = None if self.none is None else self.nan
-        return {"table": self.table, "missing": missing, "unknown": self.unknown}
+        """Return how a value of a mapping becomes a code.
+
+        None is as NaN, unless the pipeline tells it from texts that it does not know.
+        """
+        table, none = {**self.table}, self.none
+        if none == self.unknown or (none != none and self.unknown != self.unknown):
+            table.pop(None, None)
+        return {"table": table, "missing": self.nan, "unknown": self.unknown}
 
     def values(self, codes: Array) -> Array:
         """Return values that have these codes; some accepted one for any other."""
