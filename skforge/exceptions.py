@@ -53,6 +53,10 @@ class VerificationWarning(UserWarning):
     """A kernel compiled after ``fit`` is wrong, so another one is used in its place."""
 
 
+class PerformanceWarning(UserWarning):
+    """The model itself answers rows like those of ``fit``; the text names the mend."""
+
+
 class InconsistentVersionWarning(UserWarning):
     """The file or pickle was saved by another version of skforge."""
 

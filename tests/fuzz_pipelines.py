@@ -274,7 +274,9 @@ class _Comparing:
             return None
         if known and any(_unseen(rows, table, name) for name in categories):
             return None  # refused, or missing: the libraries do not agree
-        return framed(rows, table, bool(known))
+        columns = self._fast._compiled().source.columns()
+        gaps = {} if columns is None else {one.name: one.gap for one in columns.rules}
+        return framed(rows, table, bool(known), gaps)
 
     # ------------------------------------------------------------ other modes
 
@@ -305,10 +307,11 @@ class _Comparing:
 
     def _limits(self, rows: Any) -> Any:
         predictor = self._exact._compiled()
-        rows = predictor.framed(rows)
-        predictor = predictor._variant(rows) or predictor
+        framed = predictor.framed(rows)
+        if predictor.source.read(framed) is None:
+            predictor = predictor._variant(framed) or predictor
         source = predictor.source
-        prepared = source.prepared(rows)
+        prepared = source.prepared(framed)
         found = source.read(prepared)
         fine = found is not None and source.takes(found[0])
         read = found[0] if fine else source.rows(prepared, "predict_raw")
@@ -356,6 +359,8 @@ class _Comparing:
 def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
     """Return how a copy's call differs; an artifact may need its model, and say so."""
     if name == "artifact":
+        if any(isinstance(a, np.ndarray) and not len(a) for a in (ours[0], theirs[0])):
+            return ""  # without rows: it has no library that would look at them
         needed = ours[1].startswith(SourceNeededError.__name__)
         if needed or (ours[1] and theirs[1]):
             return ""

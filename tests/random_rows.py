@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -299,33 +299,34 @@ def _plain(value: Any, whole: bool) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def framed(rows: Any, table: Table, in_categories: bool) -> Any:
+def framed(
+    rows: Any, table: Table, in_categories: bool, gaps: Mapping[str, Any]
+) -> Any:
     """Return the frame that mappings stand for, as ``docs/rows.md`` says.
 
+    ``gaps`` are None or NaN, for missing texts of each column.
+
     Texts are ``pandas.Categorical`` with the categories of training for a model that
-    reads those, and texts otherwise. Return None if a column has other values, or None
-    where that may be a text of its own.
+    reads those, and texts otherwise. Return None if a column has other values.
     """
     rows = [rows] if isinstance(rows, dict) else rows
     columns: dict[str, Any] = {}
     for name, kind in zip(table.names or [], table.kinds, strict=True):
         values = [row[name] for row in rows]
+        missing = [v is None or v != v for v in values]
         numeric = all(v is None or isinstance(v, _NUMBERS) for v in values)
-        category = in_categories and kind in ("category", "codes")
-        if kind in (*NUMBERS, "codes") and not numeric and not category:
-            return None  # an error, unless the steps read only what is missing
-        if kind == "objects" and None in values:
-            return None
+        if kind in NUMBERS and not numeric:
+            return None  # an error
         if in_categories and isinstance(table.X[name].dtype, pd.CategoricalDtype):
             columns[name] = pd.Categorical(values, dtype=table.X[name].dtype)
-        elif numeric and (
-            kind in NUMBERS or any(v is not None and v == v for v in values)
-        ):
+        elif numeric and (kind in NUMBERS or not all(missing)):
             numbers = [np.nan if value is None else float(value) for value in values]
             columns[name] = np.array(numbers, np.float64)
         else:
-            texts = [np.nan if value is None else value for value in values]
-            columns[name] = pd.Series(texts, dtype=object)
+            values = [
+                gaps[name] if m else v for v, m in zip(values, missing, strict=True)
+            ]
+            columns[name] = pd.Series(values, dtype=object)
     return pd.DataFrame(columns)
 
 

@@ -80,7 +80,8 @@ class Shown(Delegated):
     ) -> Any:
         """Measure calls as :meth:`summary` does, and draw their times by batch size.
 
-        Lines are medians; the area above a line reaches to the 99th percentile.
+        Lines are medians; the area above a line reaches to the 99th percentile. The
+        legend says who answered: entry, kernel or library, as :meth:`counters` does.
 
         Parameters
         ----------
@@ -249,7 +250,12 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             calls = {"ours": [partial(own(one), wrapper) for one in batches]}
             if theirs is not None and _fits(times, size, share, theirs=True):
                 calls["theirs"] = [partial(theirs, one) for one in batches]
-            times.append(_call_time(size, _timed(calls, share)))
+            before, taken = wrapper.counters(), _timed(calls, share)
+            after = {
+                k: n["calls"] - before[k]["calls"]
+                for k, n in wrapper.counters().items()
+            }
+            times.append(_call_time(size, taken, max(after, key=after.__getitem__)))
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)
@@ -331,16 +337,12 @@ def _slot(ring: Any, seconds: float) -> list[float]:
     return found
 
 
-def _call_time(n_rows: int, taken: Mapping[str, NDArray[np.float64]]) -> CallTime:
-    found: dict[str, float] = {}
-    for name, (middle, high) in {
-        "ours": ("seconds", "high"),
-        "theirs": ("source_seconds", "source_high"),
-    }.items():
-        if name in taken:
-            found[middle] = float(np.median(taken[name]))
-            found[high] = float(np.quantile(taken[name], 0.99))
-    return CallTime(n_rows, origin="measured", **found)
+def _call_time(
+    n_rows: int, taken: Mapping[str, NDArray[np.float64]], route: str
+) -> CallTime:
+    found = {k: np.quantile(times, (0.5, 0.99)).tolist() for k, times in taken.items()}
+    (middle, high), theirs = found["ours"], found.get("theirs", (None, None))
+    return CallTime(n_rows, middle, "measured", high, theirs[0], theirs[1], route)
 
 
 def draw(summary: Summary, ax: Any = None) -> Any:
@@ -349,7 +351,13 @@ def draw(summary: Summary, ax: Any = None) -> Any:
     from matplotlib.ticker import EngFormatter
 
     times = summary.times
-    lines = {"CompiledForest": [(t.n_rows, t.seconds, t.high) for t in times]}
+    routes = [
+        t.route if i == 0 else f"{t.route} from {t.n_rows:,} rows"
+        for i, t in enumerate(times)
+        if i == 0 or t.route != times[i - 1].route
+    ]
+    ours = f"CompiledForest ({', '.join(routes)})"
+    lines = {ours: [(t.n_rows, t.seconds, t.high) for t in times]}
     if summary.source:
         lines[summary.source] = [
             (t.n_rows, t.source_seconds, t.source_high)

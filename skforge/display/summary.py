@@ -23,6 +23,7 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.prediction.arrival import REFERENCE_ROWS
+from skforge.prediction.fallback import who_answers
 from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
@@ -56,6 +57,8 @@ class CallTime:
         The 99th percentile of the measured calls.
     source_seconds, source_high : float or None
         The same of the source's own function; None if it was not measured.
+    route : {"entry", "kernel", "library", ""}
+        Who answered most of the measured calls, see :meth:`CompiledForest.counters`.
     """
 
     n_rows: int
@@ -64,6 +67,7 @@ class CallTime:
     high: float | None = None
     source_seconds: float | None = None
     source_high: float | None = None
+    route: str = ""
 
     @property
     def faster(self) -> float | None:
@@ -326,6 +330,9 @@ class Summary:
         Where each step of a pipeline runs, as a table; "" if the model is none.
     steps_summary : str
         How many steps run where.
+    rows : str
+        Who answers rows like those given to ``fit``, and what to convert if it is the
+        model itself; "" if the object was loaded from a file.
     method : str
         The method that was timed.
     times : tuple of CallTime
@@ -355,6 +362,7 @@ class Summary:
     schedules: dict[BatchRange, Schedule] = field(repr=False)
     steps: str
     steps_summary: str
+    rows: str
     method: str
     times: tuple[CallTime, ...]
     source: str
@@ -385,6 +393,8 @@ class Summary:
         ]
         if self.steps:
             found.append(("steps", self.steps_summary))
+        if self.rows:
+            found.append(("rows", self.rows.removeprefix("Rows ")))
         found.append(("compiled in", duration(self.compile_seconds)))
         if self.search:
             found.append(("search", self.search))
@@ -424,11 +434,15 @@ class Summary:
 
         if self.times[0].origin != "measured":
             add("how", [t.origin for t in self.times])
+            outside = self.steps and not self.steps_summary.startswith("0 in")
             note = (
-                "Kernels alone, without Python's call; summary(X) measures whole calls."
+                "Kernels alone, without Python's call"
+                f"{' and the steps in their library' if outside else ''}; summary(X) "
+                "measures whole calls."
             )
             return Table("Time by batch size", head, rows, note)
         add("99th percentile", [duration(t.high) for t in self.times])
+        add("answered by", [t.route for t in self.times])
         note = ""
         if self.source:
             add(self.source, [duration(t.source_seconds) for t in self.times])
@@ -469,7 +483,8 @@ def summary_of(
     """Return the facts of a fitted wrapper; nothing is compiled or measured.
 
     Without ``times``, those measured by an earlier ``summary(X)`` are used, or else
-    those of the search, or else the cost model's estimate.
+    those of the search, or else the cost model's estimate; these are of kernels, and
+    left out if the model itself answers rows like those of ``fit``.
     """
     state = wrapper.__dict__
     predictor, model = state.get("_predictor"), model_of(wrapper)
@@ -480,7 +495,7 @@ def summary_of(
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
-    if not times:
+    if not times and not state.get("_fallback"):
         times = known_times(wrapper, n_threads, estimate=not adapter.answers)
     split, found = state.get("_split"), wrapper.tuning_result_
     bounds = [one.leaf_depths() for one in forests if one.n_trees]
@@ -509,6 +524,7 @@ def summary_of(
         schedules=dict(wrapper.schedule_),
         steps="" if split is None else str(split),
         steps_summary="" if split is None else split.summary.removeprefix("steps: "),
+        rows=who_answers(state),
         method=method,
         times=times,
         source=source,

@@ -6,7 +6,7 @@ read a block at a time; the answers go to ``out`` or to one new array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,57 +35,30 @@ def _is_frame(kind: type) -> bool:
     return kind.__name__ == "DataFrame" and library in ("pandas", "polars")
 
 
-def row_blocks(X: Any) -> Iterator[tuple[slice, Any]]:
-    """Yield the rows of an array or a frame by blocks, with each block's place."""
-    step = max(1, BLOCK_VALUES // max(1, X.shape[1]))
-    X = X.view(np.ndarray) if type(X) is np.memmap else X
-    rows = getattr(X, "iloc", X)
-    for first in range(0, X.shape[0], step):
-        place = slice(first, min(first + step, X.shape[0]))
-        yield place, rows[place]
+def by_blocks(
+    X: Any, answer: Callable[[Any], Any], out: Array | None = None
+) -> Array | None:
+    """Write the answers to blocks of large rows to ``out``, or to a new array.
 
-
-def joined(parts: Iterator[tuple[slice, Array]], n_rows: int, out: Any = None) -> Array:
-    """Write parts of an answer to ``out``, or to a new array.
+    Return None if ``answer`` does for a block, which the source must read.
 
     Raises
     ------
     InvalidInputError
         If ``out`` does not fit the answer; nothing is written then.
     """
-    for place, part in parts:
-        if place.start == 0:
+    n_rows, width = X.shape
+    step = max(1, BLOCK_VALUES // max(1, width))
+    X = X.view(np.ndarray) if type(X) is np.memmap else X
+    rows = getattr(X, "iloc", X)
+    for first in range(0, n_rows, step):
+        place = slice(first, min(first + step, n_rows))
+        part = answer(rows[place])
+        if part is None:
+            return None
+        if out is None or first == 0:
             shape = (n_rows, *part.shape[1:])
-            if out is None:
-                out = np.empty(shape, part.dtype)
+            out = np.empty(shape, part.dtype) if out is None else out
             check_out(out, shape, part.dtype)
         out[place] = part
-    made: Array = out
-    return made
-
-
-Part = Callable[[Any], Any]
-
-
-def by_blocks(X: Any, answer: Part, out: Any = None) -> Array | None:
-    """Return the answer for large rows, or None if the source must answer.
-
-    ``answer`` takes a block and returns its answer, or None for rows that the source
-    must read.
-    """
-
-    def parts() -> Iterator[tuple[slice, Array]]:
-        for place, rows in row_blocks(X):
-            part = answer(rows)
-            if part is None:
-                raise _LeftError
-            yield place, part
-
-    try:
-        return joined(parts(), X.shape[0], out)
-    except _LeftError:
-        return None
-
-
-class _LeftError(Exception):
-    """A block is left to the source."""
+    return out

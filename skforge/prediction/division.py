@@ -21,6 +21,7 @@ from skforge.compiler.frontends.pipeline.split import (
 )
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.prediction.fallback import who_answers
 from skforge.prediction.verification import take_rows
 from skforge.sources.find import read_model, source_of
 
@@ -74,7 +75,7 @@ def _tried(
 
 
 def table_of(wrapper: Any) -> str:
-    """Return where each step of a fitted ``CompiledForest``'s pipeline runs."""
+    """Return where each step of a ``CompiledForest``'s pipeline runs, and its rows."""
     check_is_fitted(wrapper)
     split = wrapper.__dict__.get("_split")
     if split is None:
@@ -82,7 +83,7 @@ def table_of(wrapper: Any) -> str:
             "The level 'pipeline' shows where the steps of a Pipeline run, and this "
             "model has no such steps; use another level, such as 'loops'."
         )
-    return str(split)
+    return f"{split}\n\n{who_answers(wrapper.__dict__)}".rstrip()
 
 
 def _top(name: str, names: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +13,20 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
+from skforge.exceptions import PerformanceWarning, warn
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
+from skforge.prediction.fallback import who_answers, why_fallback
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sample_rows, verify
 from skforge.sources.delegation import tags_of
 from skforge.tuning.result import TuningResult
+from skforge.tuning.search.ranges import range_text
 
 #: Sample rows that a search may use.
 TUNING_ROWS = 4096
+
+_LOG = logging.getLogger("skforge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Made:
     gpu_min_rows: int | None
     seconds: float  # without the search
     predictor: Predictor
+    fallback: str  # why the model itself answers rows like X, or ""
 
 
 def make(wrapper: Any, model: Any, X: Any) -> Made:
@@ -71,7 +78,38 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     seconds = time.perf_counter() - start
     predictor = Predictor(module, model, first)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
-    return Made(forest, split, module, choice, found, crossover, seconds, predictor)
+    fallback = why_fallback(predictor, X)
+    if fallback:
+        warn(fallback, PerformanceWarning)
+    predictor.counters.reset()
+    result = Made(
+        forest, split, module, choice, found, crossover, seconds, predictor, fallback
+    )
+    if _LOG.isEnabledFor(logging.INFO):
+        _tell(wrapper, model, result)
+    return result
+
+
+def _tell(wrapper: Any, model: Any, made: Made) -> None:
+    """Log what was chosen, and why."""
+    found, trees, target = made.found, made.forest.n_trees, made.module.target
+    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, target)
+    for part in made.split.parts if made.split else ():
+        why = f": {part.why}" if part.why else ""
+        _LOG.info("fit: step %s %s%s", part.name, part.where, why)
+    why = "the schedule parameter"
+    if schedule_table(wrapper.schedule) is None:
+        why = "the defaults, as nothing was searched"
+    if found is not None:
+        why = f"the {found.strategy} search of {found.seconds:.2f} s"
+    for batch, schedule in sorted(made.module.schedules.items(), key=lambda s: s[0][0]):
+        _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)
+    for note in () if found is None else found.notes:
+        _LOG.info("fit: %s", note)
+    if made.gpu_min_rows is not None:
+        _LOG.info("fit: from %d rows on, the GPU answers", made.gpu_min_rows)
+    state = {"_fallback": made.fallback, "_split": made.split}
+    _LOG.info("fit: %s", who_answers(state))
 
 
 def _searches(wrapper: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Set
-from functools import partial
 from inspect import signature
 from threading import RLock
 from typing import Any, Literal
@@ -32,14 +32,17 @@ from skforge.exceptions import (
 )
 from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
+from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import source_of
+from skforge.sources.forms import told
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
 from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
+_LOG = logging.getLogger("skforge")
 
 #: Forms of rows that are looked into; the source answers for others.
 _MOST_FORMS = 32
@@ -68,8 +71,8 @@ class Predictor:
         "_modules",
         "_narrow",
         "_retired",
-        "_variants",
         "checked",
+        "counters",
         "entries",
         "entry_jobs",
         "forest",
@@ -77,6 +80,7 @@ class Predictor:
         "offered",
         "source",
         "timed",
+        "variants",
         "witness",
     )
 
@@ -98,7 +102,7 @@ class Predictor:
         #: Reads mappings; None if the model itself takes them. False: not made yet.
         self._mappings: Mappings | Literal[False] | None = False
         #: By form of rows: itself, one with another forest, or None: the source alone.
-        self._variants: dict[Any, Predictor | None] = {}
+        self.variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest, estimator)
@@ -110,6 +114,7 @@ class Predictor:
         self.entry_jobs: int | None = None
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
+        self.counters = Counters()
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
         #: batch size and the source's name.
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
@@ -155,7 +160,9 @@ class Predictor:
         self.witness.check()
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
-        return self.source.call(method, self.framed(X), **params)
+        found = self.source.call(method, self.framed(X), **params)
+        self.counters.add(LIBRARY, rows_of(found))
+        return found
 
     def _refuse_rounds(self, method: str, params: Set[str]) -> None:
         """Refuse another library's names of rounds, which LightGBM ignores.
@@ -170,30 +177,13 @@ class Predictor:
                 names = names - signature(called).parameters.keys()
             refuse_arguments(method, names, f" of {with_article(self._model_name)}")
 
-    def predict(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return labels, targets or scores, as the source's ``predict`` does."""
-        return self._answer("predict", X, n_jobs)
-
-    def predict_proba(self, X: Any, n_jobs: int | None = None, out: Any = None) -> Any:
-        """Return class probabilities; a list for scikit-learn's multi-output."""
-        return self._answer("predict_proba", X, n_jobs, out)
-
-    def decision_function(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return class scores, or an outlier detector's shifted scores."""
-        return self._answer("decision_function", X, n_jobs)
-
-    def score_samples(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return an isolation forest's normality score of each row."""
-        return self._answer("score_samples", X, n_jobs)
-
-    def predict_raw(self, X: Any, n_jobs: int | None = None, out: Any = None) -> Any:
-        """Return raw scores."""
-        return self._answer("predict_raw", X, n_jobs, out)
-
-    def _answer(self, method: str, X: Any, n_jobs: int | None, out: Any = None) -> Any:
-        """Answer with the method's entry, compiling it now if it is due."""
+    def answer(
+        self, method: str, X: Any, n_jobs: int | None = None, out: Any = None
+    ) -> Any:
+        """Answer as the model's method does, with the entry, compiled now if due."""
         if out is not None:
-            return self._answer_into(method, X, n_jobs, out)
+            found = self._by_blocks(method, X, n_jobs, out)
+            return into(out, self.answer(method, X, n_jobs)) if found is None else found
         if type(X) is not np.ndarray:
             if is_mapped(X) and (mappings := self._mapped()) is not None:
                 return self._of_mappings(method, mappings, X, n_jobs)
@@ -203,7 +193,9 @@ class Predictor:
                         f"{type(self.source.model).__name__} computes its predictions "
                         "on the CPU; pass the rows as a NumPy array."
                     )
-                return answer_on_device(self.module, method, X, self._classes)
+                found = answer_on_device(self.module, method, X, self._classes)
+                self.counters.add(KERNEL, len(X))
+                return found
         read: Read | None = None
         entry = self.entries.get(method)
         if entry is not None and n_jobs == self.entry_jobs:
@@ -218,7 +210,7 @@ class Predictor:
                     warn(read[1])
                 return found
         if read is None and (variant := self._variant(X)) is not None:
-            return variant._answer(method, X, n_jobs)
+            return variant.answer(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
         return self._ordinary(method, X, n_jobs, read)
 
@@ -228,21 +220,27 @@ class Predictor:
         form = None if frame and is_large(X) else self.source.form(X)
         if form is None:
             return None
-        if form not in self._variants:
-            if len(self._variants) >= _MOST_FORMS:
+        if form not in self.variants:
+            if len(self.variants) >= _MOST_FORMS:
                 return None
             self.witness.check()
-            self._variants[form] = None  # for other threads in the meantime
+            self.variants[form] = None  # for other threads in the meantime
             source, like = self.source.of_form(form), self.module
             if source is self.source:
-                self._variants[form] = self
+                self.variants[form] = self
             elif source is not None and isinstance(like, CompiledModule):
                 module = compile_forest(
                     source.forest, None, like.target, like.reduction
                 )
                 by_reference(module)
-                self._variants[form] = Predictor(module, source.model, source=source)
-        return self._variants[form]
+                variant = Predictor(module, source.model, source=source)
+                variant.counters = self.counters
+                self.variants[form] = variant
+            own = self.variants[form]
+            who = "kernels of their own" if own else "the model itself"
+            who = "the kernels of float64 rows" if own is self else who
+            _LOG.info("rows of the form %s are answered by %s", told(form), who)
+        return self.variants[form]
 
     def _mapped(self) -> Mappings | None:
         """Return the reader of mappings, or None if the model takes them."""
@@ -260,7 +258,7 @@ class Predictor:
         entry = self.entries.get(method)
         if entry is not None and (found := mappings.ask(entry, X)) is not None:
             return found
-        return self._answer(method, mappings.frame(X), n_jobs)
+        return self.answer(method, mappings.frame(X), n_jobs)
 
     def framed(self, X: Any) -> Any:
         """Return the frame that mappings stand for, and other rows as they are."""
@@ -268,18 +266,10 @@ class Predictor:
             return mappings.frame(X)
         return X
 
-    def _answer_into(self, method: str, X: Any, n_jobs: int | None, out: Any) -> Any:
-        """Write an answer to ``out``; large rows are read by blocks."""
-        if is_large(X):
-            found = self._by_blocks(method, X, n_jobs, out)
-            if found is not None:
-                return found
-        return into(out, self._answer(method, X, n_jobs))
-
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
-        """Answer for large rows, a block at a time; None if the source must answer."""
+        """Answer large rows by blocks; None for others, or if the model must answer."""
         said = ""
 
         def answer(rows: Any) -> Any:
@@ -290,13 +280,15 @@ class Predictor:
             said = read[1]
             return self.of_scores(method, self.scores(read[0], n_jobs))
 
-        if len(self.forest.output_sizes) > 1:  # a list of arrays
+        if not is_large(X) or len(self.forest.output_sizes) > 1:  # a list of arrays
             return None
         if self.source.answers and method != "predict_raw":  # from all rows
             return None
         found = by_blocks(X, answer, out)
-        if found is not None and said:
-            warn(said)
+        if found is not None:
+            self.counters.add(KERNEL, len(X))
+            if said:
+                warn(said)
         return found
 
     def _ordinary(
@@ -304,21 +296,21 @@ class Predictor:
     ) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X)
-        if is_large(X):
-            found = self._by_blocks(method, X, n_jobs)
-            if found is not None:
-                return found
-        raw = self._raw(X, method, n_jobs, read)
-        if raw is None:
+        found = self._by_blocks(method, X, n_jobs)
+        if found is not None:
+            return found
+        rows = self._rows(X, method, read)
+        if rows is None and not self.source.labels:
+            return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
+        if rows is None:
             return self.ask(method, X)
+        raw = self._run("predict_raw", rows, n_jobs)
         try:
-            return self.of_scores(method, raw)
+            found = self.of_scores(method, raw)
         except UnsureError:
             return self.ask(method, X)
-
-    def _of_rows(self, method: str, rows: Array) -> Any:
-        """Answer for rows converted for the kernels, on one thread."""
-        return self.of_scores(method, self.scores(rows, 1))
+        self.counters.add(KERNEL, len(raw))
+        return found
 
     def modules(self) -> list[CompiledModule]:
         """Return the modules of the source's further forests."""
@@ -337,7 +329,7 @@ class Predictor:
         if not self.source.more:
             return raw
         found = [raw, *(one.predict_raw(rows, n_jobs=n_jobs) for one in self.modules())]
-        return side_by_side(found)
+        return np.column_stack(found)
 
     def of_scores(self, method: str, raw: Array) -> Any:
         """Return a method's answer for raw scores."""
@@ -359,10 +351,17 @@ class Predictor:
             if self.source.answers and method != "predict_raw":
                 self.entries[method] = self._answering(method, n_jobs)
             else:
-                ordinary = partial(self._of_rows, method)
-                self.entries[method] = build_entry(
-                    self.module, self.source, method, ordinary, n_jobs, self._classes
-                )
+
+                def ordinary(rows: Array) -> Any:
+                    return self.of_scores(method, self.scores(rows, 1))
+
+                how = method, ordinary, n_jobs, self._classes
+                entry = build_entry(self.module, self.source, *how)
+                if entry is not None:
+                    self.counters.watch(entry)
+                self.entries[method] = entry
+            has = "no" if self.entries[method] is None else "a"
+            _LOG.info("%s has %s compiled entry", method, has)
             self.offered.clear()  # the methods found so far lack the entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
@@ -376,18 +375,18 @@ class Predictor:
         ]
         if None in entries:
             return None
-        first = entries[0] if len(entries) == 1 else None
 
         def answered(X: Any) -> Any:
-            if first is not None:
-                raw = first(X)
-            else:
-                found = [one(X) for one in entries]
-                raw = None if any(one is None for one in found) else side_by_side(found)
+            found = [one(X) for one in entries]
+            if any(one is None for one in found):
+                return None
+            raw = found[0] if len(found) == 1 else np.column_stack(found)
             try:
-                return None if raw is None else source.answer(method, raw)
+                answer = source.answer(method, raw)
             except UnsureError:
                 return None
+            self.counters.add(ENTRY, len(raw))
+            return answer
 
         return answered
 
@@ -418,7 +417,7 @@ class Predictor:
         """Return logarithms of class probabilities."""
         if self.source.own_log_proba:
             return self.ask("predict_log_proba", X)
-        probability = self.predict_proba(X, n_jobs)
+        probability = self.answer("predict_proba", X, n_jobs)
         if isinstance(probability, list):
             return [np.log(target) for target in probability]
         return np.log(probability)
@@ -438,6 +437,7 @@ class Predictor:
             if rows is None:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
+        self.counters.add(KERNEL, len(leaves))
         return self.source.leaves(leaves)
 
     def contribs(
@@ -459,19 +459,17 @@ class Predictor:
                 blocks = dense_blocks(given, self.source.fill, self._dtype)
                 given = np.concatenate([none, *blocks])
             options["background"] = given
-        return self._run("predict_contribs", self._numbers(X), n_jobs, **options)
+        rows = self._numbers(X)
+        found = self._run("predict_contribs", rows, n_jobs, **options)
+        self.counters.add(KERNEL, len(found))
+        return found
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
         if getattr(X, "shape", None) == (0, self.forest.n_features):
             return np.empty(X.shape, self._dtype)  # which not every source takes
         X = self.source.prepared(self.framed(X))
-        read = self.source.read(X)
-        if read is not None and self.source.takes(read[0]):
-            if read[1]:
-                warn(read[1])
-            return read[0]
-        rows = self.source.rows(X, "predict_raw")
+        rows = self._rows(X, "predict_raw")
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
@@ -486,21 +484,14 @@ class Predictor:
         stored = self.source.stored
         return type(self.source.model).__name__ if stored is None else stored.class_name
 
-    def _raw(
-        self, X: Any, method: str, n_jobs: int | None, read: Read | None
-    ) -> Array | None:
-        """Return raw scores, or None if the source must answer."""
+    def _rows(self, X: Any, method: str, read: Read | None = None) -> Any:
+        """Return rows converted for the kernels, or None if the source must answer."""
         read = self.source.read(X) if read is None else read
-        if read is not None and self.source.takes(read[0]):
-            if read[1]:
-                warn(read[1])
-            return self.scores(read[0], n_jobs)
-        rows = self.source.rows(X, method)
-        if rows is not None:
-            return self._run("predict_raw", rows, n_jobs)
-        if self.source.labels:
-            return None
-        return np.asarray(self.ask("predict_raw", X))
+        if read is None or not self.source.takes(read[0]):
+            return self.source.rows(X, method)
+        if read[1]:
+            warn(read[1])
+        return read[0]
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""
@@ -525,11 +516,6 @@ class Predictor:
         if self._narrow is False:
             self._narrow = narrowed(self.module)
         return self._narrow or None
-
-
-def side_by_side(scores: list[Array]) -> Array:
-    """Return the columns of all scores, in the widest dtype."""
-    return np.column_stack(scores)
 
 
 Entry = Callable[[Any], Any]
@@ -593,21 +579,13 @@ def _same(wanted: Any, found: Any) -> bool:
 def _output(module: CompiledModule, method: str) -> Output | None:
     """Return the output that a method's entry computes, or None."""
     forest = module.forest
-    classifies = forest.classifies
-    if method == "predict_raw":
-        return "raw"
-    if method == "predict":
-        if not classifies:
-            return "transformed"
-        return "labels"
-    if method == "decision_function":
-        match forest.outputs.decision:
-            case "scores":
-                return "raw"
-            case "paths":
-                return "decision"
-            case "votes" | "none":
-                return None
-    if method == "score_samples":
-        return "scores"
+    decisions: dict[str, Output] = {"scores": "raw", "paths": "decision"}
+    outputs: dict[str, Output | None] = {
+        "predict_raw": "raw",
+        "predict": "labels" if forest.classifies else "transformed",
+        "decision_function": decisions.get(forest.outputs.decision),
+        "score_samples": "scores",
+    }
+    if method in outputs:
+        return outputs[method]
     return None if len(forest.output_sizes) > 1 else proba_output(forest)

@@ -43,6 +43,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
         self.forest_, self._split = made.forest, made.split
+        self._fallback = made.fallback
         self.schedule_ = ScheduleTable(made.module.schedules)
         self.target_ = self.fitted_target_ = made.module.target
         self._tables = made.choice.tables

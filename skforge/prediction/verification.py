@@ -42,8 +42,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     rows = predictor.source.drawn(DRAWN_ROWS, 0.05 if missing_is_fine else 0.0)
     n_drawn = len(rows)
     names = [f"row {i} drawn around the model's thresholds" for i in range(n_drawn)]
-    n_rows = _num_samples(X)
-    at = np.unique(np.linspace(0, max(0, n_rows - 1), SAMPLE_ROWS).astype(int))
+    n_rows, at = _num_samples(X), sampled(X)
     if n_rows:
         X = predictor.source.prepared(take_rows(X, at))
     sample = _rows(predictor, X) if n_rows else None
@@ -67,6 +66,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                 names[-n_drawn:],
                 expected[-n_drawn:],
             )
+        predictor.counters.reset()
         if n_rows:
             _verify_outputs(
                 predictor,
@@ -111,11 +111,12 @@ def _verify_outputs(
             if predictor.forest.outputs.function != "unknown":
                 outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
-            found = getattr(predictor, method)(X)
+            other = {"transformed": predictor.transformed}
+            found = other.get(method, partial(predictor.answer, method))(X)
             if predictor.module.reduction == "exact":
                 _compare(method, found, expected, names)
             elif method in METHODS:
-                own = predictor.predict_raw(X)
+                own = predictor.answer("predict_raw", X)
                 _compare(method, found, _of_scores(predictor, method, own, X), names)
                 # members may read X otherwise than the forests' rows that it is made of
                 scores: Any = raw if source.model is None else source.raw_of(X)
@@ -156,6 +157,11 @@ def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
     return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
 
 
+def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
+    """Return the numbers of the rows of X that ``fit`` looks at, evenly spread."""
+    return np.unique(np.linspace(0, max(0, _num_samples(X) - 1), most).astype(int))
+
+
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     """Return some rows of any container; rows on a GPU are copied to the host."""
     if type(X) is np.ndarray:
@@ -175,11 +181,9 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
     Return None if there are none, or if only the source can read them.
     """
-    n_rows = _num_samples(X)
-    if not n_rows:
+    if not _num_samples(X):
         return None
-    at = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(int))
-    return _rows(predictor, take_rows(X, at))
+    return _rows(predictor, take_rows(X, sampled(X, most)))
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:

@@ -26,6 +26,8 @@ _OTHERS = frozenset(map(np.dtype, ["f4", "f2", "?"]))
 #: The dtypes of a frame's columns, where some are neither float64 nor whole numbers:
 #: None for a column of texts.
 Form: TypeAlias = tuple[Any, ...]
+#: Classes of dtypes that are alike here, whatever their parameters.
+_TEXTS = ("StringDtype", "CategoricalDtype")
 #: Layouts of blocks that are kept for one column index.
 _MOST_PLANS = 64
 
@@ -146,12 +148,13 @@ class FrameReader:
         parts, plain = [], True
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
-            key = locations.tobytes(), values.dtype
+            kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
+            key = locations.tobytes(), kind if kind.__name__ in _TEXTS else dtype
             plan = plans.get(key)
             if plan is None:
                 if len(plans) >= _MOST_PLANS:
                     plans.clear()
-                plan = plans[key] = _plan(to[locations], values.dtype)
+                plan = plans[key] = _plan(to[locations], dtype)
             plain = plain and plan.plain
             parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts

@@ -54,6 +54,8 @@ class ColumnRule:
         the source answers for such rows.
     categories : sequence or None, default=None
         Categories of the frame's column; None for a column without dtype.
+    gap : None or NaN
+        What the frame of a column without dtype has for a missing value.
     """
 
     name: str
@@ -62,6 +64,7 @@ class ColumnRule:
     missing: float | None = None
     unknown: float | None = None
     categories: Sequence[Any] | None = None
+    gap: Any = _NAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +262,7 @@ class Mappings:
                 ]
                 values = self._packed(values, alone, at)[:, 0]
             else:
-                none = None if None in rule.table else _NAN
-                values = [
-                    none if value is None else _NAN if _is_missing(value) else value
-                    for value in values
-                ]
+                values = [rule.gap if _is_missing(v) else v for v in values]
                 values = pd.Series(values, dtype=object)
             parts[at] = values
         frame = pd.DataFrame(parts)

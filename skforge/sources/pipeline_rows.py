@@ -239,9 +239,10 @@ class PipelineRows:
             return None
         if not all(self._is_exact(values) for _, values in found.whole):
             return None
-        whole = ((at, values.dtype) for at, values in found.whole)
-        if found.form is None and not self.bounds.takes(whole):
-            return None
+        if found.form is None and self.bounds.whole:
+            whole = ((at, values.dtype) for at, values in found.whole)
+            if not self.bounds.takes(whole):
+                return None
         for place, values in found.others:
             texts = self.texts.get(place)
             codes = None if texts is None else texts.of_column(values)

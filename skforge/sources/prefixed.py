@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -79,20 +80,20 @@ class PrefixedSource(Source):
         """Return the columns of the pipeline's frames; None if it knows no names."""
         names = of_first(self._before, "feature_names_in_")
         if names is None:
-            return None
-        texts: dict[Any, dict[Any, Any]] = {}
+            found = None if self._steps else self._last.columns()
+            return found and replace(found, by_frame=True)
+        gaps: dict[Any, Any] = {}  # of texts, by name
         for step in held([step for _, step in self._before]):
             known = getattr(step, "categories_", None)
             objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
             for i, name in enumerate(getattr(step, "feature_names_in_", ())):
                 if objects or (known is not None and known[i].dtype == np.object_):
-                    table = texts.setdefault(name, {})
-                    if known is not None and None in known[i].tolist():
-                        table[None] = None
+                    none = known is not None and None in known[i].tolist()
+                    gaps[name] = None if none else gaps.get(name, np.nan)
         rules = tuple(
-            ColumnRule(
-                str(name), i, texts.get(name, {}), None if name in texts else np.nan
-            )
+            ColumnRule(str(name), i, {}, None, gap=gaps[name])
+            if name in gaps
+            else ColumnRule(str(name), i, {}, np.nan)
             for i, name in enumerate(names)
         )
         first = first_step(self._before)

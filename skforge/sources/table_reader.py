@@ -92,14 +92,18 @@ def columns_of(
 def numbers_in(column: Any, kind: str) -> tuple[Array, Array | None] | None:
     """Return a column's numbers, and where they are missing, if some are."""
     if kind == "polars":
+        if number_of(column.dtype) is None:
+            return None
         if not column.null_count():
             return column.to_numpy(), None
         whole = column.fill_null(strategy="zero")
         return whole.to_numpy(), column.is_null().to_numpy()
     if kind == "pyarrow":
+        if (number := number_of(column.type)) is None:
+            return None
         if not column.null_count:
             return np.asarray(column), None
-        zero = number_of(column.type).type(0).item()  # type: ignore[union-attr]
+        zero = number.type(0).item()
         return np.asarray(column.fill_null(zero)), np.asarray(column.is_null())
     if not _PLAIN.issuperset(map(type, column)):
         return None

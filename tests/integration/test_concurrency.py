@@ -383,13 +383,13 @@ def test_memory_does_not_grow(monkeypatch):
         round_()
     gc.collect()
     start, mappings = resident(), code_mappings()
-    for _ in range(200):
+    for _ in range(100):
         round_()
     gc.collect()
     grown = resident() - start
     # 100 bytes measured, 9,400 in a process of 7,000 tests, whose heap is in pieces;
     # 40,000 when all code was loaded into one LLJIT
-    assert grown < 200 * 20_000, f"{grown / 200:.0f} bytes a round"
+    assert grown < 100 * 20_000, f"{grown / 100:.0f} bytes a round"
     assert code_mappings() <= mappings + 8
 
 

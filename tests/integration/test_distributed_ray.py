@@ -69,6 +69,7 @@ def test_a_dataset_with_names_missing_values_and_an_id(cluster):
     same_bits(found[names].to_numpy(np.float64), named_model().predict_proba(table()))
 
 
+@pytest.mark.slow  # Dask's and Spark's killed workers are fast tests
 def test_a_killed_actor_costs_no_row(cluster):
     X = many_rows(200_000)
     frame = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(id=np.arange(len(X)))

@@ -554,6 +554,7 @@ def test_the_state_has_no_machine_code():
         "compile_time_",
         "gpu_min_rows_",
         "_asked",
+        "_fallback",
         "_split",
         "_tables",
         "_skforge_version",

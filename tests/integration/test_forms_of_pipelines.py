@@ -205,6 +205,18 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
         loaded.predict_proba(FORMS["float16"](FRAME))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_a_step_that_fails_on_some_numbers_answers_the_others(dtype: str) -> None:
+    """A target encoder of fractions looks numbers up beyond its table (1.9)."""
+    halves = pd.DataFrame({"x": np.round(2 * FRAME.x) / 2})
+    encoder = preprocessing.TargetEncoder(cv=3, smooth=0.0)
+    model = make_pipeline(encoder, clone(MODELS["forest"])).fit(halves, Y)
+    for form in (pd.DataFrame, pl.DataFrame):
+        rows = form({"x": np.array([1, 0, 1], dtype)})
+        fast = plain(model).fit(halves)
+        np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))
+
+
 @pytest.mark.parametrize("dtype", ["int64", "Int64", "float32"])
 def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> None:
     model = make_pipeline(
@@ -217,3 +229,17 @@ def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> Non
         model.predict(rows)
     with pytest.raises(expected.type, match=re.escape(str(expected.value))):
         fast.predict(rows)
+
+
+def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
+    """A pyarrow table has them as a dictionary, which the forest does not read."""
+    filled = impute.SimpleImputer(strategy="most_frequent")
+    encoded = make_pipeline(filled, preprocessing.OneHotEncoder())
+    columns = compose.make_column_transformer((encoded, ["sex", "kids"]))
+    frame = FRAME.assign(kids=FRAME.kids.astype("category"))
+    model = make_pipeline(columns, clone(MODELS["forest"])).fit(frame, Y)
+    fast = plain(model).fit(frame)
+    rows = pa.Table.from_pandas(frame[:2], preserve_index=False)
+    assert pa.types.is_dictionary(rows.schema.field("kids").type)
+    for _ in range(2):
+        np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))

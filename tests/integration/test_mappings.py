@@ -26,6 +26,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -499,8 +500,22 @@ def test_any_values_go_to_the_source() -> None:
     for value in ("text", ["a", "list"], 3):
         row = {"b": 1, "a": value}
         frame = reader.frame([row, row])
-        assert frame["a"].tolist() == pd.DataFrame([row, row])["a"].tolist()
+        assert frame["a"].tolist() == [value, value]
     assert reader.ask(entry, {"b": 1, "a": "text"}) is None
+
+
+@pytest.mark.parametrize("own", [None, np.nan])
+def test_a_missing_text_is_as_in_training(own: Any) -> None:
+    texts = pd.DataFrame({"a": pd.Series(["x", "y", own] * 20, dtype=object)})
+    model = make_pipeline(OneHotEncoder(), DecisionTreeClassifier(random_state=0))
+    model.fit(texts, [0, 1, 2] * 20)
+    fast = plain(model).fit(texts)
+    for missing in (None, np.nan, pd.NA):
+        rows = [{"a": "x"}, {"a": missing}]
+        assert fast.predict(rows).tolist() == [0, 2]
+        assert fast.predict({"a": missing}).tolist() == [2]
+        gap = fast._predictor._mappings.frame(rows)["a"][1]
+        assert gap is None if own is None else np.isnan(gap)
 
 
 LETTERS = pd.Series(np.random.default_rng(3).choice([*"xyz", ""], len(X))).replace(
@@ -517,7 +532,7 @@ ENCODERS = {
 @pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
 @pytest.mark.parametrize("dtype", ["str", "category", object])
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_missing_text_is_as_in_training(
+def test_a_missing_text_alone_and_beside_others(
     encoder: str, dtype: Any, steps: list[Any], tmp_path: Any
 ) -> None:
     """Alone and beside others: NaN, and None where the encoder knows None itself."""
@@ -724,3 +739,12 @@ def test_many_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(fast.predict_proba, rows))
     same(np.concatenate(found), wanted)
+
+
+def test_a_wrapper_around_a_pipeline_of_a_tree_alone() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0] * 20, "b": 1.0})
+    pipeline = make_pipeline(DecisionTreeClassifier(random_state=0))
+    model = OneVsRestClassifier(pipeline).fit(frame, frame.a)
+    fast = plain(model).fit(frame)
+    assert fast.predict({"b": 1, "a": 1}) == [1.0]
+    assert fast.predict([{"b": 1, "a": 1}, {"a": 0, "b": None}]).tolist() == [1.0, 0.0]

@@ -379,14 +379,20 @@ def test_forms_of_rows():
     same(fast.predict_proba(whole * 2**50), model.predict_proba(whole * 2**50))
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for number, name in enumerate(TRANSFORMERS)
+    ],
+)
 def test_float32_rows_have_a_forest_of_their_own(name):
     last = ("forest", "xgboost", "lightgbm")[len(name) % 3]
     model = trained(name, FORESTS[last])
     fast = compiled(model)
     narrow = X.astype(np.float32)
     same(fast.predict_proba(narrow), model.predict_proba(narrow))
-    own = fast._predictor._variants[narrow.dtype]
+    own = fast._predictor.variants[narrow.dtype]
     assert own.forest.input_dtype == np.float32
     near = rows_around(own.forest).astype(np.float32)
     for rows in (narrow, near, near[::2]):

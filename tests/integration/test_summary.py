@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -30,6 +31,8 @@ from skforge import (
     compile_forest,
     load_forest,
 )
+from skforge.display.shown import draw
+from skforge.display.summary import CallTime
 from skforge.tuning import ScheduleSearch, ScheduleSpace, Tuner
 from tests.plain import plain
 
@@ -78,6 +81,7 @@ def test_the_facts(fast):
         "exact": "yes; fit compared 256 rows of X and 128 drawn rows with the model, "
         "bit by bit",
         "runs on": f"{fast.target_}; 1 thread",
+        "rows": "like those given to fit are answered by compiled code.",
         "schedules": "for 1 to 8, 9 and more rows",
     }
 
@@ -205,8 +209,10 @@ def test_measured_times(fast):
         assert 0 < time.seconds <= time.high
         assert 0 < time.source_seconds <= time.source_high
         assert time.faster == time.source_seconds / time.seconds
-    head = "rows a call|µs a row|a call|99th percentile|RandomForestClassifier|faster"
+    head = "rows a call|µs a row|a call|99th percentile|answered by"
+    head = f"{head}|RandomForestClassifier|faster"
     assert summary.table.head == head.split("|")
+    assert [row[4] for row in summary.table.rows] == ["entry", "entry"]
     # shown from now on, and not in another process, nor after another fit
     assert made.summary().times == summary.times
     assert pickle.loads(pickle.dumps(made)).summary().times[0].origin == "estimated"
@@ -444,7 +450,7 @@ def test_a_plot_of_latency(fast, axes, monkeypatch):
     assert fast.plot_latency(X, ax=axes, batch_sizes=[1, 8]) is axes
     ours, theirs = axes.get_lines()
     summary = fast.summary()  # of the same measurement
-    assert ours.get_label() == "CompiledForest"
+    assert ours.get_label() == "CompiledForest (entry)"
     assert theirs.get_label() == "RandomForestClassifier"
     assert ours.get_xdata().tolist() == [1, 8]
     assert ours.get_ydata().tolist() == [t.seconds for t in summary.times]
@@ -454,6 +460,16 @@ def test_a_plot_of_latency(fast, axes, monkeypatch):
     assert labels[2:] == ["up to the 99th percentile"]
     again = fast.drop_estimator().plot_latency(X, batch_sizes=[1])
     assert len(again.get_lines()) == 1 and again is not axes
+
+
+def test_a_plot_says_from_which_size_another_route_answers(axes):
+    how = {"origin": "measured", "high": 2e-6}
+    routes = (1, "entry"), (8, "entry"), (4096, "kernel"), (8192, "library")
+    times = [CallTime(n, 1e-6, route=route, **how) for n, route in routes]
+    draw(SimpleNamespace(times=times, source="", method="predict"), axes)
+    assert axes.get_lines()[0].get_label() == (
+        "CompiledForest (entry, kernel from 4,096 rows, library from 8,192 rows)"
+    )
 
 
 def test_a_plot_of_the_search(axes):

@@ -70,14 +70,14 @@ def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_transforms_are_checked_as_well(monkeypatch, method):
     model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y)
-    honest = getattr(Predictor, method)
+    honest = Predictor.answer
 
-    def lying(self, rows, n_jobs=None):
-        answer = honest(self, rows, n_jobs).copy()
-        answer[-1] = answer[-1] + 1
+    def lying(self, asked, rows):
+        answer = honest(self, asked, rows).copy()
+        answer[-1] = answer[-1] + (asked == method)
         return answer
 
-    monkeypatch.setattr(Predictor, method, lying)
+    monkeypatch.setattr(Predictor, "answer", lying)
     expected = getattr(model, method)(X[-1:])[0]
     text = message(lambda: CompiledForest(model).fit(X), VerificationError)
     assert text == (
@@ -234,12 +234,13 @@ def test_a_large_batch_has_few_values(monkeypatch):
 def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y > 0)
     model.save_model(tmp_path / "model.json")
-    honest = getattr(Predictor, method)
+    name = method if method == "transformed" else "answer"
+    honest = getattr(Predictor, name)
 
-    def lying(self, rows, *options):
-        return honest(self, rows, *options) + 1
+    def lying(self, *given):
+        return honest(self, *given) + 1
 
-    monkeypatch.setattr(Predictor, method, lying)
+    monkeypatch.setattr(Predictor, name, lying)
     margin = method == "predict_raw"
     expected = model.get_booster().predict(xgb.DMatrix(X[:1]), output_margin=margin)[0]
     text = message(

@@ -184,6 +184,21 @@ def test_every_output_has_the_ordinary_bits(kind):
     )
 
 
+@pytest.mark.parametrize("kind", KINDS[::4], ids=lambda kind: "-".join(map(str, kind)))
+def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
+    transform, n_outputs, row_dtype, sum_dtype = kind
+    forest = forest_of(n_outputs, transform, row_dtype, sum_dtype)
+    module, rows = compile_forest(forest), rows_of(forest, 9)
+    answers = [module.predict(rows) for _ in range(4)]
+    entry = module._entries["transformed"]
+    assert "raw" not in module._entries
+    if entry is not None:
+        monkeypatch.setattr(module, "_raw", None)  # a fifth call needs no kernel
+        answers.append(module.predict(rows))
+    for answer in answers:
+        np.testing.assert_array_equal(answer, answers[0], strict=True)
+
+
 @pytest.mark.parametrize("divisor", [1, 7])
 @pytest.mark.parametrize(
     "transform, n_outputs, task",
@@ -545,9 +560,9 @@ def test_an_entry_without_workers_declines():
     expected = module.predict_raw(rows)
     child = os.fork()
     if child == 0:
-        declined = module._raw_entry(rows) is None
+        declined = module._entries["raw"](rows) is None
         same = np.array_equal(module.predict_raw(rows), expected)
-        answers = np.array_equal(module._raw_entry(rows), expected)
+        answers = np.array_equal(module._entries["raw"](rows), expected)
         os._exit(7 if declined and same and answers else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from skforge.cli import doctor as cli_doctor
@@ -285,6 +286,23 @@ def test_of_two_doubtful_measurements_the_lesser_numbers_count(fake):
     fake.disturb = lambda run, name, s: s
     assert_true(machine.machine_profile(TARGET))
     assert another_process().doubts == ()
+
+
+def test_noise_does_not_change_the_ratios_of_numbers():
+    """A faster CPU of the kind, and neighbours that make memory four times as slow."""
+    common = asdict(GENERIC[256])
+    noise = np.random.default_rng(0).uniform(0.85, 1.15, len(common))
+    numbers = {n: 0.8 * v * x for (n, v), x in zip(common.items(), noise, strict=True)}
+    numbers["wait_l3"] *= 4
+    found = asdict(MachineProfile(**numbers).settled(TARGET))
+    speeds = [found[name] / common[name] for name in found]
+    assert speeds == pytest.approx([speeds[0]] * len(speeds))
+    assert speeds[0] == pytest.approx(0.8, rel=0.15)
+
+
+def test_what_differs_from_the_modelled_cpu_stays():
+    numbers = asdict(GENERIC[256]) | {"gather": 2.0 * GENERIC[256].gather}
+    assert asdict(MachineProfile(**numbers).settled(TARGET)) == pytest.approx(numbers)
 
 
 def test_a_sound_profile_is_measured_again_a_month_later(fake):

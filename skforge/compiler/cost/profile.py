@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
+from statistics import median
 
 from skforge.compiler.target import Target
 
-#: Largest ratio of two measurements of a number that agree.
-AGREE = 1.25
+#: Largest ratio of two measurements of a number that agree, and of a measured number to
+#: the modelled one that other work may explain: of registers, L1 and L2; of the rest.
+AGREE, NOISE, FAR_NOISE = 1.25, 1.4, 5.0
 
 
-def agree(one: float, other: float) -> bool:
+def agree(one: float, other: float, most: float = AGREE) -> bool:
     """Return whether two measurements of a number agree."""
-    return max(one, other) <= AGREE * min(one, other)
+    return max(one, other) <= most * min(one, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,20 @@ class MachineProfile:
     def near(self, other: MachineProfile) -> bool:
         """Return whether all numbers agree with another profile's."""
         return all(map(agree, astuple(self), astuple(other)))
+
+    def settled(self, target: Target) -> MachineProfile:
+        """Return the CPU's modelled profile at this one's speed, where both agree.
+
+        Schedules depend on the ratios of numbers. Two schedules often take nearly the
+        same time; by every measured number, each process would choose another one.
+        """
+        mine, modelled = asdict(self), asdict(self.of(target))
+        speed = median(mine[name] / modelled[name] for name in mine)
+        for name, number in modelled.items():
+            most = FAR_NOISE if name.endswith("l3") else NOISE
+            if agree(mine[name], speed * number, most):
+                mine[name] = speed * number
+        return MachineProfile(**mine)
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:

@@ -129,7 +129,7 @@ def renewed(target: Target, anew: bool = False) -> Measured:
     if old is not None and old.counts:
         return old  # another process has measured meanwhile
     others = MachineProfile.of(target) if old is None else old.profile
-    profile = replace(others, **numbers)
+    profile = replace(others, **numbers).settled(target)
     fresh = Measured(profile, time.time(), load, share, tuple(doubts))
     if not missing:
         fresh = fresh if old is None else fresh.beside(old)

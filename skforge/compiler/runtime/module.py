@@ -6,6 +6,7 @@ Each kernel compiles once, on first use; equal schedules share one.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
@@ -66,8 +67,8 @@ Method: TypeAlias = Literal["predict", "contributions", "interactions"]
 #: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
 METHOD_WORK = 60_000
 
-#: A batch of FEW_ROWS rows or fewer is small. After SMALL_CALLS small calls, the
-#: entry is compiled: it takes 15 ms and saves 5 us per call.
+#: A batch of at most FEW_ROWS rows is small. After SMALL_CALLS such calls of a method,
+#: its entry is compiled: it takes 15 ms and saves 5 us per call.
 FEW_ROWS, SMALL_CALLS = 64, 3
 
 
@@ -104,8 +105,8 @@ class CompiledModule(Explained):
         self.reduction: Reduction = reduction
         self.schedules = schedules
         self.n_jobs = n_jobs
-        self._raw_entry: Any = None
-        self._small_calls = 0
+        self._entries: dict[Output, Any] = {}
+        self._small_calls: Counter[Output] = Counter()
         self._most_entry_rows: int | None = None
         #: Compiles and keeps the kernels; may be another module's of this forest.
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
@@ -197,11 +198,15 @@ class CompiledModule(Explained):
             refuse_arguments("predict_raw", other)
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
-        entry = self._raw_entry
+        entry = self._entries.get("raw")
         if entry is not None and n_jobs is None:
             found: Array | None = entry(X)
             if found is not None:
                 return found
+        return self._raw(X, n_jobs, "raw")
+
+    def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
+        """Return raw scores without an entry, for an output that may have one soon."""
         if type(X) is not np.ndarray and is_device_array(X):
             find = self._kernel
             made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
@@ -211,7 +216,9 @@ class CompiledModule(Explained):
         kernel = self.kernels.kernel(share.number) if len(rows) else None
         raw = raw_scores(self.forest, kernel, rows, share.threads)
         if len(rows) <= FEW_ROWS and self._adds:
-            self._count_small_call()
+            self._small_calls[output] += 1
+            if self._small_calls[output] == SMALL_CALLS:
+                self._entries[output] = self.entry(output)
         return raw
 
     @documented(predict_raw)
@@ -231,13 +238,18 @@ class CompiledModule(Explained):
             refuse_arguments("predict", other)
         if out is not None:
             return into(out, self.predict(X, n_jobs=n_jobs))
+        entry = self._entries.get("transformed")
+        if entry is not None and n_jobs is None:
+            found: Array | None = entry(X)
+            if found is not None:
+                return found
+        answer: Array
         if is_device_array(X):
             find = self._kernel
-            made: Array
-            made = on_device.predict_on_device(self.forest, self.target, find, X)
-            return made
-        answer: Array
-        answer = apply_transform(self.forest, self.predict_raw(X, n_jobs=n_jobs))
+            answer = on_device.predict_on_device(self.forest, self.target, find, X)
+        else:
+            raw = self._raw(X, n_jobs, "transformed")
+            answer = apply_transform(self.forest, raw)
         return answer
 
     @documented(predict_raw)
@@ -343,9 +355,11 @@ class CompiledModule(Explained):
                 if isinstance(kernel, GpuKernel):
                     kernel.load()
         few = [n for n in numbers if self.kernels.first_rows[n] <= FEW_ROWS]
-        if few and self._raw_entry is None:
-            self._small_calls = SMALL_CALLS
-            self._raw_entry = self.entry("raw")
+        outputs: tuple[Output, ...] = "raw", "transformed"
+        for output in outputs if few else ():
+            if output not in self._entries:
+                self._small_calls[output] = SMALL_CALLS
+                self._entries[output] = self.entry(output)
         self.plan_threads(self.n_jobs)
         return self
 
@@ -373,12 +387,6 @@ class CompiledModule(Explained):
         return n_jobs
 
     # ------------------------------------------------------------ fast calls
-
-    def _count_small_call(self) -> None:
-        """Compile the entry for raw scores after SMALL_CALLS small batches."""
-        self._small_calls += 1
-        if self._small_calls == SMALL_CALLS:
-            self._raw_entry = self.entry("raw")
 
     def entry(
         self,
@@ -465,8 +473,8 @@ class CompiledModule(Explained):
     def limit_entries(self, rows: int) -> None:
         """Make entries decline batches of more rows from now on."""
         self._most_entry_rows = rows
-        self._raw_entry = None
-        self._small_calls = 0
+        self._entries.clear()
+        self._small_calls.clear()
 
     # ------------------------------------------------------------ inspection
 

@@ -187,13 +187,9 @@ class WrapperSource(Source):
         if len(columns) == 1 or first is None:
             return first
         rules = [rule for each in columns if each is not None for rule in each.rules]
-        known = [(rule.name, rule.table) for rule in rules if rule.table is not None]
-        tables: dict[str, dict[Any, Any]] = {name: {} for name, _ in known}
-        tables |= {name: {None: None} for name, table in known if None in table}
+        coded = {rule.name for rule in rules if rule.table is not None}
         rules = [
-            replace(rule, table=tables[rule.name], missing=None)
-            if rule.name in tables
-            else rule
+            replace(rule, table={}, missing=None) if rule.name in coded else rule
             for rule in first.rules
         ]
         return replace(first, rules=tuple(rules), by_frame=True)

@@ -123,12 +123,18 @@ class TextCodes:
     def rule(self) -> dict[str, Any]:
         """Return how a value of a mapping becomes a code.
 
-        None is as NaN, unless the pipeline tells it from texts that it does not know.
+        All missing values are NaN there, or None if only None was seen in training.
         """
-        table, none = {**self.table}, self.none
-        if none == self.unknown or (none != none and self.unknown != self.unknown):
-            table.pop(None, None)
-        return {"table": table, "missing": self.nan, "unknown": self.unknown}
+
+        def rank(code: float | None) -> int:
+            return 0 if code is None else 1 + (repr(code) != repr(self.unknown))
+
+        keeps = rank(self.none) > rank(self.nan)
+        missing = self.none if keeps else self.nan
+        table = {text: code for text, code in self.table.items() if text is not None}
+        table |= {} if missing is None else {None: missing}
+        gap = None if keeps else np.nan
+        return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
         """Return values that have these codes; some accepted one for any other."""

@@ -77,7 +77,10 @@ class Stage:
 
     def transform(self, columns: Sequence[Array]) -> Any:
         """Return the transformer's own answer for these columns, as it gives it."""
-        return _called(self.transformer, _matrix(self, columns))
+        try:
+            return _called(self.transformer, _matrix(self, columns))
+        except (ArithmeticError, LookupError) as error:
+            cannot_fold(f"{class_of(self.transformer)} fails on a number: {error!r}")
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
         """Ask a transformer whether it accepts columns with missing values."""

@@ -141,6 +141,8 @@ class _Holder:
         self.jit: JitModule | None = None
         #: The method's owner while its entry may answer, and its function.
         self.words = (ctypes.c_int64 * 2)()
+        #: Calls that the entry has answered, and their rows.
+        self.counts = (ctypes.c_int64 * 2)()
         self.function: Any = None
         self.kept: list[object] = []
 
@@ -224,6 +226,7 @@ def build_entry(
         **_python_symbols(),
         **api,
         "skf_table": table.address,
+        "skf_counts": ctypes.addressof(holder.counts),
         "skf_owner": ctypes.addressof(holder.words),
         "skf_none": id(None),
         "skf_take": id(None),

@@ -30,6 +30,8 @@ def write(kind: EntryKind) -> str:
     - ``skf_table``, the kernel table, and ``skf_none``, ``skf_ndarray`` and
       ``skf_take``: Python's None, NumPy's array class, and a function that turns class
       indices into labels;
+    - ``skf_counts``: the calls that the entry has answered, and their rows, to which
+      it adds while the thread holds the GIL;
     - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
       call if the entry declines; both 0 if the entry is not a method.
     """
@@ -57,6 +59,7 @@ class _Writer(ResultWriter):
             most = min(most, MAX_SCRATCH // k.n_outputs)
         return f"""
 @skf_table = external global i64
+@skf_counts = external global [2 x i64]
 @skf_owner = external global [2 x i64]
 @skf_ndarray = external global i8
 @skf_none = external global i8
@@ -180,6 +183,10 @@ held:
   call void %kernel(ptr %slots, ptr null, i64 1)
   br label %done
 done:
+  %calls = load <2 x i64>, ptr @skf_counts, align 8
+  %call = insertelement <2 x i64> <i64 1, i64 0>, i64 %n, i64 1
+  %calls.next = add <2 x i64> %calls, %call
+  store <2 x i64> %calls.next, ptr @skf_counts, align 8
   %count = mul i64 %n, {k.n_outputs}
   br label %divide0
 {self.results()}

@@ -1,0 +1,58 @@
+"""Counts calls and rows by the code that answered them, without a lock."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import Any
+
+#: Who answers: a compiled entry; kernels after checks in Python; the model itself.
+ROUTES = ("entry", "kernel", "library")
+ENTRY, KERNEL, LIBRARY = range(3)
+
+
+class Counters:
+    """Calls and rows of one predictor, by route."""
+
+    __slots__ = ("_entries", "_threads")
+
+    def __init__(self) -> None:
+        #: By thread, the calls of each route and then the rows. Each thread writes its
+        #: own list; that of an ended one passes to the next with its identity.
+        self._threads: dict[int, list[int]] = {}
+        #: Calls and rows of each entry, which counts by itself, holding the GIL.
+        self._entries: list[Any] = []
+
+    def add(self, route: int, rows: int) -> None:
+        """Count a call."""
+        here = get_ident()
+        counts = self._threads.get(here) or self._threads.setdefault(here, [0] * 6)
+        counts[route] += 1
+        counts[route + 3] += rows
+
+    def watch(self, entry: Any) -> None:
+        """Count the calls of a compiled entry from now on, also once it is replaced."""
+        counts = entry.__self__.counts
+        counts[:] = 0, 0
+        self._entries.append(counts)
+
+    def reset(self) -> None:
+        """Start from zero; no other thread may be counting."""
+        self._threads = {}
+        for counts in self._entries:
+            counts[:] = 0, 0
+
+    def read(self) -> dict[str, dict[str, int]]:
+        """Return the sums over all threads and entries."""
+        every = list(self._threads.values())
+        every += [[calls, 0, 0, rows, 0, 0] for calls, rows in self._entries]
+        sums = [sum(column) for column in zip([0] * 6, *every, strict=True)]
+        return {
+            route: {"calls": sums[i], "rows": sums[i + 3]}
+            for i, route in enumerate(ROUTES)
+        }
+
+
+def rows_of(answer: Any) -> int:
+    """Return of how many rows this is the answer: an array, or one for each target."""
+    shape = getattr(answer[0] if isinstance(answer, list) else answer, "shape", ())
+    return int(shape[0]) if shape else 0
