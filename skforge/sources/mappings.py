@@ -52,7 +52,8 @@ class ColumnRule:
         Its column in the rows of the kernels.
     table : mapping or None, default=None
         The number of each label, None where the source answers for such rows; None for
-        a column of numbers.
+        a column of numbers. With an empty one and a number for missing values, it is
+        one of numbers, too, unless some row has a text.
     missing, unknown : float or None, default=None
         The number of a missing label, and of one that the table does not have. None:
         the source answers for such rows.
@@ -255,7 +256,7 @@ class Mappings:
             self._codes(at, labels, alone)  # raises
             if rule.categories is not None:
                 parts[at] = _categorical(labels, rule)
-            elif {*map(_kind, labels)} not in ({"number"}, {"number", "missing"}):
+            elif not _are_numbers(labels, rule):
                 values = [rule.gap if _is_missing(label) else label for label in labels]
                 parts[at] = pd.Series(values, dtype=object)
         numeric = {at: at for at in range(self._count) if at not in parts}
@@ -476,6 +477,13 @@ def _kind(value: Any) -> str:
     return "number" if real else "other"
 
 
+def _are_numbers(values: list[Any], rule: ColumnRule) -> bool:
+    """Tell whether a column that may hold texts holds numbers."""
+    kinds = {*map(_kind, values)}
+    either = not rule.table and rule.missing is not None
+    return "other" not in kinds and ("number" in kinds or either)
+
+
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
     if _is_missing(value):
@@ -513,6 +521,8 @@ def _code(
     found = None
     if _is_missing(label):
         return rule.missing
+    if not table and _kind(label) == "number":
+        return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))
