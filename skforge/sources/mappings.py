@@ -251,11 +251,14 @@ class Mappings:
         parts: dict[int, Any] = {}
         for at, rule in enumerate(self._rules):
             values: Any = flat[at :: self._count]
+            kinds = {*map(_kind, values)}
             if rule.table is not None:
                 self._codes(at, values, alone)  # raises
+            if not rule.table and rule.missing is not None:
+                kinds.add("number")
             if rule.categories is not None:
                 values = _categorical(values, rule)
-            elif rule.table is None or _are_numbers(values, rule):
+            elif rule.table is None or {"number"} <= kinds <= {"number", "missing"}:
                 values = [
                     _number(value, rule.name, _where(row, alone))
                     for row, value in enumerate(values)
@@ -387,13 +390,6 @@ def _kind(value: Any) -> str:
         return "missing"
     real = _is_real(value) or isinstance(value, (np.bool_, decimal.Decimal))
     return "number" if real else "other"
-
-
-def _are_numbers(values: list[Any], rule: ColumnRule) -> bool:
-    """Tell whether a column that may hold texts holds numbers."""
-    kinds = {*map(_kind, values)}
-    either = not rule.table and rule.missing is not None
-    return "other" not in kinds and ("number" in kinds or either)
 
 
 def _number(value: Any, name: str, where: str) -> float:

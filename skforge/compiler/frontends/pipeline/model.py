@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils._set_output import _get_output_config
 
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
@@ -126,14 +127,11 @@ def folded(
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
     if any(forest.source == "lightgbm" for forest in inner):
-        from sklearn.utils._set_output import _get_output_config
-
-        for name, step in model.steps[:-1]:
-            if _get_output_config("transform", step)["dense"] == "polars":
-                cannot_fold(
-                    f"The step {name!r} returns polars frames, in which LightGBM takes "
-                    "other numbers for 0"
-                )
+        steps = [step for _, step in model.steps[:-1]]
+        if any(
+            _get_output_config("transform", one)["dense"] == "polars" for one in steps
+        ):
+            cannot_fold("In polars frames, LightGBM takes other numbers for 0")
     plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
