@@ -268,7 +268,7 @@ class CompiledForest(Shown):
         X : array-like of shape (n_samples, n_features)
             Rows of any kind that the model accepts. C-contiguous arrays of
             ``forest_.input_dtype`` are fastest. Also a mapping from column names to
-            values, which is one row, or a list of mappings.
+            values, which is one row, or to columns of values, or a list of mappings.
         **params : dict
             Further arguments of the model's ``predict``, such as XGBoost's
             ``iteration_range``; the model itself then answers.

@@ -27,7 +27,7 @@ from skforge.sources.base import UnsureError
 from tests.compared_calls import apart, called
 from tests.plain import plain
 from tests.random_pipelines import Choose, draw_pipeline, draw_steps, draw_table
-from tests.random_rows import every, framed, is_mapped
+from tests.random_rows import every, framed, is_mapped, values_of
 from tests.random_wrappers import Example, draw_example
 
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function")
@@ -369,8 +369,8 @@ def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
 
 def _unseen(rows: Any, table: Any, name: str) -> bool:
     known = {*table.X[name].cat.categories}
-    rows = [rows] if isinstance(rows, dict) else rows
-    return any(row[name] not in known and row[name] == row[name] for row in rows)
+    values = values_of(rows, name)
+    return any(value not in known and value == value for value in values)
 
 
 def _cuts(fast: CompiledForest) -> Callable[[int], Any]:

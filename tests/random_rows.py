@@ -309,10 +309,9 @@ def framed(
     Texts are ``pandas.Categorical`` with the categories of training for a model that
     reads those, and texts otherwise. Return None if a column has other values.
     """
-    rows = [rows] if isinstance(rows, dict) else rows
     columns: dict[str, Any] = {}
     for name, kind in zip(table.names or [], table.kinds, strict=True):
-        values = [row[name] for row in rows]
+        values = values_of(rows, name)
         missing = [v is None or v != v for v in values]
         numeric = all(v is None or isinstance(v, _NUMBERS) for v in values)
         if kind in NUMBERS and not numeric:
@@ -330,6 +329,14 @@ def framed(
     return pd.DataFrame(columns)
 
 
+def values_of(rows: Any, name: str) -> list[Any]:
+    """Return the values of a key in one mapping, in columns or in mappings."""
+    if isinstance(rows, dict):
+        values: list[Any] = np.atleast_1d(np.asarray(rows[name], object)).tolist()
+        return values
+    return [row[name] for row in rows]
+
+
 _NUMBERS = (float, int, decimal.Decimal)
 
 
@@ -338,6 +345,16 @@ def is_mapped(rows: Any) -> bool:
     return isinstance(rows, dict) or (
         isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict)
     )
+
+
+def _columns(frame: Any, random: np.random.Generator) -> dict[str, Any]:
+    """Return columns, as lists or as arrays of float64."""
+    rows = _mappings(frame, random)
+    columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
+    for key, values in columns.items():
+        if random.integers(2) and {*map(type, values)} == {float}:
+            columns[key] = np.array(values)
+    return columns
 
 
 def _more(frame: Any, **columns: Any) -> Any:
@@ -392,6 +409,7 @@ _FRAMES: dict[str, Callable[[Any, np.random.Generator], Any]] = {
     "first row": lambda X, _: X.iloc[0],
     "first column": lambda X, _: X[X.columns[0]],
     **dict.fromkeys(["mappings", "mappings, too"], _mappings),
+    "columns": _columns,
     **dict.fromkeys(["mapping", "mapping, too"], _one_mapping),
 }
 

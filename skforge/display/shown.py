@@ -25,7 +25,7 @@ from skforge.prediction.delegated import Delegated
 from skforge.prediction.dispatch import size_ranges
 from skforge.prediction.verification import take_rows
 from skforge.sources.delegation import is_estimator, model_of
-from skforge.sources.mappings import is_mapped
+from skforge.sources.mappings import is_columns, is_mapped
 from skforge.tuning.plots import axes_for
 
 
@@ -230,7 +230,8 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
         )
-    X = [X] if isinstance(X, Mapping) and is_mapped(X) else X
+    if isinstance(X, Mapping) and is_mapped(X):
+        X = wrapper._compiled().framed(X) if is_columns(X) else [X]
     n_rows = _num_samples(X)
     if not n_rows:
         raise InvalidInputError("X has 0 rows; pass at least one to measure calls.")

@@ -256,7 +256,8 @@ class Predictor:
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
         entry = self.entries.get(method)
-        if entry is not None and (found := mappings.ask(entry, X)) is not None:
+        whole = self.source.answers and method != "predict_raw"  # from all rows
+        if entry is not None and (found := mappings.ask(entry, X, whole)) is not None:
             return found
         return self.answer(method, mappings.frame(X), n_jobs)
 

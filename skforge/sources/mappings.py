@@ -2,8 +2,9 @@
 
 No library takes such rows, so their meaning is ours: a mapping is the one-row frame
 ``pandas.DataFrame([mapping])`` with the columns in the order of training, numbers as
-float64 and categories as ``pandas.Categorical``. Rows are converted for the kernels
-without a frame where that is certain; the source gets the frame for all others.
+float64 and categories as ``pandas.Categorical``. A mapping to sequences, such as
+``{"age": [41, 33]}``, has a column of the frame in each. Rows are converted for the
+kernels without a frame where that is certain; the source gets the frame for all others.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _NUMBERS = frozenset(
     (float, int, bool, np.bool_, np.float16, np.float32, np.float64)
 ) | frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 _NAN = float("nan")
+#: Most values of a batch for an entry.
+MOST_VALUES = 1 << 19
+#: The smallest whole number that float64 does not hold.
+_TOO_LARGE = 2**1024 - 2**970
 #: In place of a label's code that is not known yet.
 _UNSURE = object()
 
@@ -126,38 +131,49 @@ class Mappings:
             for at, rule in enumerate(rules)
             if rule.table is not None
         }
-        places = [rule.place for rule in rules]
-        self._places = None if places == [*range(columns.width)] else places
-        order = sorted(range(len(rules)), key=places.__getitem__)
+        self._places = {at: rule.place for at, rule in enumerate(rules)}
         #: Writes one row, columns without a rule included.
         self._pack = None
-        if order == [*range(len(rules))]:
-            given = {*places}
+        given = {*self._places.values()}
+        if [*self._places.values()] == sorted(given) and not columns.by_frame:
             parts = ["d" if i in given else "8x" for i in range(columns.width)]
             self._pack = struct.Struct("".join(parts)).pack_into
         #: Rows that no call uses, and their memory; a list's pop and append are atomic.
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
 
-    def ask(self, entry: Callable[[Any], Any], X: Any) -> Any:
+    def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
         """Return a compiled entry's answer, or None if it cannot be certain.
+
+        Entries decline large batches and get parts of them, unless ``whole``.
 
         Raises
         ------
         InvalidInputError
             If a column is absent or unknown, or a value is not a number.
         """
-        if self._columns.by_frame:
-            return None
-        if type(X) is not dict or self._pack is None:
+        one = None if type(X) is not dict or self._pack is None else self._row(X)
+        if one is None:
             rows = self.rows(X)
-            return None if rows is None else entry(rows)
+            step = max(1, MOST_VALUES // max(1, self._columns.width))
+            if rows is None or len(rows) <= step or whole:
+                return None if rows is None else entry(rows)
+            blocks = (rows[at : at + step] for at in range(0, len(rows), step))
+            parts = list(map(entry, blocks))
+            return None if any(p is None for p in parts) else np.concatenate(parts)
+        found = entry(one[0])
+        self._free.append(one)
+        return found
+
+    def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
+        """Return a mapping of common values as a row, with its memory."""
+        assert self._pack is not None
         try:
             values: Any = self._get(X)
         except KeyError:
-            raise self._absent([X], alone=True) from None
+            return None
         if len(X) != self._count and not self._columns.ignores:
-            raise self._unknown([X], alone=True)
+            return None
         if self._coded:
             values = list(values)
             for at, (table, kinds) in self._coded.items():
@@ -174,8 +190,7 @@ class Mappings:
         if not _NUMBERS.issuperset(map(type, values)):
             values = [_NAN if value is None else value for value in values]
             if not _NUMBERS.issuperset(map(type, values)):
-                rows = self.rows(X)
-                return None if rows is None else entry(rows)
+                return None
         try:
             row, memory = self._free.pop()
         except IndexError:
@@ -184,10 +199,8 @@ class Mappings:
         try:
             self._pack(memory, 0, *values)
         except (struct.error, OverflowError):
-            raise self._too_large(values, alone=True) from None
-        found = entry(row)
-        self._free.append((row, memory))
-        return found
+            return None
+        return row, memory
 
     def rows(self, X: Any) -> Array | None:
         """Return rows for the kernels; None if the source must answer.
@@ -197,11 +210,11 @@ class Mappings:
         InvalidInputError
             If a column is absent or unknown, or a value is not a number.
         """
-        given, alone = _as_dicts(X)
-        flat = self._values(given, alone)
-        step = self._count
+        if self._columns.by_frame:
+            return None
+        columns, alone = self._read(X)
         for at, (table, kinds) in self._coded.items():
-            labels = flat[at::step]
+            labels: list[Any] = columns[at]
             codes: list[Any] = [None]
             if kinds.issuperset(map(type, labels)):
                 codes = list(map(table.get, labels))
@@ -209,16 +222,9 @@ class Mappings:
                 codes = self._codes(at, labels, alone)
                 if None in codes:
                     return None
-            flat[at::step] = codes
-        found = {*map(type, flat)}
-        if not found <= _NUMBERS:
-            if type(None) in found:
-                flat = [_NAN if value is None else value for value in flat]
-            self._to_numbers(flat, alone)
-        rows = values = self._packed(flat, alone)
-        if self._places is not None:
-            rows = np.zeros((len(given), self._columns.width))
-            rows[:, self._places] = values
+            columns[at] = codes
+        rows = np.zeros((len(columns[0]), self._columns.width))
+        self._write(rows, columns, self._places, alone)
         try:
             with np.errstate(over="raise"):
                 return rows.astype(self._columns.dtype, copy=False)
@@ -241,69 +247,109 @@ class Mappings:
                 "these mappings have to become a pandas.DataFrame first, but pandas "
                 "is not installed; install it, or pass an array."
             ) from None
-        given, alone = _as_dicts(X)
-        flat = self._values(given, alone)
+        columns, alone = self._read(X)
         if self._index is None:
             self._index = pd.Index(self._names)
-        if not self._coded:
-            self._to_numbers(flat, alone)
-            return pd.DataFrame(self._packed(flat, alone), columns=self._index)
         parts: dict[int, Any] = {}
-        for at, rule in enumerate(self._rules):
-            values: Any = flat[at :: self._count]
-            kinds = {*map(_kind, values)}
-            if rule.table is not None:
-                self._codes(at, values, alone)  # raises
+        for at in self._coded:
+            rule, labels = self._rules[at], columns[at]
+            self._codes(at, labels, alone)  # raises
+            kinds = {*map(_kind, labels)}
             if not rule.table and rule.missing is not None:
                 kinds.add("number")
             if rule.categories is not None:
-                values = _categorical(values, rule)
-            elif rule.table is None or {"number"} <= kinds <= {"number", "missing"}:
-                values = [
-                    _number(value, rule.name, _where(row, alone))
-                    for row, value in enumerate(values)
-                ]
-                values = self._packed(values, alone, at)[:, 0]
-            else:
-                values = [rule.gap if _is_missing(v) else v for v in values]
-                values = pd.Series(values, dtype=object)
-            parts[at] = values
-        frame = pd.DataFrame(parts)
+                parts[at] = _categorical(labels, rule)
+            elif not {"number"} <= kinds <= {"number", "missing"}:
+                values = [rule.gap if _is_missing(label) else label for label in labels]
+                parts[at] = pd.Series(values, dtype=object)
+        numeric = {at: at for at in range(self._count) if at not in parts}
+        # as in a frame made of columns, the values of a column lie side by side
+        numbers = np.empty((self._count, len(columns[0]))).T
+        self._write(numbers, columns, numeric, alone)
+        if not parts:
+            return pd.DataFrame(numbers, columns=self._index)
+        parts.update((at, numbers[:, at]) for at in numeric)
+        frame = pd.DataFrame({at: parts[at] for at in range(self._count)})
         frame.columns = self._index
         return frame
 
-    def _values(self, given: list[dict[Any, Any]], alone: bool) -> list[Any]:
-        """Return the values of all rows in one list, row after row."""
+    def _read(self, X: Any) -> tuple[Any, str]:
+        """Return each column's values, and how errors call the rows."""
+        given, alone = _as_dicts(X)
         try:
             flat = list(chain.from_iterable(map(self._get, given)))
         except KeyError:
             raise self._absent(given, alone) from None
         if not self._columns.ignores and {*map(len, given)} != {self._count}:
             raise self._unknown(given, alone)
-        return flat
+        if alone and any(map(_is_column, flat)):
+            return self._in_columns(flat), ""
+        return _ByRow(flat, self._count), alone
 
-    def _to_numbers(self, flat: list[Any], alone: bool) -> None:
-        """Replace values of columns of numbers that are not plain numbers."""
-        for at, rule in enumerate(self._rules):
-            column = flat[at :: self._count]
-            if rule.table is None and not _NUMBERS.issuperset(map(type, column)):
-                flat[at :: self._count] = [
-                    value
-                    if type(value) in _NUMBERS
-                    else _number(value, rule.name, _where(row, alone))
-                    for row, value in enumerate(column)
+    def _in_columns(self, values: Sequence[Any]) -> list[Any]:
+        """Return the columns of one mapping: arrays of numbers, or Python's objects."""
+        many = [_is_column(value) for value in values]
+        if not all(many):
+            at, name = many.index(False), self._names[many.index(True)]
+            raise InvalidInputError(
+                f"{self._names[at]!r} has one value ({values[at]!r}), but {name!r} has "
+                "a sequence of values; give every key one value, or every key a "
+                "sequence."
+            )
+        sizes = dict(zip(map(len, values), self._names, strict=True))
+        if len(sizes) > 1:
+            counts = " and ".join(f"{n} for {name!r}" for n, name in sizes.items())
+            raise InvalidInputError(
+                f"the columns have different numbers of values: {counts}; give every "
+                "column a value for each row, with None where it is missing."
+            )
+        columns = list(map(_objects, values))
+        for at in self._coded:
+            if type(columns[at]) is np.ndarray:
+                columns[at] = columns[at].tolist()
+        return columns
+
+    def _write(
+        self, rows: Array, columns: Any, places: dict[int, int], alone: str
+    ) -> None:
+        """Write columns of numbers to their places in rows of float64."""
+        flat: list[Any] = []
+        if by_row := type(columns) is _ByRow and len(places) == self._count:
+            flat, lists = columns.flat, places
+        else:
+            lists = {}
+            for at, place in places.items():
+                if type(column := columns[at]) is np.ndarray:
+                    rows[:, place] = column
+                else:
+                    flat += column
+                    lists[at] = place
+        ats, shape = [*lists], (len(lists), len(rows))
+
+        def where(i: int) -> tuple[str, str]:
+            row, k = divmod(i, shape[0]) if by_row else divmod(i, shape[1])[::-1]
+            return self._names[ats[k]], _where(row, alone)
+
+        if not _is_plain(flat):
+            flat = [_NAN if value is None else value for value in flat]
+            if not _NUMBERS.issuperset(map(type, flat)):
+                flat = [
+                    value if type(value) in _NUMBERS else _number(value, *where(i))
+                    for i, value in enumerate(flat)
                 ]
-
-    def _packed(self, flat: list[Any], alone: bool, at: int | None = None) -> Array:
-        """Return numbers as rows of float64, or as the column of one rule."""
         try:
-            packed = struct.pack(f"{len(flat)}d", *flat)
+            packed = np.frombuffer(struct.pack(f"{len(flat)}d", *flat), np.float64)
         except (struct.error, OverflowError):
-            raise self._too_large(flat, alone, at) from None
-        width = self._count if at is None else 1
-        return np.frombuffer(packed, np.float64).reshape(-1, width)
+            large = (type(v) is int and abs(v) >= _TOO_LARGE for v in flat)
+            name, row = where([*large].index(True))
+            raise InvalidInputError(
+                f"{name!r} of {row} is a whole number too large for float64 (above "
+                "1e308); pass float('inf'), or None if it is missing."
+            ) from None
+        numbers = packed.reshape(shape[::-1]) if by_row else packed.reshape(shape).T
+        rows[:, [*lists.values()]] = numbers
 
-    def _codes(self, at: int, labels: list[Any], alone: bool) -> list[float | None]:
+    def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
         """Return numbers of labels of any type; None where the source must answer."""
         rule, (table, kinds) = self._rules[at], self._coded[at]
         return [
@@ -311,55 +357,52 @@ class Mappings:
             for row, label in enumerate(labels)
         ]
 
-    def _absent(self, given: list[dict[Any, Any]], alone: bool) -> InvalidInputError:
+    def _absent(self, given: list[dict[Any, Any]], alone: str) -> InvalidInputError:
+        at, row = next(
+            (at, row)
+            for at, row in enumerate(given)
+            if not row.keys() >= {*self._names}
+        )
+        absent = [name for name in self._names if name not in row]
+        near = _nearest(absent[0], [key for key in row if key not in {*self._names}])
+        whose = "its" if len(absent) == 1 else f"for {absent[0]!r}, the"
+        hint = "" if near is None else f"; {whose} nearest key is {near!r}"
+        return InvalidInputError(
+            f"{_where(at, alone)} has no {', '.join(map(repr, absent))}{hint}. Give "
+            "every column of the model, with None where the value is missing."
+        )
+
+    def _unknown(self, given: list[dict[Any, Any]], alone: str) -> InvalidInputError:
         known = {*self._names}
-        for at, row in enumerate(given):
-            for name in self._names:
-                if name not in row:
-                    near = _nearest(name, [key for key in row if key not in known])
-                    hint = "" if near is None else f"; its nearest key is {near!r}"
-                    return InvalidInputError(
-                        f"{_where(at, alone)} has no {name!r}{hint}. Give every column "
-                        "of the model, with None where the value is missing."
-                    )
-        raise AssertionError
-
-    def _unknown(self, given: list[dict[Any, Any]], alone: bool) -> InvalidInputError:
-        known = {*self._names}
-        for at, row in enumerate(given):
-            for key in row:
-                if key not in known:
-                    near = _nearest(key, self._names)
-                    return InvalidInputError(
-                        f"{_where(at, alone)} has the key {key!r}, which is not a "
-                        f"column of the model; the nearest column is {near!r}. Leave "
-                        "it out."
-                    )
-        raise AssertionError
-
-    def _too_large(
-        self, flat: Sequence[Any], alone: bool, at: int | None = None
-    ) -> InvalidInputError:
-        """Return the error for the first number that float64 cannot hold."""
-        for place, value in enumerate(flat):
-            try:
-                float(value)
-            except OverflowError:
-                row, rule = divmod(place, self._count)
-                if at is not None:
-                    row, rule = place, at
-                return InvalidInputError(
-                    f"{self._names[rule]!r} of {_where(row, alone)} is a whole number "
-                    "too large for float64 (above 1e308); pass float('inf'), or None "
-                    "if it is missing."
-                )
-        raise AssertionError
+        at, key = next(
+            (at, key) for at, row in enumerate(given) for key in row if key not in known
+        )
+        near = _nearest(key, self._names)
+        return InvalidInputError(
+            f"{_where(at, alone)} has the key {key!r}, which is not a column of the "
+            f"model; the nearest column is {near!r}. Leave it out."
+        )
 
 
-def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], bool]:
-    """Return rows as a list of dicts, and whether it was one mapping alone."""
-    alone = isinstance(X, Mapping)
-    given: list[Any] = [X] if alone else X if type(X) is list else list(X)
+class _ByRow:
+    """Values of mappings, row after row; read and written by columns."""
+
+    def __init__(self, flat: list[Any], width: int) -> None:
+        self.flat, self._width = flat, width
+
+    def __getitem__(self, at: int) -> list[Any]:
+        return self.flat[at :: self._width]
+
+    def __setitem__(self, at: int, values: list[Any]) -> None:
+        self.flat[at :: self._width] = values
+
+
+def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], str]:
+    """Return rows as a list of dicts, and how errors call a mapping alone."""
+    alone = ""
+    if isinstance(X, Mapping):
+        alone, X = "the mapping" if is_columns(X) else "the row", [X]
+    given: list[Any] = X if type(X) is list else list(X)
     if {*map(type, given)} == {dict}:
         return given, alone
     for at, row in enumerate(given):
@@ -370,6 +413,51 @@ def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], bool]:
             )
     # the default of a defaultdict would be written to the user's row
     return [row if type(row) is dict else dict(row) for row in given], alone
+
+
+def is_columns(X: Mapping[Any, Any]) -> bool:
+    """Tell whether a mapping has columns of values, or is one row."""
+    return any(map(_is_column, X.values()))
+
+
+def _is_column(value: Any) -> bool:
+    kind = type(value)
+    if kind is list or kind is tuple or kind is np.ndarray:
+        return kind is not np.ndarray or value.ndim > 0
+    if isinstance(value, (str, bytes, bytearray, Mapping)):
+        return False
+    sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return sequence and getattr(value, "ndim", 1) > 0
+
+
+def _objects(column: Any) -> Any:
+    """Return a column's values: an array of plain numbers, or a list of objects."""
+    if type(column) is list:
+        return column
+    if not hasattr(column, "__array__"):
+        return list(column)
+    array = np.asarray(column)
+    masked = isinstance(column, np.ma.MaskedArray)
+    if array.ndim == 1 and array.dtype.type in _NUMBERS and not masked:
+        return array
+    # spans of time would become whole numbers
+    listed: Any = column if masked else array
+    return [*listed] if array.dtype.kind in "mM" else listed.tolist()
+
+
+def _is_plain(values: list[Any]) -> bool:
+    """Tell whether all values are certainly Python's floats or whole numbers.
+
+    NumPy's numbers, and most other objects, make the sum one of them or raise; summing
+    takes a fifth of the time of looking at each type.
+    """
+    if not values or type(values[0]) not in (float, int):
+        return False
+    try:
+        with np.errstate(all="ignore"):
+            return type(sum(values, 0.0)) is float
+    except (ArithmeticError, TypeError, ValueError):
+        return False
 
 
 def _is_missing(value: Any) -> bool:
@@ -411,9 +499,8 @@ def _number(value: Any, name: str, where: str) -> float:
 
 def _of_many(value: Any, name: str, where: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{name!r} of {where} is of type {type(value).__name__}, but a mapping is one "
-        "row and has one value there; for columns of values pass "
-        "pandas.DataFrame(rows)."
+        f"{name!r} of {where} is of type {type(value).__name__}, but a row has one "
+        "value there; for columns of values pass one mapping of sequences."
     )
 
 
@@ -430,7 +517,7 @@ def _code(
     found = None
     if _is_missing(label):
         return rule.missing
-    if not table and _kind(label) == "number":
+    if not table and rule.unknown is not None and _kind(label) == "number":
         return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
@@ -470,5 +557,5 @@ def _nearest(name: Any, names: Iterable[Any]) -> Any:
     return folded[near[0]] if near else None
 
 
-def _where(row: int, alone: bool) -> str:
-    return "the row" if alone else f"row {row}"
+def _where(row: int, alone: str) -> str:
+    return alone or f"row {row}"

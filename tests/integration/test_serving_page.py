@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import re
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +186,66 @@ def test_faults_of_the_server_stay_500(service, monkeypatch, error):
     body = json.dumps(GOOD).encode()
     assert post(service[0], "/score", body)[0] == 500
     assert post(service[0], "/scores", b"[" + body + b"]")[0] == 500
+
+
+@pytest.fixture
+def make_scorer():
+    """Return the page's class of a process that trains and serves."""
+    xgboost = pytest.importorskip("xgboost")
+    (program,) = re.findall(
+        r"^class Scorer:\n.*?\n\n\n", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    names = {"json": json, "skforge": skforge, "XGBClassifier": xgboost.XGBClassifier}
+    exec(compile(program, "scorer.py", "exec"), names)
+    return names["Scorer"]
+
+
+def test_models_are_replaced_while_requests_come(make_scorer):
+    """Each answer is that of one whole model, and no request fails."""
+    rows, y = frame()
+    scorer = make_scorer(rows, y)
+    models = {1: scorer.current[1].estimator_}
+    random = np.random.default_rng(0)
+    errors, answers = [], []
+
+    def new_rows():
+        """Yield rows once some requests have met the last model."""
+        for _ in range(3):
+            enough = len(answers) + 8
+            while len(answers) < enough and not errors:
+                time.sleep(0.001)
+            yield rows, random.permutation(y)
+            number, model = scorer.current
+            models[number] = model.estimator_
+
+    def send(size):
+        body = json.dumps(rows[:size].to_dict("list"))
+        try:
+            while trainer.is_alive():
+                answers.append((size, json.loads(scorer.answer(body))))
+                time.sleep(0.001)
+        except Exception as error:  # noqa: BLE001 - none may fail
+            errors.append(error)
+
+    trainer = threading.Thread(target=scorer.train, args=[new_rows()])
+    clients = [threading.Thread(target=send, args=[n]) for n in (1, 7, len(rows))]
+    threads = [trainer, *clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and [*models] == [1, 2, 3, 4]
+    right = {n: one.predict_proba(rows)[:, 1].tolist() for n, one in models.items()}
+    assert len({*map(tuple, right.values())}) == 4  # no two models answer alike
+    assert {answer["model"] for _, answer in answers} >= {1, 2, 3}
+    for size, answer in answers:
+        assert answer["probability"] == right[answer["model"]][:size]
+
+
+def test_a_training_that_fails_keeps_the_model(make_scorer):
+    rows, y = frame()
+    scorer = make_scorer(rows, y)
+    before = scorer.current
+    with pytest.raises(ValueError, match="classes"):
+        scorer.train([(rows, y + 5)])
+    assert scorer.current is before

@@ -226,7 +226,8 @@ def test_rows_of_all_kinds_are_timed():
     model = RandomForestRegressor(2, max_depth=2, random_state=0).fit(frame, Y[:20])
     made = plain(model).fit(frame)
     mapping = frame.iloc[0].to_dict()
-    for rows in (frame, X[:20], X[:20].tolist()):
+    columns = frame.to_dict("list")  # stand for the frame, which scikit-learn takes
+    for rows in (frame, X[:20], X[:20].tolist(), columns):
         (time,) = made.summary(rows, batch_sizes=[3]).times
         assert time.n_rows == 3 and time.source_seconds is not None
     for rows in ([mapping, mapping], mapping):  # which scikit-learn does not take
