@@ -77,15 +77,14 @@ class LightGBMBoosterSource(Source):
     def read(self, X: Any) -> Read | None:
         """Read numbers; a live LightGBM handles tables with the limit of zeros."""
         read = super().read(X)
-        special = read is not None and is_table(X) and _has_limit(read[0])
-        return None if special else read
+        return None if read is not None and _has_limit(read[0], X) else read
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
                 rows = prepare_rows(self.forest, X)
-                return None if is_table(X) and _has_limit(rows) else rows
+                return None if _has_limit(rows, X) else rows
             X = _usual(self._validated(X))
             X = rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
@@ -143,9 +142,9 @@ class LightGBMBoosterSource(Source):
         return {"transformed": self.model.predict(X)}
 
 
-def _has_limit(rows: Array) -> bool:
-    """Tell whether some number is the one that LightGBM takes for 0 but in tables."""
-    return bool((rows == -ZERO_THRESHOLD).any())
+def _has_limit(rows: Array, X: Any) -> bool:
+    """Tell whether a table has the number that LightGBM takes for 0 in arrays alone."""
+    return is_table(X) and bool((rows == -ZERO_THRESHOLD).any())
 
 
 def _usual(X: Any) -> Any:

@@ -254,9 +254,12 @@ class Mappings:
         for at in self._coded:
             rule, labels = self._rules[at], columns[at]
             self._codes(at, labels, alone)  # raises
+            kinds = {*map(_kind, labels)}
+            if not rule.table and rule.missing is not None:
+                kinds.add("number")
             if rule.categories is not None:
                 parts[at] = _categorical(labels, rule)
-            elif not _are_numbers(labels, rule):
+            elif not {"number"} <= kinds <= {"number", "missing"}:
                 values = [rule.gap if _is_missing(label) else label for label in labels]
                 parts[at] = pd.Series(values, dtype=object)
         numeric = {at: at for at in range(self._count) if at not in parts}
@@ -477,13 +480,6 @@ def _kind(value: Any) -> str:
     return "number" if real else "other"
 
 
-def _are_numbers(values: list[Any], rule: ColumnRule) -> bool:
-    """Tell whether a column that may hold texts holds numbers."""
-    kinds = {*map(_kind, values)}
-    either = not rule.table and rule.missing is not None
-    return "other" not in kinds and ("number" in kinds or either)
-
-
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
     if _is_missing(value):
@@ -521,7 +517,7 @@ def _code(
     found = None
     if _is_missing(label):
         return rule.missing
-    if not table and _kind(label) == "number":
+    if not table and rule.unknown is not None and _kind(label) == "number":
         return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)

@@ -498,6 +498,7 @@ def test_any_values_go_to_the_source() -> None:
     reader = Mappings(Columns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2))
     for value in ("text", ["a", "list"], 3):
         row = {"b": 1, "a": value}
+        assert reader.ask(entry, [row]) is None
         frame = reader.frame([row, row])
         assert frame["a"].tolist() == [value, value]
     assert reader.ask(entry, {"b": 1, "a": "text"}) is None
