@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -235,7 +235,7 @@ class CompiledForest(Shown):
         return self
 
     @offered("fit_predict")
-    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[Any]:
         """Fit, and return -1 for outliers and 1 for all other rows.
 
         Parameters
@@ -260,7 +260,7 @@ class CompiledForest(Shown):
         return self.__dict__.get("_predictor") or self._revive()
 
     @offered("predict", entry=True)
-    def predict(self, X: Any, **params: Any) -> Any:
+    def predict(self, X: Any, **params: Any) -> NDArray[Any]:
         """Return what the model's own ``predict`` returns, bit for bit.
 
         Parameters
@@ -283,7 +283,7 @@ class CompiledForest(Shown):
         return self._compiled().answer("predict", X, self.n_jobs)
 
     @offered("predict_proba", entry=True)
-    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> Any:
+    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
         """Return the probability of each class.
 
         Parameters
@@ -307,7 +307,7 @@ class CompiledForest(Shown):
 
     @offered("predict_log_proba")
     @documented(predict)
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Return the logarithm of the probability of each class.
 
         Returns
@@ -319,7 +319,7 @@ class CompiledForest(Shown):
 
     @offered("decision_function", entry=True)
     @documented(predict)
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any) -> NDArray[Any]:
         """Return the model's own decision function.
 
         Returns
@@ -330,7 +330,7 @@ class CompiledForest(Shown):
 
     @offered("score_samples", entry=True)
     @documented(predict)
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Any) -> NDArray[Any]:
         """Return the model's own scores of the rows.
 
         Returns
@@ -341,7 +341,7 @@ class CompiledForest(Shown):
 
     @offered("apply")
     @documented(predict)
-    def apply(self, X: Any) -> Any:
+    def apply(self, X: Any) -> NDArray[Any]:
         """Return the leaf that each row reaches in each tree, numbered by the source.
 
         Returns
@@ -353,7 +353,7 @@ class CompiledForest(Shown):
 
     @offered("predict_raw", entry=True)
     @documented(CompiledModule.predict_raw)
-    def predict_raw(self, X: Any, *, out: Any = None) -> Any:
+    def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
         return self._compiled().answer("predict_raw", X, self.n_jobs, out)
 

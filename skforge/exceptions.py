@@ -105,7 +105,7 @@ def with_article(noun: str) -> str:
     ['an XGBClassifier', 'an int', 'a OneVsRestClassifier']
     """
     letters = "AEFHILMNORSX" if noun[:2].isupper() else "AEIOaeio"  # spelt, or spoken
-    vowel = noun.startswith(tuple(letters)) and not noun.startswith("One")
+    vowel = noun.startswith(tuple(letters)) and not noun.lower().startswith("one")
     return f"{'an' if vowel else 'a'} {noun}"
 
 

@@ -13,6 +13,7 @@ from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -133,6 +134,6 @@ def drawable(path: Path, model: Any) -> Forest:
     except UnsupportedModelError:
         pass
     raise InvalidInputError(
-        f"{path.name} holds a {type(unwrap(model)).__name__}, for which no rows can be "
-        "drawn; give rows with --data."
+        f"{path.name} holds {with_article(type(unwrap(model)).__name__)}, for which no "
+        "rows can be drawn; give rows with --data."
     )

@@ -13,6 +13,7 @@ from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -124,14 +125,14 @@ def pack(
     from skforge.persistence.artifact import load, to_bytes
 
     wrapper: Any = model
-    holds = ""
+    got = type(wrapper).__name__
     if isinstance(model, (str, os.PathLike)):
         wrapper = load(model)
-        holds = f"{os.fspath(model)}, which holds a "
+        got = f"{os.fspath(model)}, which holds {with_article(type(wrapper).__name__)},"
     if not isinstance(wrapper, CompiledForest):
         raise InvalidInputError(
             "model must be a fitted CompiledForest, or the path of a .skforge file "
-            f"that holds one. Got {holds}{type(wrapper).__name__} instead."
+            f"that holds one. Got {got} instead."
         )
     check_is_fitted(wrapper)
     lean = copy.copy(wrapper)  # without kernels and entries

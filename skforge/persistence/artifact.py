@@ -40,6 +40,7 @@ from skforge.exceptions import (
     InvalidModelError,
     SkforgeError,
     shortened,
+    with_article,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.store import check
@@ -127,7 +128,7 @@ def _contents(
     return manifest, arrays
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> CompiledForest:
     """Load a file written by :func:`save`.
 
     Parameters
@@ -138,9 +139,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     CompiledForest, CompiledModule or Forest
-        The saved object; kernels compile on the first call, for this CPU. A
-        CompiledForest has no ``estimator_``: calls that need it raise
-        ``SourceNeededError``.
+        The saved object, to type checkers always the first of these; kernels compile
+        on the first call, for this CPU. A CompiledForest has no ``estimator_``: calls
+        that need it raise ``SourceNeededError``.
 
     Raises
     ------
@@ -157,7 +158,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{type(path).__name__} instead."
         )
     try:
-        return _checked(*read_container(path), os.fspath(path))
+        loaded: CompiledForest = _checked(*read_container(path), os.fspath(path))
+        return loaded
     except InvalidModelError as error:
         other = _other_kind(Path(os.fsdecode(path)))
         if other is None:
@@ -207,7 +209,8 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
     if kind not in ("forest", "module", "estimator"):
         advice = "TreeExplainer.load" if kind == "explainer" else "a later skforge"
         raise InvalidModelError(
-            f"it holds a {kind!r}, which skforge.load does not read; use {advice}."
+            f"it holds {with_article(kind)}, which skforge.load does not read; use "
+            f"{advice}."
         )
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":

@@ -94,9 +94,9 @@ def _verify_outputs(
 ) -> None:
     """Compare the methods' answers: with input conversion, transforms and labels.
 
-    ``raw`` are the model's raw scores of the same rows, if they are known. Where sums
-    may be off, the answers to these are compared with the model's, bit by bit, and the
-    answers to rows with those to their own sums: no tie and no bound matters.
+    ``raw`` are a file's raw scores of the same rows, if they are known. Where sums may
+    be off, the answers to the model's scores are compared with the model's, bit by bit,
+    and the answers to rows with those to their own sums: no tie and no bound matters.
     """
     source = predictor.source
     if X is None or (raw is not None and source.read(X) is None and not source.model):
@@ -113,12 +113,14 @@ def _verify_outputs(
         for method, expected in outputs.items():
             other = {"transformed": predictor.transformed}
             found = other.get(method, partial(predictor.answer, method))(X)
-            if raw is None or predictor.module.reduction == "exact":
+            if predictor.module.reduction == "exact":
                 _compare(method, found, expected, names)
             elif method in METHODS:
                 own = predictor.answer("predict_raw", X)
                 _compare(method, found, _of_scores(predictor, method, own, X), names)
-                told = _of_scores(predictor, method, raw, X)
+                # members may read X otherwise than the forests' rows that it is made of
+                scores: Any = raw if source.model is None else source.raw_of(X)
+                told = _of_scores(predictor, method, scores, X)
                 _compare(method, told, expected, names)
 
 

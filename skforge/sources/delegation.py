@@ -184,10 +184,10 @@ def tags_of(model: Any, forest: Forest | None) -> Tags:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-#: Checks the parameters of the wrapper before ``fit``; the model checks its own.
-validated: Callable[[Method], Method] = _fit_context(
-    prefer_skip_nested_validation=False
-)
+
+def validated(fit: Method) -> Method:
+    """Check the parameters of the wrapper before ``fit``; the model checks its own."""
+    return cast(Method, _fit_context(prefer_skip_nested_validation=False)(fit))
 
 
 def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:

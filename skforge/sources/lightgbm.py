@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
@@ -24,7 +25,7 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are_answers, register
-from skforge.sources.plain import Reading, rare_numbers
+from skforge.sources.plain import Read, Reading, rare_numbers
 from skforge.sources.sparse import dense_columns, most_entries
 
 
@@ -73,11 +74,17 @@ class LightGBMBoosterSource(Source):
             arrow=False,
         )
 
+    def read(self, X: Any) -> Read | None:
+        """Read numbers; a live LightGBM handles tables with the limit of zeros."""
+        read = super().read(X)
+        return None if read is not None and _has_limit(read[0], X) else read
+
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
-                return prepare_rows(self.forest, X)
+                rows = prepare_rows(self.forest, X)
+                return None if _has_limit(rows, X) else rows
             X = _usual(self._validated(X))
             X = rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
@@ -133,6 +140,11 @@ class LightGBMBoosterSource(Source):
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         return {"transformed": self.model.predict(X)}
+
+
+def _has_limit(rows: Array, X: Any) -> bool:
+    """Tell whether a table has the number that LightGBM takes for 0 in arrays alone."""
+    return is_table(X) and bool((rows == -ZERO_THRESHOLD).any())
 
 
 def _usual(X: Any) -> Any:

@@ -52,7 +52,8 @@ class ColumnRule:
         Its column in the rows of the kernels.
     table : mapping or None, default=None
         The number of each label, None where the source answers for such rows; None for
-        a column of numbers.
+        a column of numbers. With an empty one and a number for missing values, it is
+        one of numbers, too, unless some row has a text.
     missing, unknown : float or None, default=None
         The number of a missing label, and of one that the table does not have. None:
         the source answers for such rows.
@@ -253,9 +254,12 @@ class Mappings:
         for at in self._coded:
             rule, labels = self._rules[at], columns[at]
             self._codes(at, labels, alone)  # raises
+            kinds = {*map(_kind, labels)}
+            if not rule.table and rule.missing is not None:
+                kinds.add("number")
             if rule.categories is not None:
                 parts[at] = _categorical(labels, rule)
-            elif {*map(_kind, labels)} not in ({"number"}, {"number", "missing"}):
+            elif not {"number"} <= kinds <= {"number", "missing"}:
                 values = [rule.gap if _is_missing(label) else label for label in labels]
                 parts[at] = pd.Series(values, dtype=object)
         numeric = {at: at for at in range(self._count) if at not in parts}
@@ -513,6 +517,8 @@ def _code(
     found = None
     if _is_missing(label):
         return rule.missing
+    if not table and rule.unknown is not None and _kind(label) == "number":
+        return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))

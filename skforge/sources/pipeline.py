@@ -103,6 +103,7 @@ class PipelineSource(Source):
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
             forms={form: ()},
+            either=parts.either,
         )
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))

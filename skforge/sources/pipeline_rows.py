@@ -74,6 +74,8 @@ class PipelineRows:
     #: The forms of rows that are read, with their columns that may have pandas' NA;
     #: None are float64, whole numbers and texts.
     forms: dict[Any, Collection[int]] = field(default_factory=lambda: {None: ()})
+    #: Columns that may hold numbers or texts, as the steps read only what is missing.
+    either: Collection[int] = ()
     #: The same as text, those that an artifact knows included.
     stored: dict[str, list[int]] = field(default_factory=dict)
 
@@ -109,6 +111,8 @@ class PipelineRows:
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
             if place in self.texts
+            else replace(rule, table={}, missing=np.nan, unknown=0.0)
+            if place in self.either
             else rule
             for place, rule in enumerate(given.rules)
         ]
@@ -322,6 +326,7 @@ class PipelineRows:
             "warning": self.warning,
             "largest": self.largest,
             "forms": [[form, [*gaps]] for form, gaps in self.stored.items()],
+            "either": [*self.either],
             "bounds": [
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
@@ -366,6 +371,7 @@ class PipelineRows:
             rules["estimator"],
             rules["warning"],
             rules["largest"],
+            either=rules["either"],
             stored=dict(rules["forms"]),
         )
 
@@ -379,7 +385,7 @@ def is_described(rules: Any, forest: Forest) -> bool:
         whole = [i for columns, _ in rows.bounds.whole for i in columns]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return False
-    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole]
+    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole, *rows.either]
     places += [place for gaps in rows.stored.values() for place in gaps]
     texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
     sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)

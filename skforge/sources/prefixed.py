@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 from sklearn.utils import get_tags
 
 from skforge.compiler.forest.forest import Forest
@@ -19,6 +20,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source
 from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
 
 
@@ -80,8 +82,19 @@ class PrefixedSource(Source):
         if names is None:
             found = None if self._steps else self._last.columns()
             return found and replace(found, by_frame=True)
+        gaps: dict[Any, Any] = {}  # of texts, by name
+        for step in held([step for _, step in self._before]):
+            known = getattr(step, "categories_", None)
+            objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
+            for i, name in enumerate(getattr(step, "feature_names_in_", ())):
+                if objects or (known is not None and known[i].dtype == np.object_):
+                    none = known is not None and None in known[i].tolist()
+                    gaps[name] = None if none else gaps.get(name, np.nan)
         rules = tuple(
-            ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
+            ColumnRule(str(name), i, {}, None, gap=gaps[name])
+            if name in gaps
+            else ColumnRule(str(name), i, {}, np.nan)
+            for i, name in enumerate(names)
         )
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS

@@ -272,7 +272,8 @@ class HistGradientBoostingSource(SklearnSource):
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
         if not self._coded:
-            return self._validated(X, dtype=[np.float64], ensure_all_finite=False)
+            rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
+            return rows if rows.dtype.isnative else None  # it refuses others by itself
         check_is_fitted(self.model)
         encoded = self.model._preprocess_X(X, reset=False)
         rows = np.empty(encoded.shape, np.float64)

@@ -30,6 +30,7 @@ from skforge.exceptions import (
     TuningError,
     TuningWarning,
     warn,
+    with_article,
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
@@ -245,7 +246,7 @@ class SearchTask:
         kept = self.records.find(self._key(), usable)
         if kept is not None:
             note = (
-                f"reused from a record of a {kept.strategy} search of "
+                f"reused from a record of {with_article(kept.strategy)} search of "
                 f"{kept.seconds:.2f} s"
             )
             return self._reused(kept.table, f"{note}: nothing was measured", kept)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import warnings
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -12,6 +9,7 @@ from sklearn import ensemble
 
 import skforge
 from skforge import CompiledForest
+from tests.compared_calls import apart, called, difference
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -165,6 +163,10 @@ FRAMES = {
     "nullable": frame().convert_dtypes(),
     "nullable with a gap": _with(frame().convert_dtypes(), 1, 2, pd.NA),
     "nullable bool": frame().assign(d=pd.array(X[:, 3] > 0, dtype="boolean")),
+    "other byte order": frame().astype(">f8"),
+    "other byte order, float32": frame().astype(">f4"),
+    "one of other byte order": frame().astype({"a": ">f8"}),
+    "whole of other byte order": frame().astype({"a": ">i4", "c": ">i8"}),
     "Arrow": frame().astype("float64[pyarrow]"),
     "Arrow, one row": frame().astype("float64[pyarrow]").iloc[:1],
     "Arrow, gap": _with(frame(), 3, 1, np.nan).astype("float64[pyarrow]"),
@@ -259,20 +261,6 @@ ROWS = {
 }
 
 
-def called(predict, rows):
-    """Return the answer, the error and the warnings of a call, as comparable values."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            answer, error = predict(rows), ""
-        except Exception as raised:  # noqa: BLE001 - both must raise the same
-            answer = None
-            error = f"{type(raised).__name__}: {raised}".partition("Stack trace")[0]
-    # some libraries name the line of their code, and where in memory an object lies
-    error = re.sub(r"\[\d+:\d+:\d+\]|0x[0-9a-f]+|:\d+:", "", error)
-    return answer, error, [(w.category, str(w.message)) for w in caught]
-
-
 def methods_of(model):
     names = ("predict", "predict_proba", "decision_function", "score_samples")
     return [name for name in names if hasattr(model, name)]
@@ -299,7 +287,7 @@ def test_calls_answer_as_the_source_does(name, on, turn):
         wrong += [
             f"{method}, {what}: {found}"
             for what, rows in forms
-            if (found := difference(called(ours, rows), called(theirs, rows)))
+            if (found := difference(ours, theirs, rows))
         ]
     assert not wrong, f"{len(wrong)} calls differ:\n" + "\n".join(wrong[:40])
 
@@ -307,11 +295,12 @@ def test_calls_answer_as_the_source_does(name, on, turn):
 #: Forms that a library takes and its artifact refuses, with a sentence: categories of
 #: columns that are none in the model, numbers read wrong or by another rule, and names
 #: out of order.
+ORDERS = {f"frame, {name}" for name in FRAMES if "byte order" in name}
 REFUSED = {
     "XGB": {"categories", "frame, levels of names", "frame, subclass", "polars, lazy"}
     | {"polars, other order", "arrow, other order", "CSR, too large for float32"}
-    | {"number", "array, big-endian", "frame, Arrow, large ints"},
-    "LGBM": {"categories", "frame, twice the same name"},
+    | {"number", "array, big-endian", "frame, Arrow, large ints", *ORDERS},
+    "LGBM": {"categories", "frame, twice the same name", *ORDERS},
     "Ada": {"array, object with None", "list with None"},
 }
 CATEGORIES = {f"frame, {name}" for name in FRAMES if "categor" in name}
@@ -336,22 +325,6 @@ def test_artifacts_answer_as_the_source_does(name, on, tmp_path):
             continue
         if what == "arrow, batch" or (what, name[:4]) == ("polars, no rows", "LGBM"):
             continue  # they get a table's warnings, and integers
-        if found := difference(ours, theirs):
+        if found := apart(ours, theirs, rows):
             wrong.append(f"{what}: {found}")
     assert not wrong, f"{len(wrong)} calls differ:\n" + "\n".join(wrong[:40])
-
-
-def difference(ours, theirs):
-    """Return how two calls differ, or nothing."""
-    found, error, warned = ours
-    expected, their_error, they_warned = theirs
-    if error != their_error:
-        return f"{error!r}, not {their_error!r}"
-    if warned != they_warned:
-        return f"{warned}, not {they_warned}"
-    if expected is None:
-        return ""
-    same = type(found) is type(expected) and found.dtype == expected.dtype
-    nan = same and found.dtype.kind == "f"
-    same = same and np.array_equal(found, expected, equal_nan=nan)
-    return "" if same else f"{found!r}, not {expected!r}"

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.compose import ColumnTransformer
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -24,10 +25,17 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+    TargetEncoder,
+)
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -488,12 +496,12 @@ def test_numbers_are_float64_where_steps_run_in_their_library() -> None:
 
 def test_any_values_go_to_the_source() -> None:
     reader = Mappings(Columns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2))
-    for value in ("text", ["a", "list"], None, 3):
+    for value in ("text", ["a", "list"], 3):
         row = {"b": 1, "a": value}
         assert reader.ask(entry, [row]) is None
         frame = reader.frame([row, row])
-        expected = value if value is not None else pytest.approx(np.nan, nan_ok=True)
-        assert frame["a"].tolist() == [expected, expected]
+        assert frame["a"].tolist() == [value, value]
+    assert reader.ask(entry, {"b": 1, "a": "text"}) is None
 
 
 @pytest.mark.parametrize("own", [None, np.nan])
@@ -508,6 +516,81 @@ def test_a_missing_text_is_as_in_training(own: Any) -> None:
         assert fast.predict({"a": missing}).tolist() == [2]
         gap = fast._predictor._mappings.frame(rows)["a"][1]
         assert gap is None if own is None else np.isnan(gap)
+
+
+LETTERS = pd.Series(np.random.default_rng(3).choice([*"xyz", ""], len(X))).replace(
+    {"": None}
+)
+ENCODERS = {
+    "ordinal": OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+    "target": TargetEncoder(cv=3),
+    "filled": make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()),
+    "marks": MissingIndicator(),
+}
+
+
+@pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
+@pytest.mark.parametrize("dtype", ["str", "category", object])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_missing_text_alone_and_beside_others(
+    encoder: str, dtype: Any, steps: list[Any], tmp_path: Any
+) -> None:
+    """Alone and beside others: NaN, and None where the encoder knows None itself."""
+    gaps = LETTERS.isna()
+    text = LETTERS.astype(dtype)
+    if dtype is object and encoder in ("filled", "marks"):
+        text = text.where(~gaps, np.nan)
+    frame = pd.DataFrame({"a": text})
+    first = make_column_transformer((clone(ENCODERS[encoder]), ["a"]))
+    model = make_pipeline(first, *steps, clone(FOREST)).fit(frame, gaps | (text == "x"))
+    fast = plain(model).fit(frame)
+    for method in ("predict", "predict_proba"):
+        own = getattr(model, method)(frame[gaps])[:1]
+        known = getattr(model, method)(frame[~gaps])[:1]
+        call, x = getattr(fast, method), {"a": text[~gaps].iloc[0]}
+        np.testing.assert_array_equal(call({"a": None}), own)
+        np.testing.assert_array_equal(call([{"a": None}, x, x])[:2], [own[0], known[0]])
+        if dtype is not object:
+            np.testing.assert_array_equal(call({"a": float("nan")}), own)
+    if not steps:
+        skforge.save(fast, tmp_path / "m.skforge")
+        loaded = skforge.load(tmp_path / "m.skforge")
+        np.testing.assert_array_equal(
+            loaded.predict_proba([{"a": None}, x]), fast.predict_proba([{"a": None}, x])
+        )
+
+
+@pytest.mark.parametrize("function", [np.arctan, None])
+def test_a_missing_number_alone_is_one(function: Any) -> None:
+    """In a column of objects, an encoder sees None, and a function of NumPy fails."""
+    numbers = pd.DataFrame({"a": np.where(np.arange(len(X)) % 4, X["age"] % 5, np.nan)})
+    step = OneHotEncoder() if function is None else FunctionTransformer(function)
+    first = make_column_transformer((step, ["a"]), sparse_threshold=0)
+    steps = [SimpleImputer(), PCA(1)] if function is None else []
+    model = make_pipeline(first, *steps, clone(FOREST)).fit(numbers, y)
+    fast = plain(model).fit(numbers)
+    expected = model.predict_proba(numbers[:1])
+    np.testing.assert_array_equal(fast.predict_proba({"a": None}), expected)
+
+
+def test_texts_where_only_gaps_count() -> None:
+    frame = pd.DataFrame({"a": LETTERS.astype("str"), "b": X["age"].to_numpy()})
+    columns = make_column_transformer(
+        (MissingIndicator(), ["a"]), ("passthrough", ["b"])
+    )
+    model = make_pipeline(columns, clone(FOREST)).fit(frame, y)
+    fast = plain(model).fit(frame)
+    rows = [{"a": text, "b": 30} for text in ("x", "new", None, "1")]
+    given = pd.DataFrame(rows).astype({"a": "str", "b": float})
+    np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(given))
+    for row, own in zip(rows, model.predict_proba(given), strict=True):
+        np.testing.assert_array_equal(fast.predict_proba(row)[0], own)
+    with pytest.raises(
+        InvalidInputError, match="'b' of the row is '1', which is not a"
+    ):
+        fast.predict({"a": "x", "b": "1"})
+    with pytest.raises(ValueError, match="infinity"):
+        fast.predict({"a": np.inf, "b": 1})
 
 
 # ------------------------------------------------------------ frames of pipelines

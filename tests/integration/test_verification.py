@@ -94,6 +94,15 @@ def test_a_boosters_values_are_checked(monkeypatch):
     assert text.startswith("row 0 of X: transformed gives -1.0, expected ")
 
 
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+def test_a_sum_of_zeros_may_have_either_sign(reduction):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = xgb.XGBRegressor(n_estimators=3, base_score=-0.0).fit(X, np.full(60, -0.0))
+    assert np.signbit(model.predict(X)).all()
+    fast = CompiledForest(model, tuning="off", reduction=reduction).fit(X)
+    assert (fast.predict(X) == 0).all()
+
+
 def test_fast_sums_may_differ_by_the_limit_only(monkeypatch):
     lie(monkeypatch, row=2, factor=1.01)
     with pytest.raises(VerificationError):

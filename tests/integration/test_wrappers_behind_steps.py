@@ -106,6 +106,30 @@ def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> N
     assert_same(fast, model, NEW, exact=False)
 
 
+@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
+@pytest.mark.parametrize("reduction", ["fast", "reproducible"])
+def test_sums_that_may_be_off_are_no_mistake(reduction: str, method: str) -> None:
+    """Each member has its own codes of numbers; a drawn row is none for the others."""
+    rows, new = np.round(X[:120, :2], 1), np.round(NEW[:, :2], 1)
+    inside = make_pipeline(pre.TargetEncoder(cv=3), FOREST)
+    model = CalibratedClassifierCV(inside, method=method, cv=2).fit(rows, TWO[:120])
+    fast = plain(model, reduction=reduction).fit(rows)
+    assert (fast.predict(new) != model.predict(new)).mean() < 0.01
+
+
+def test_frames_of_several_dtypes_are_no_mistake_where_sums_may_be_off() -> None:
+    """A forest of their own reads them, and not the one that is compared first."""
+    rows = TEXTS.astype({"b": np.float32})
+    steps = make_column_transformer(
+        (pre.OneHotEncoder(), ["t"]), (pre.StandardScaler(), ["a", "b"])
+    )
+    booster = xgb.XGBClassifier(n_estimators=20, max_depth=3)
+    calibrated = CalibratedClassifierCV(booster, method="isotonic", cv=2)
+    model = make_pipeline(steps, calibrated).fit(rows, TWO)
+    fast = plain(model, reduction="reproducible").fit(rows)
+    assert_same(fast, model, rows, exact=False)
+
+
 @pytest.mark.parametrize("behind", [True, False])
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 @pytest.mark.parametrize("n_rows", [0, 400])

@@ -205,7 +205,7 @@ def test_an_artifact_of_a_file(tmp_path):
         pack(tmp_path / "b.skforge")
     assert str(error.value) == (
         "model must be a fitted CompiledForest, or the path of a .skforge file that "
-        f"holds one. Got {tmp_path / 'b.skforge'}, which holds a Forest instead."
+        f"holds one. Got {tmp_path / 'b.skforge'}, which holds a Forest, instead."
     )
 
 

@@ -251,6 +251,20 @@ def test_tables_of_categories_for_xgboost():
         plain(model).fit(frame).predict(table)
 
 
+def test_categories_of_another_type_of_texts_are_xgboost_s_error():
+    pa = pytest.importorskip("pyarrow")
+    frame = make_frame()[["x", "color"]]
+    model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True, n_jobs=1)
+    model.fit(frame, frame["x"])
+    names = pa.array(COLORS).cast(pa.string_view())
+    codes = pa.array(frame["color"].cat.codes)
+    color = pa.DictionaryArray.from_arrays(codes, names)
+    table = pa.table({"x": frame["x"].to_numpy(), "color": color})
+    for one in (model, plain(model).fit(frame)):
+        with pytest.raises(TypeError, match="Only string-based"):
+            one.predict(table)
+
+
 NAMES = st.lists(
     st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
 
+import skforge
 from skforge import CompiledForest, load_forest
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, SourceNeededError
 
 lgb = pytest.importorskip("lightgbm")
 pd = pytest.importorskip("pandas")
@@ -79,3 +82,49 @@ def test_columns_without_numbers_are_refused(file):
         "column 'n' has the dtype object, which is not plain numbers; convert it to "
         "float64."
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
+    """LightGBM takes numbers up to it for 0, itself in arrays and pandas' frames."""
+    tables = pytest.importorskip(library)
+    rng = np.random.default_rng(0)
+    X = rng.integers(-1, 6, (120, 3)).astype(float)
+    model = lgb.LGBMClassifier(
+        n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1
+    )
+    model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
+    fast = CompiledForest(model, tuning="off").fit(X)
+    limit = np.float32(1e-35)
+    tiny = np.array([0, 1e-36, -1e-36, limit, -limit, np.nan, 1e-20, 3], dtype)
+    rows = rng.choice(tiny, (200, 3))
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    if library == "polars":
+        new = tables.from_pandas(frame, nan_to_null=False)
+    else:
+        new = tables.Table.from_pandas(frame)
+    expected = model.predict_proba(new)
+    assert (expected != model.predict_proba(frame)).any()
+    assert np.array_equal(fast.predict_proba(new), expected)
+    assert np.array_equal(fast.predict_proba(frame), model.predict_proba(frame))
+    skforge.save(fast, tmp_path / "m.skforge")
+    loaded = skforge.load(tmp_path / "m.skforge")
+    with pytest.raises(SourceNeededError):
+        loaded.predict_proba(new)
+
+
+def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
+    pytest.importorskip("polars")
+    rng = np.random.default_rng(0)
+    X = rng.integers(-1, 6, (120, 3)).astype(float)
+    light = lgb.LGBMClassifier(
+        n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1
+    )
+    steps = make_column_transformer(("passthrough", [0, 1, 2]))
+    model = make_pipeline(steps, light).set_output(transform="polars")
+    model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
+    fast = CompiledForest(model, tuning="off").fit(X)
+    rows = rng.choice([0, 1e-36, -float(np.float32(1e-35)), 3], (200, 3))
+    assert (model.predict_proba(rows) != light.predict_proba(rows)).any()
+    assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))

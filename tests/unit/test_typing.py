@@ -5,7 +5,9 @@ skforge is found as an installed package is, so that ``py.typed`` has to be ther
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,21 @@ def test_users_get_the_errors_they_should(name: str, cache: Path) -> None:
     # not found is an excuse that is not used, and an error, too.
     done = mypy(PROGRAMS / name, cache)
     assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright needs Node.js")
+def test_pyright_agrees(tmp_path: Path) -> None:
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"extraPaths": [str(ROOT)]})
+    )
+    program = shutil.copy(PROGRAMS / "right.py", tmp_path)
+    done = subprocess.run(
+        ["pyright", "--pythonpath", sys.executable, program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_mistake_without_its_excuse_is_an_error(cache: Path) -> None:

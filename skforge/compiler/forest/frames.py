@@ -305,7 +305,8 @@ def _arrow_column(X: Any, i: int) -> _Column:
         return None, None, np.zeros(len(column), np.bool_), column.type
     kind = column.type
     gaps = column.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_dictionary(kind):
+    # XGBoost refuses categories of the type string_view
+    if pa.types.is_dictionary(kind) and str(kind.value_type) != "string_view":
         codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
         return codes.astype(np.int64), column.dictionary.to_pylist(), gaps, kind
     if pa.types.is_floating(kind):

@@ -65,7 +65,8 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
     leaf = forest.leaf[leaves]
     size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
     size += np.abs(forest.base).max(initial=0.0)
-    return np.asarray(forest.n_trees * 2.0**-23 * size / forest.divisor)
+    limit = forest.n_trees * 2.0**-23 * size / forest.divisor
+    return np.asarray(np.maximum(limit, 5e-324))  # a sum of zeros may be -0.0
 
 
 def differing_rows(

@@ -189,7 +189,7 @@ class WrapperSource(Source):
         rules = [rule for each in columns if each is not None for rule in each.rules]
         coded = {rule.name for rule in rules if rule.table is not None}
         rules = [
-            replace(rule, table={}) if rule.name in coded else rule
+            replace(rule, table={}, missing=None) if rule.name in coded else rule
             for rule in first.rules
         ]
         return replace(first, rules=tuple(rules), by_frame=True)

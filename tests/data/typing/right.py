@@ -55,10 +55,17 @@ def as_estimator(model: Any, rows: NDArray[np.float32]) -> CompiledForest:
     assert_type(fast.target_, Target)
     assert_type(fast.tuning_result_, TuningResult | None)
     assert_type(fast.compile_time_, float)
-    # What the model returns: arrays, lists of them, or frames on a GPU.
-    assert_type(fast.predict(rows), Any)
+    assert_type(fast.predict(rows), NDArray[Any])
     assert_type(fast.inspect("schedule"), str)
     return fast
+
+
+def of_a_classifier(path: str, rows: NDArray[np.float32]) -> NDArray[Any]:
+    """Load a model; its answers are arrays."""
+    fast = skforge.load(path)
+    assert_type(fast.decision_function(rows), NDArray[Any])
+    assert_type(fast.predict_proba(rows, out=None), NDArray[Any])
+    return fast.predict_proba(rows)[:, 1]
 
 
 def searched(forest: Forest) -> TuningResult:
@@ -75,7 +82,7 @@ def searched(forest: Forest) -> TuningResult:
 def files(fast: CompiledForest | CompiledModule | Forest, folder: Path) -> None:
     """Write artifacts and a library."""
     assert_type(skforge.save(fast, folder / "fast.skforge"), None)
-    assert_type(skforge.load(str(folder / "fast.skforge")), Any)
+    assert_type(skforge.load(str(folder / "fast.skforge")), CompiledForest)
     assert_type(skforge.export(fast, folder / "library", target="cpu"), Path)
 
 

@@ -54,6 +54,8 @@ class FoldedPipeline:
     numbers: dict[int, NumberCodes]
     #: Further forests on the same rows, if the last step is a wrapper around several.
     more: tuple[Forest, ...] = ()
+    #: Columns of which the steps read alone what is missing: of numbers or of texts.
+    either: tuple[int, ...] = ()
 
 
 def folded(
@@ -81,6 +83,15 @@ def folded(
         inner = read_forests(last)
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
+    if any(forest.source == "lightgbm" for forest in inner):
+        from sklearn.utils._set_output import _get_output_config
+
+        for name, step in model.steps[:-1]:
+            if _get_output_config("transform", step)["dense"] == "polars":
+                transformers.cannot_fold(
+                    f"The step {name!r} returns polars frames, in which LightGBM takes "
+                    "other numbers for 0"
+                )
     plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
@@ -120,7 +131,13 @@ def folded(
         _on_rows(plan, forest, bounds, texts, source, tests, end, rows)
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
-    return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more))
+    readers = [
+        one for one in plan.stages if not transformers.is_marker(one.transformer)
+    ]
+    given = [*plan.columns, *(column for one in readers for column in one.inputs)]
+    read = [column.source for column in given if column.stage is None]
+    either = tuple({*range(plan.width)}.difference(read, texts))
+    return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more), either)
 
 
 def _holds_pipelines(last: Any) -> bool:

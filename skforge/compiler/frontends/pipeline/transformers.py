@@ -243,6 +243,12 @@ def refuse(step: str, transformer: Any) -> None:
             fail(step, transformer, f"marks missing values by {marker!r}")
 
 
+def is_marker(transformer: Any) -> bool:
+    """Tell whether a transformer reads alone where None or NaN is."""
+    marks = class_of(transformer).endswith(".MissingIndicator")
+    return marks and _is_nan(transformer.missing_values)
+
+
 def is_missing(value: Any) -> bool:
     """Tell whether a value is None or NaN."""
     return value is None or _is_nan(value)
