@@ -96,6 +96,14 @@ class Columns:
     by_frame: bool = False
 
 
+def frame_columns(names: Any, ignores: bool = False) -> Columns | None:
+    """Return the columns of frames that a model reads itself; None without names."""
+    if names is None:
+        return None
+    rules = tuple(ColumnRule(str(name), i, table={}) for i, name in enumerate(names))
+    return Columns(rules, len(rules), ignores=ignores, by_frame=True)
+
+
 def is_mapped(X: Any) -> bool:
     """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:

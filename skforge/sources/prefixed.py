@@ -18,7 +18,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 )
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source
-from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.plain import Read
 
 
@@ -80,12 +80,9 @@ class PrefixedSource(Source):
         if names is None:
             found = None if self._steps else self._last.columns()
             return found and replace(found, by_frame=True)
-        rules = tuple(
-            ColumnRule(str(name), i, table={}) for i, name in enumerate(names)
-        )
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS
-        return Columns(rules, len(rules), ignores=by_name, by_frame=True)
+        return frame_columns(names, by_name)
 
     def read(self, X: Any) -> Read | None:
         """Read prepared rows as the rest reads them; leave all others."""

@@ -22,6 +22,7 @@ from skforge.compiler.frontends.base import (
     register,
     unwrap,
 )
+from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import (
@@ -46,7 +47,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
-from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sklearn.pipeline import Pipeline
 
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
+from skforge.compiler.frontends.members import (
+    fitted_members,
+    is_wrapper,
+    with_members,
+)
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     PIPELINE,
@@ -17,11 +22,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
     refuse,
-)
-from skforge.compiler.frontends.wrappers.members import (
-    fitted_members,
-    is_wrapper,
-    with_members,
 )
 from skforge.exceptions import UnsupportedModelError
 
@@ -61,14 +61,7 @@ class Split:
         scaler  StandardScaler  folded into the trees
           tree  ExtraTree       compiled
         """
-        lines = [("step", "transformer", "where", "why")]
-        for part in self.parts:
-            name = "  " * part.depth + part.name
-            lines.append((name, part.kind, part.where, part.why))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines
-        )
+        return table_text(("step", "transformer", "where", "why"), self.parts)
 
     @property
     def summary(self) -> str:
@@ -76,6 +69,16 @@ class Split:
         start = self.start or 0
         folded = sum(part.depth == 0 for part in self.parts) - 1 - start
         return f"steps: {start} in their library, {folded} folded"
+
+
+def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
+    """Return a line for each part, below a head."""
+    lines = [head]
+    for part in parts:
+        name = "  " * part.depth + part.name
+        lines.append((name, part.kind, part.where, part.why))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def divides(model: Any) -> bool:
