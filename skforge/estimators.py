@@ -47,6 +47,7 @@ class CompiledForest(Shown):
         - a ``CalibratedClassifierCV``, ``FixedThresholdClassifier``,
           ``TunedThresholdClassifierCV``, ``TransformedTargetRegressor``,
           ``MultiOutput*``, ``OneVsRestClassifier`` or ``Voting*`` around these;
+        - a stack, a chain or another model of models: its members are compiled;
         - a search over one of these, such as ``GridSearchCV``: its
           ``best_estimator_`` is compiled;
         - a Booster, an ONNX model, or a saved model as a path, bytes or an open file.
@@ -109,7 +110,8 @@ class CompiledForest(Shown):
     forest_ : Forest
         The forest read from the model. Of a pipeline, it takes the rows that come out
         of the steps run by their library. Of a wrapper around several models, it is
-        their common forest, or the first one if they cannot be one.
+        their common forest, or the first one if they cannot be one or are compiled
+        one by one.
     schedule_ : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     target_ : Target
@@ -411,7 +413,8 @@ class CompiledForest(Shown):
     ) -> str:
         """Return a level of the compilation as text.
 
-        Also "pipeline": which steps are folded into the trees, and why others are not.
+        Also "pipeline": which steps are folded into the trees or which members are
+        compiled, and why others are not.
         """
         if level == "pipeline":
             return table_of(self)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skforge.cli.errors import warn
 from skforge.cli.needs import needs_of
 from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
+from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -71,7 +72,8 @@ def _check_model(path: Path, model: Any) -> None:
         return
     adapter = adapter_of(unwrap(model))
     proto = is_a(model, "onnx.onnx_ml_pb2.ModelProto")
-    known = is_compiled(model) or proto or adapter not in (None, ForestSource)
+    own = adapter not in (None, ForestSource)
+    known = is_compiled(model) or proto or own or has_members(unwrap(model))
     if not known:
         raise InvalidInputError(
             f"{path.name} holds an object of type {type(model).__name__}, which is no "

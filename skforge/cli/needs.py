@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
+from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.compiler.frontends.pipeline import transformers
-from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -70,17 +70,16 @@ def needs_of(model: Any) -> Needs:
         elif start_of(model) is None:
             forest = model.forest_
     except UnsupportedModelError:
-        if not is_pipeline(inner):
+        if not has_members(inner):
             raise
-    if not (_has_steps(inner)):
-        assert forest is not None
+    if forest is not None and not _has_steps(inner):
         return _of_forest(forest, getattr(inner, "feature_names_in_", None))
     names = getattr(inner, "feature_names_in_", None)
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
-            "The first step of the pipeline does not know how many columns its rows "
-            "have, so they cannot be taken from a file."
+            "The model does not know how many columns its rows have, so they cannot "
+            "be taken from a file."
         )
     steps = _Steps()
     steps.look(inner, range(width))
@@ -173,7 +172,7 @@ class _Steps:
                 self.look(one, places)
                 if not _keeps_columns(one, len(places)):
                     break
-        elif is_wrapper(step):
+        elif has_members(step):
             for one in fitted_members(step):
                 self.look(one, places)
         else:

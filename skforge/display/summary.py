@@ -327,9 +327,10 @@ class Summary:
     schedules : dict of (int, int or None) -> Schedule
         The schedule of each range of batch sizes.
     steps : str
-        Where each step of a pipeline runs, as a table; "" if the model is none.
+        Where each step of a pipeline or member of a model runs, as a table; "" if
+        there are none.
     steps_summary : str
-        How many steps run where.
+        How many of them run where.
     rows : str
         Who answers rows like those given to ``fit``, and what to convert if it is the
         model itself; "" if the object was loaded from a file.
@@ -392,7 +393,8 @@ class Summary:
             ("runs on", f"{self.target}; {plural(self.n_threads, 'thread')}"),
         ]
         if self.steps:
-            found.append(("steps", self.steps_summary))
+            what = self.steps.partition(" ")[0]  # the head of the table
+            found.append((f"{what}s", self.steps_summary))
         if self.rows:
             found.append(("rows", self.rows.removeprefix("Rows ")))
         found.append(("compiled in", duration(self.compile_seconds)))
@@ -495,7 +497,7 @@ def summary_of(
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
-    if not times and not state.get("_fallback"):
+    if not times and not state.get("_fallback") and not adapter.members:
         times = known_times(wrapper, n_threads, estimate=not adapter.answers)
     split, found = state.get("_split"), wrapper.tuning_result_
     bounds = [one.leaf_depths() for one in forests if one.n_trees]
@@ -523,7 +525,7 @@ def summary_of(
         search="" if found is None else _search_line(found),
         schedules=dict(wrapper.schedule_),
         steps="" if split is None else str(split),
-        steps_summary="" if split is None else split.summary.removeprefix("steps: "),
+        steps_summary="" if split is None else split.summary.partition(": ")[2],
         rows=who_answers(state),
         method=method,
         times=times,

@@ -236,14 +236,13 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     from skforge.sources.delegation import start_of
 
     check_is_fitted(compiled)
+    model = model_of(compiled)
     if start_of(compiled) is not None:
         raise UnsupportedModelError(
-            "Some steps of the pipeline run in their own Python library, which an "
-            "exported library cannot call; export only the forest with "
-            "skforge.export(fast.forest_, …), and give it rows that these steps have "
-            "transformed."
+            "Parts of this model run in their own Python library, which an exported "
+            "library cannot call; export only the forest with "
+            "skforge.export(fast.forest_, …), and give it rows as they arrive there."
         )
-    model = model_of(compiled)
     if answers_itself(model):
         raise UnsupportedModelError(
             f"{type(model).__name__} computes its predictions from raw scores with "

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _num_samples
 from skforge.exceptions import with_article
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
+from skforge.sources.members import Members
 
 Mends = Callable[[Any], bool]
 
@@ -30,6 +31,8 @@ def who_answers(state: Mapping[str, Any]) -> str:
     said, split = state.get("_fallback", ""), state.get("_split")
     if said or "_fallback" not in state:
         return str(said)
+    if isinstance(split, Members):
+        return "Rows are answered by the model's own code, with compiled members."
     first = (split and split.start) or 0
     after = f" after {first} step{'s'[: first > 1]} in their library" if first else ""
     return f"Rows like those given to fit are answered by compiled code{after}."

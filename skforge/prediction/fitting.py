@@ -13,13 +13,15 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
-from skforge.exceptions import PerformanceWarning, warn
+from skforge.exceptions import PerformanceWarning, UnsupportedModelError, warn
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
 from skforge.prediction.fallback import who_answers, why_fallback
+from skforge.prediction.members import read_members
 from skforge.prediction.predictor import Predictor
-from skforge.prediction.verification import sample_rows, verify
+from skforge.prediction.verification import sample_rows, verify, verify_members
 from skforge.sources.delegation import tags_of
+from skforge.sources.members import Members
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import range_text
 
@@ -34,7 +36,7 @@ class Made:
     """A compiled model, checked against its source."""
 
     forest: Forest
-    split: Split | None
+    split: Split | Members | None
     module: CompiledModule | AutoModule
     choice: Choice
     found: TuningResult | None
@@ -45,7 +47,30 @@ class Made:
 
 
 def make(wrapper: Any, model: Any, X: Any) -> Made:
-    """Compile a fitted model as the parameters of a wrapper ask."""
+    """Compile a fitted model as the parameters of a wrapper ask, or its members."""
+    try:
+        return _made_whole(wrapper, model, X)
+    except UnsupportedModelError as error:
+        members = read_members(wrapper, model, X, error)
+    first = members.forests[0]  # stands for all
+    predictor = Predictor(first._compiled().module, model, members)
+    verify_members(predictor, X)
+    predictor.counters.reset()
+    asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
+    return Made(
+        first.forest_,
+        members,
+        predictor.module,
+        choose(*asked, wrapper.reduction),
+        first.tuning_result_,
+        first.gpu_min_rows_,
+        sum(one.compile_time_ for one in members.forests),
+        predictor,
+        "",
+    )
+
+
+def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     start = time.perf_counter()
     reduction, least = wrapper.reduction, wrapper.gpu_min_rows
     forest, split = read_divided(model, X)

@@ -35,7 +35,7 @@ from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import source_of
+from skforge.sources.find import Start, source_of
 from skforge.sources.forms import told
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
@@ -88,7 +88,7 @@ class Predictor:
         self,
         module: CompiledModule | AutoModule,
         estimator: Any,
-        start: int | None = None,
+        start: Start = None,
         source: Source | None = None,
     ) -> None:
         self._retired = False
@@ -403,6 +403,10 @@ class Predictor:
         contribs: bool = False,
     ) -> None:
         """Compile everything that calls of these methods would compile on first use."""
+        for one in self.source.members:
+            one.warm_up(batch_sizes)
+        if self.source.members:
+            return
         if contribs:
             self.module.warm_up(batch_sizes, contribs=True)
         for module in (self.module, *self.modules()):

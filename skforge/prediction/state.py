@@ -74,6 +74,9 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         predictor = self.__dict__.get("_predictor")
         if name == "n_jobs" and predictor is not None:
             predictor.threads_change()
+        if name in ("n_jobs", "gpu_min_rows"):
+            for member in getattr(self.__dict__.get("_split"), "forests", ()):
+                setattr(member, name, value)
         if name == "gpu_min_rows" and "forest_" in self.__dict__:
             self._move_crossover(value)
 

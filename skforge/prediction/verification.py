@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -74,6 +75,25 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
                 [f"row {i} of X" for i in at],
                 None if sample is None else expected[: len(sample)],
             )
+
+
+def verify_members(predictor: Predictor, X: Any) -> None:
+    """Compare a model's answers with those of its compiled members, bit by bit.
+
+    ``fit`` of each member has compared its kernels.
+    """
+    at = np.unique(np.linspace(0, _num_samples(X) - 1, SAMPLE_ROWS).astype(int))
+    drawn = sum(one._compiled().checked[1] for one in predictor.source.members)
+    predictor.checked = len(at), drawn
+    if predictor.module.reduction != "exact":
+        return
+    names = [f"row {i} of X" for i in at]
+    # threads of a forest add trees as they finish; other models add those of each job
+    with ExitStack() as stack, parallel_config("sequential"):
+        for one in predictor.source.members:
+            for module in (one._compiled().module, *one._compiled().modules()):
+                stack.enter_context(module.kernels.one())
+        _verify_outputs(predictor, take_rows(X, at), names, None)
 
 
 def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:

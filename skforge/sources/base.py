@@ -100,6 +100,8 @@ class Source(ABC):
     answers: bool = False
     #: Further forests, whose raw scores follow those of the forest.
     more: tuple[Forest, ...] = ()
+    #: Compiled members, if the model's own code computes everything else.
+    members: tuple[Any, ...] = ()
 
     #: The adapter of the last step, if the rows pass other steps first.
     _last: Source

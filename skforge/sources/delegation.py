@@ -34,7 +34,7 @@ from skforge.compiler.frontends.base import (
     unwrap,
 )
 from skforge.compiler.frontends.content import is_path
-from skforge.compiler.frontends.wrappers.members import is_wrapper
+from skforge.compiler.frontends.members import has_members
 from skforge.compiler.outputs.transforms import UNKNOWN, class_labels, has_method
 from skforge.exceptions import (
     InvalidInputError,
@@ -54,13 +54,13 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
-def start_of(wrapper: Any) -> int | None:
+def start_of(wrapper: Any) -> Any:
     """Return how many steps of a wrapper's pipeline run in their library.
 
-    None: the forest takes the model's own rows.
+    ``Members`` if only members are compiled. None: the forest takes the model's rows.
     """
     split = wrapper.__dict__.get("_split")
-    return None if split is None else cast("int | None", split.start)
+    return None if split is None else split.start
 
 
 def no_attribute(wrapper: Any, name: str) -> str:
@@ -316,7 +316,7 @@ def _takes_weights(model: Any) -> bool:
     """Tell whether ``fit`` takes weights; a search passes them to its estimator."""
     if is_search(model):
         return _takes_weights(model.estimator)
-    if is_wrapper(model):  # many take them among other parameters, and all say if not
+    if has_members(model) and not is_pipeline(model):  # many do, all say if not
         return True
     return bool(has_fit_parameter(model, "sample_weight"))
 

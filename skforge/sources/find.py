@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
@@ -21,10 +21,14 @@ from skforge.sources import (  # noqa: F401 - register
 )
 from skforge.sources.base import ADAPTERS, Source
 from skforge.sources.delegation import model_of
+from skforge.sources.members import Members, MembersSource, traces_of_members
 from skforge.sources.pipeline import held
 from skforge.sources.prefixed import PrefixedSource
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
+
+#: How many steps of a pipeline run in their library, or what is compiled of a model.
+Start: TypeAlias = int | Members | None
 
 
 def adapter_of(model: Any) -> type[Source] | None:
@@ -38,12 +42,14 @@ def adapter_of(model: Any) -> type[Source] | None:
     return None
 
 
-def source_of(model: Any, forest: Forest, start: int | None = None) -> Source:
+def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
     """Return an adapter for a fitted model whose forest this is.
 
     With ``start``, so many steps of a pipeline run in their library, and the forest is
-    that of the rest.
+    that of the rest; or only the members are compiled, and it is that of the first.
     """
+    if isinstance(start, Members):
+        return MembersSource(model, forest, start)
     if start is not None:
         rest = source_of(_rest(model, start), forest)
         return PrefixedSource(model, forest, start, rest)
@@ -56,11 +62,13 @@ def source_of(model: Any, forest: Forest, start: int | None = None) -> Source:
     return adapter(model, forest)
 
 
-def traces_of(model: Any, start: int | None = None) -> list[Any]:
+def traces_of(model: Any, start: Start = None) -> list[Any]:
     """Return objects and numbers that change when the compiled part of a model does.
 
     Steps that run in their library may change: they are called as they are.
     """
+    if isinstance(start, Members):
+        return traces_of_members(model)
     if start is not None:
         steps, last = [step for _, step in flat_steps(model)[:-1]], model
         while is_pipeline(last):

@@ -97,6 +97,14 @@ class Columns:
     by_frame: bool = False
 
 
+def frame_columns(names: Any) -> Columns | None:
+    """Return the columns of frames that a model reads itself; None without names."""
+    if names is None:
+        return None
+    rules = tuple(ColumnRule(str(n), i, {}, _NAN) for i, n in enumerate(names))
+    return Columns(rules, len(rules), by_frame=True)
+
+
 def is_mapped(X: Any) -> bool:
     """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:

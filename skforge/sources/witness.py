@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from skforge.exceptions import InvalidModelError
-from skforge.sources.find import traces_of
+from skforge.sources.find import Start, traces_of
 
 #: Bytes of the largest array whose content is remembered.
 _SMALL = 1 << 16
@@ -28,13 +28,13 @@ class Witness:
     ----------
     model : object
         The model that was compiled. Paths, ModelProtos and Forests do not change.
-    start : int, default=None
-        Number of the steps of a pipeline that run in their library; None: all fold.
+    start : int or Members, default=None
+        Steps of a pipeline that run in their library, or members that are compiled.
     """
 
     __slots__ = ("_model", "_seen", "_start")
 
-    def __init__(self, model: Any, start: int | None = None) -> None:
+    def __init__(self, model: Any, start: Start = None) -> None:
         self._model, self._start = model, start
         self._seen = [(one, _content(one)) for one in traces_of(model, start)]
 

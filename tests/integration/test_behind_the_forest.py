@@ -282,7 +282,7 @@ def test_multi_output_regressors_of_other_links():
     check(compiled(wrapper), wrapper)
 
 
-def test_hard_votes_with_negative_weights_are_the_wrappers_own():
+def test_hard_votes_with_negative_weights_are_counted_in_scikit_learn():
     members = [(name, CLASSIFIERS[name]) for name in USUAL]
     wrapper = ensemble.VotingClassifier(members, weights=[1, -1, 2]).fit(X, THREE)
     check(compiled(wrapper), wrapper)
@@ -638,10 +638,13 @@ def test_a_method_that_is_not_offered():
 
 @pytest.mark.parametrize("fitted", [False, True])
 def test_members_that_are_no_forests_are_refused(fitted):
-    members = [("a", CLASSIFIERS["forest"]), ("b", linear_model.LogisticRegression())]
+    members = [
+        ("a", linear_model.LogisticRegression()),
+        ("b", linear_model.Perceptron()),
+    ]
     wrapper = ensemble.VotingClassifier(members)
     wrapper = wrapper.fit(X, TWO) if fitted else wrapper
-    with pytest.raises(UnsupportedModelError, match="LogisticRegression"):
+    with pytest.raises(UnsupportedModelError, match=r"no member .*LogisticRegression"):
         CompiledForest(wrapper, tuning="off").fit(X, TWO)
 
 

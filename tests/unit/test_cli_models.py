@@ -20,8 +20,10 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingRegressor,
 )
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
@@ -269,6 +271,18 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
     assert skf("bench", "saved.skforge", "--data=rows.csv", *BENCH)[0] == 0
     assert skf("predict", "saved.skforge", "rows.csv", "-o", "out.npy")[0] == 0
     assert np.array_equal(np.load("out.npy"), fast.predict(rows))
+
+
+def test_a_stack_is_answered_and_measured(skf):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    members = [("forest", RandomForestRegressor(3, max_depth=3)), ("line", Ridge())]
+    stack = StackingRegressor(members, cv=2).fit(X, X[:, 0])
+    joblib.dump(stack, "stack.joblib")
+    np.save("rows.npy", X)
+    assert skf("predict", "stack.joblib", "rows.npy", "-o", "out.npy")[0] == 0
+    assert np.array_equal(np.load("out.npy"), stack.predict(X))
+    code, out, _ = skf("bench", "stack.joblib", "--data=rows.npy", *BENCH)
+    assert code == 0 and out.count("identical") == 1
 
 
 @pytest.mark.parametrize(

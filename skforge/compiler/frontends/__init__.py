@@ -27,6 +27,7 @@ from skforge.compiler.frontends.base import (
     registered,
     unwrap,
 )
+from skforge.compiler.frontends.members import has_members, members
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -132,6 +133,15 @@ def refuse_untrained(estimator: Any) -> None:
     Its type and parameters are checked, or its inner estimator's for a search.
     """
     _discover(estimator)
+    refusal = None
+    if has_members(estimator) and not is_pipeline(estimator):
+        for one in members(estimator):
+            try:
+                return refuse_untrained(unwrap(one))
+            except UnsupportedModelError as error:
+                refusal = refusal or no_member(estimator, error)
+    if refusal is not None:
+        raise refusal
     if is_search(estimator) and hasattr(estimator, "estimator"):
         if getattr(estimator, "refit", True) is False:
             raise _unknown(estimator)
@@ -145,6 +155,12 @@ def refuse_untrained(estimator: Any) -> None:
     raise _unknown(estimator)
 
 
+def no_member(model: Any, why: object) -> UnsupportedModelError:
+    """Return the error for a model of several of which none can be compiled."""
+    kind = type(model).__name__
+    return UnsupportedModelError(f"{kind} has no member that can be compiled: {why}")
+
+
 def _unknown(model: Any) -> UnsupportedModelError:
     """Return the error for a model that no frontend reads, with advice."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -154,6 +170,11 @@ def _unknown(model: Any) -> UnsupportedModelError:
         advice = "with refit=False it has no best_estimator_; search with refit=True"
     elif is_search(model):
         advice = "fit it first, so that its best_estimator_ can be read"
+    elif has_members(model):
+        advice = (
+            "it computes its predictions from those of its members; use "
+            "CompiledForest(model), which compiles the members that are forests"
+        )
     elif is_a(model, "skforge.estimators.CompiledForest"):
         advice = "it is compiled already; use it as it is"
     elif hasattr(model, "fit") and (

@@ -11,7 +11,7 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import is_pipeline, unwrap
-from skforge.compiler.frontends.wrappers.members import (
+from skforge.compiler.frontends.members import (
     CALIBRATED,
     CLASSIFIERS,
     CONSTANT,
@@ -60,7 +60,7 @@ class WrapperSource(Source):
     """A fitted wrapper around forests.
 
     Rows are read as all its forests read them; the wrapper itself answers for rows on
-    which they do not agree, and for all rows if its answers are not certain here.
+    which they do not agree.
     """
 
     kinds = ("wrapper",)
@@ -77,12 +77,13 @@ class WrapperSource(Source):
         self.answers = not has_answers(parts)
         self._leaves: list[Leaf] = []
         self._constants = False
-        self._root: Node | None = None
-        # a wrapper that computes otherwise than those known here answers itself
         try:
             self._root = self._node(parts.root)
-        except (UnsureError, AttributeError, TypeError, ValueError):
-            self._leaves = [_leaf(part) for part in parts.root.leaves()]
+        except (UnsureError, AttributeError, TypeError, ValueError) as error:
+            raise UnsupportedModelError(
+                f"This {type(model).__name__} does not compute its answers as others "
+                "of its class do; CompiledForest compiles its members alone."
+            ) from error
         self.own_log_proba = any(one.source.own_log_proba for one in self._leaves)
         self._readers = _distinct([leaf.source for leaf in self._leaves])
         self._widest = max(
@@ -133,7 +134,7 @@ class WrapperSource(Source):
     def declines(self) -> Refused | None:
         """The values that some member's entry declines."""
         found = [one.declines for one in self._readers]
-        if self._root is None or any(one is None for one in found):
+        if any(one is None for one in found):
             return None
         return max((one for one in found if one is not None), key=_STRICT.index)
 
@@ -147,7 +148,7 @@ class WrapperSource(Source):
         """Whether all members take arrays, with the same warning or none."""
         said = {one.warning for one in self._readers}
         quiet = said == {""} or (len(said) == 1 and not self._constants)
-        return self._root is not None and quiet and all(r.direct for r in self._readers)
+        return quiet and all(reader.direct for reader in self._readers)
 
     @property
     def warning(self) -> str:
@@ -160,8 +161,6 @@ class WrapperSource(Source):
 
     def read(self, X: Any) -> Read | None:
         """Read rows that all members read alike."""
-        if self._root is None:
-            return None
         first, *others = self._readers
         read = first.read(X)
         for one in others:
@@ -208,8 +207,6 @@ class WrapperSource(Source):
         """Return what the wrapper makes of its members' raw scores."""
         if method == "predict_raw":
             return raw
-        if self._root is None:
-            raise UnsureError
         return self._root.answer(method, raw if raw.ndim == 2 else raw[:, None])
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
@@ -262,16 +259,14 @@ class WrapperSource(Source):
 
     def as_given(self, rows: Array) -> Any:
         """Return rows in a form that the members take."""
-        return None if self._root is None else self._readers[0].as_given(rows)
+        return self._readers[0].as_given(rows)
 
     def _accepts(self, row: Array) -> bool:
         read = self.read(row)
         return read is not None and self.takes(read[0])
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the answers of the wrapper, unless it answers by itself or raises."""
-        if self._root is None:
-            return {}
+        """Return the answers of the wrapper, except where it raises."""
         serial, found = self._serial(), {}
         for name in METHODS:
             try:
@@ -281,7 +276,7 @@ class WrapperSource(Source):
         return found
 
     def _serial(self) -> Any:
-        return self.model if self._root is None else _serial(self._root)
+        return _serial(self._root)
 
 
 def _serial(node: Node) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.frontends.wrappers.members import kind_of
+from skforge.compiler.frontends.members import kind_of
 from skforge.sources.base import Array
 from skforge.sources.wrappers.nodes import Node
 

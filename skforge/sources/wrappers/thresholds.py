@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from skforge.compiler.frontends.wrappers.members import TUNED, kind_of
+from skforge.compiler.frontends.members import TUNED, kind_of
 from skforge.sources.base import Array, UnsureError
 from skforge.sources.wrappers.nodes import Node, response
 

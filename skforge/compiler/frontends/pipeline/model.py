@@ -14,6 +14,7 @@ from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
+from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
@@ -23,7 +24,6 @@ from skforge.compiler.frontends.pipeline.texts import codes_of
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
-from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 

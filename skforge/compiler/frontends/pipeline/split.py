@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sklearn.pipeline import Pipeline
 
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
+from skforge.compiler.frontends.members import fitted_members, is_wrapper, with_members
 from skforge.compiler.frontends.pipeline import transformers
-from skforge.compiler.frontends.wrappers import members
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -43,14 +43,7 @@ class Split:
         scaler  StandardScaler  folded into the trees
           tree  ExtraTree       compiled
         """
-        lines = [("step", "transformer", "where", "why")]
-        for part in self.parts:
-            name = "  " * part.depth + part.name
-            lines.append((name, part.kind, part.where, part.why))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines
-        )
+        return table_text(("step", "transformer", "where", "why"), self.parts)
 
     @property
     def summary(self) -> str:
@@ -60,6 +53,16 @@ class Split:
         return f"steps: {start} in their library, {folded} folded"
 
 
+def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
+    """Return a line for each part, below a head."""
+    lines = [head]
+    for part in parts:
+        name = "  " * part.depth + part.name
+        lines.append((name, part.kind, part.where, part.why))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
 def divides(model: Any) -> bool:
     """Tell whether steps come before the forest: in a pipeline, or in one inside.
 
@@ -67,8 +70,8 @@ def divides(model: Any) -> bool:
     it gets them, so that it might as well be around the pipeline's last step.
     """
     return is_pipeline(model) or (
-        members.is_wrapper(model)
-        and len(inside := members.fitted_members(model)) == 1
+        is_wrapper(model)
+        and len(inside := fitted_members(model)) == 1
         and divides(unwrap(inside[0]))
     )
 
@@ -76,8 +79,8 @@ def divides(model: Any) -> bool:
 def flat_steps(model: Any) -> list[tuple[str, Any]]:
     """Return all steps, with those of a pipeline that is the last step or inside it."""
     if not is_pipeline(model):
-        *steps, (name, last) = flat_steps(unwrap(members.fitted_members(model)[0]))
-        around = members.with_members(model, [last])
+        *steps, (name, last) = flat_steps(unwrap(fitted_members(model)[0]))
+        around = with_members(model, [last])
         for of_rows in ("n_features_in_", "feature_names_in_"):  # before the steps
             vars(around).pop(of_rows, None)
         return [*steps, (name, around)]

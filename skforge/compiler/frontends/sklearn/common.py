@@ -68,8 +68,8 @@ def check_tree(model: Any, estimator: Any, wanted: str) -> None:
     if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
         raise UnsupportedModelError(
             f"{type(model).__name__} over {type(estimator).__name__} cannot be "
-            f"compiled: its members must be DecisionTree{wanted} or "
-            f"ExtraTree{wanted}."
+            f"one Forest: its members must be DecisionTree{wanted} or "
+            f"ExtraTree{wanted}. CompiledForest compiles other forests one by one."
         )
     refuse_override(estimator, "sklearn")
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
-from skforge.compiler.frontends import answers_itself, read_forests, refuse_untrained
+from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.base import Frontend, register, unwrap
-from skforge.compiler.frontends.wrappers.join import joined, one_output, same_kind
-from skforge.compiler.frontends.wrappers.members import (
+from skforge.compiler.frontends.members import (
     CALIBRATED,
     CONSTANT,
     ONE_VS_REST,
@@ -19,8 +18,8 @@ from skforge.compiler.frontends.wrappers.members import (
     fitted_members,
     is_wrapper,
     kind_of,
-    members,
 )
+from skforge.compiler.frontends.wrappers.join import joined, one_output, same_kind
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -143,12 +142,6 @@ def _is_pair(forest: Forest) -> bool:
     )
 
 
-def refuse(model: Any) -> None:
-    """Refuse a wrapper that could not be read after fitting."""
-    for one in members(model):
-        refuse_untrained(unwrap(one))
-
-
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read the first of a fitted wrapper's forests."""
     if iteration_range is not None:
@@ -169,7 +162,6 @@ register(
         (),
         is_wrapper,
         load,
-        refuse=refuse,
         load_all=load_all,
         is_whole=is_whole,
     )

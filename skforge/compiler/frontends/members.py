@@ -1,0 +1,133 @@
+"""The members of scikit-learn's wrappers, fitted or not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from skforge.compiler.frontends.base import is_pipeline
+from skforge.compiler.frontends.checks import refuse_unfitted
+
+CALIBRATED = "sklearn.calibration.CalibratedClassifierCV"
+FIXED = "sklearn.model_selection._classification_threshold.FixedThresholdClassifier"
+TUNED = "sklearn.model_selection._classification_threshold.TunedThresholdClassifierCV"
+TARGET = "sklearn.compose._target.TransformedTargetRegressor"
+REGRESSORS = "sklearn.multioutput.MultiOutputRegressor"
+CLASSIFIERS = "sklearn.multioutput.MultiOutputClassifier"
+ONE_VS_REST = "sklearn.multiclass.OneVsRestClassifier"
+VOTES = "sklearn.ensemble._voting.VotingClassifier"
+MEAN = "sklearn.ensemble._voting.VotingRegressor"
+
+#: What OneVsRestClassifier puts in the place of a class that is always or never there.
+CONSTANT = "sklearn.multiclass._ConstantPredictor"
+
+
+def kind_of(model: object) -> str:
+    """Return ``module.Class`` of an object's own class: subclasses may do anything."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+_STACKS = {
+    "sklearn.ensemble._stacking.StackingClassifier",
+    "sklearn.ensemble._stacking.StackingRegressor",
+}
+_SELF = "sklearn.semi_supervised._self_training.SelfTrainingClassifier"
+
+#: Wrappers whose answers follow from raw scores of their members.
+_WRAPPERS = {
+    *(CALIBRATED, FIXED, TUNED, TARGET, REGRESSORS, CLASSIFIERS, ONE_VS_REST),
+    *(VOTES, MEAN),
+}
+
+#: Models whose members can only be compiled one by one.
+_APART = {
+    *_STACKS,
+    _SELF,
+    "sklearn.ensemble._bagging.BaggingClassifier",
+    "sklearn.ensemble._bagging.BaggingRegressor",
+    "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
+    "sklearn.multiclass.OneVsOneClassifier",
+    "sklearn.multiclass.OutputCodeClassifier",
+    "sklearn.multioutput.ClassifierChain",
+    "sklearn.multioutput.RegressorChain",
+    "sklearn.pipeline.Pipeline",
+}
+
+#: Attributes with the fitted members, if they are not ``estimators_``.
+_PLACES = {
+    CALIBRATED: ("calibrated_classifiers_",),
+    TARGET: ("regressor_",),
+    **dict.fromkeys((FIXED, TUNED, _SELF), ("estimator_",)),
+    **dict.fromkeys(_STACKS, ("estimators_", "final_estimator_")),
+}
+
+
+def _places(model: Any) -> tuple[str, ...]:
+    return _PLACES.get(kind_of(model), ("estimators_",))
+
+
+def is_wrapper(model: object) -> bool:
+    """Tell whether an object is one of these wrappers, and no subclass of one."""
+    return kind_of(model) in _WRAPPERS
+
+
+def has_members(model: object) -> bool:
+    """Tell whether the members of a model can be compiled one by one."""
+    return kind_of(model) in _WRAPPERS | _APART
+
+
+def named_members(model: Any) -> dict[str, Any]:
+    """Return the members of a fitted wrapper by where they are, in its order."""
+    kind = kind_of(model)
+    if is_pipeline(model):
+        return {model.steps[-1][0]: model.steps[-1][1]}
+    found = {}
+    for name in _places(model):
+        try:
+            value = getattr(model, name)
+        except AttributeError:
+            refuse_unfitted(model)
+        if isinstance(value, (list, tuple)):
+            for i, one in enumerate(value):
+                found[f"{name}[{i}]"] = one.estimator if kind == CALIBRATED else one
+        else:
+            found[name] = value
+    return found
+
+
+def fitted_members(model: Any) -> list[Any]:
+    """Return the members of a fitted wrapper, in its order."""
+    return list(named_members(model).values())
+
+
+def with_members(model: Any, members: Sequence[Any]) -> Any:
+    """Return a copy of a fitted wrapper with these in the place of its members."""
+    made, kind = copy.copy(model), kind_of(model)
+    if is_pipeline(model):
+        made.steps = [*model.steps[:-1], (model.steps[-1][0], members[0])]
+        return made
+    rest = iter(members)
+    for name in _places(model):
+        value = getattr(model, name)
+        if kind == CALIBRATED:
+            value = [copy.copy(fold) for fold in value]
+            for fold in value:
+                fold.estimator = next(rest)
+        elif isinstance(value, (list, tuple)):
+            value = [next(rest) for _ in value]
+        else:
+            value = next(rest)
+        setattr(made, name, value)
+    return made
+
+
+def members(model: Any) -> list[Any]:
+    """Return the models in a wrapper's parameters, which it clones and fits."""
+    found = []
+    for value in model.get_params(deep=False).values():
+        for one in value if isinstance(value, list) else [value]:
+            one = one[1] if isinstance(one, tuple) and len(one) == 2 else one
+            if hasattr(one, "fit"):
+                found.append(one)
+    return found

@@ -1,0 +1,232 @@
+"""Models of which only the members are compiled: the rest runs in scikit-learn.
+
+A copy of the model has stand-ins in the place of its members, so that the model's own
+code computes everything else, with its own errors and warnings.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+from joblib import effective_n_jobs, parallel_config
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import is_pipeline
+from skforge.compiler.frontends.members import fitted_members, with_members
+from skforge.compiler.frontends.pipeline.split import Part, table_text
+from skforge.exceptions import UnsupportedModelError
+from skforge.sources.base import METHODS as _METHODS
+from skforge.sources.base import Source
+from skforge.sources.mappings import Columns, frame_columns
+
+#: Methods of members that are compiled.
+METHODS = (*_METHODS, "predict_log_proba")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The compiled members of a model, in the place of a pipeline's ``Split``.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+        All members, each followed by the steps or members inside it.
+    compiled : tuple of CompiledForest or None
+        For each member its compiled forest; None if it runs as it is.
+    orders : tuple of dict
+        For each member whether answers lie in memory column by column, by method.
+    first : dict
+        The model's answers to the first row of ``X``, by method.
+    """
+
+    parts: tuple[Part, ...]
+    compiled: tuple[Any, ...]
+    orders: tuple[Mapping[str, bool], ...]
+    first: Mapping[str, Any]
+
+    @property
+    def start(self) -> Members:
+        """Itself: the forests do not take the model's own rows."""
+        return self
+
+    @property
+    def forests(self) -> tuple[Any, ...]:
+        """The members that are compiled."""
+        return tuple(one for one in self.compiled if one is not None)
+
+    def __str__(self) -> str:
+        """Return a table with a line for each member."""
+        return table_text(("member", "model", "where", "why"), self.parts)
+
+    @property
+    def summary(self) -> str:
+        """Return how many members are compiled."""
+        n = len(self.forests)
+        return f"members: {n} compiled, {len(self.compiled) - n} in their library"
+
+    def around(self, model: Any) -> Any:
+        """Return a copy of a model whose members answer with compiled forests."""
+        members = []
+        for one, fast, orders in zip(
+            fitted_members(model), self.compiled, self.orders, strict=True
+        ):
+            calls = {
+                name: partial(_answered, by_column, getattr(fast, name))
+                for name, by_column in orders.items()
+            }
+            members.append(one if fast is None else stand_in(one, calls))
+        return with_members(model, members)
+
+
+def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return a copy of a member with functions in the place of its methods."""
+    made = copy.copy(member)
+    for name, call in calls.items():
+        call.__name__ = name  # scikit-learn asks which method it has found
+        vars(made)[name] = call
+    return made
+
+
+def rows_of_members(model: Any, X: Any) -> list[Any]:
+    """Return the rows that each member gets where a model answers for X, or None."""
+    members = fitted_members(model)
+    rows: list[Any] = [None] * len(members)
+
+    def noted(i: int, call: Callable[..., Any], given: Any, **params: Any) -> Any:
+        rows[i] = given
+        return call(given, **params)
+
+    watched = []
+    for i, one in enumerate(members):
+        calls = {
+            name: partial(noted, i, getattr(one, name))
+            for name in METHODS
+            if hasattr(one, name)
+        }
+        watched.append(stand_in(one, calls))
+    answers_of(with_members(model, watched), X)
+    return rows
+
+
+def answers_of(model: Any, X: Any) -> dict[str, Any]:
+    """Return a model's answers by method; those that it refuses are left out."""
+    found = {}
+    with _in_threads(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as later calls do
+        for name in METHODS:
+            try:
+                found[name] = getattr(model, name)(X)
+            except Exception:
+                if name == "predict":  # rows that it refuses have its own error
+                    raise
+    return found
+
+
+def orders_of(fast: Any, member: Any, rows: Any) -> dict[str, bool]:
+    """Tell of each method whether its answers lie in memory column by column.
+
+    Products and sums of arrays in another order may be rounded in another way.
+    """
+    found = {}
+    own, ours = answers_of(member, rows), answers_of(fast, rows)
+    for name in own.keys() & ours.keys():
+        for by_column in (False, True):
+            if _strides(_laid(by_column, ours[name])) == _strides(own[name]):
+                found[name] = by_column
+                break  # without an order, the member itself answers
+    return found
+
+
+def _strides(answer: Any) -> list[Any]:
+    return [one.strides for one in (answer if isinstance(answer, list) else [answer])]
+
+
+def _answered(by_column: bool, call: Any, X: Any, **params: Any) -> Any:
+    return _laid(by_column, call(X, **params))
+
+
+def _laid(by_column: bool, answer: Any) -> Any:
+    return np.array(answer, order="F") if by_column else answer
+
+
+def _in_threads(model: Any) -> Any:
+    """Return a context in which a model's jobs are threads, which share stand-ins."""
+    n_jobs = getattr(model, "n_jobs", None)
+    if n_jobs in (None, 1):
+        return nullcontext()
+    n_before = effective_n_jobs(n_jobs)
+    threads = parallel_config("threading")
+    if effective_n_jobs(n_jobs) == n_before:
+        return threads
+    threads.unregister()  # some models add the parts of each job
+    return nullcontext()
+
+
+class MembersSource(Source):
+    """A fitted model of which only the members are compiled."""
+
+    kinds = ()
+    declines = None
+    direct = False
+    on_device = False
+    answers = True
+    own_log_proba = True
+
+    def __init__(self, model: Any, forest: Forest, members: Members) -> None:
+        super().__init__(model, forest)
+        self.members = members.forests
+        pairs = [(one.forest_, one._compiled().source.more) for one in self.members]
+        self.more = tuple(f for first, more in pairs for f in (first, *more))[1:]
+        self._first = members.first
+        self._around = members.around(model)
+
+    def describe(self) -> NoReturn:
+        """Raise: the code around the members is no plain data."""
+        raise UnsupportedModelError(
+            f"Only the members of {type(self.model).__name__} are compiled; the rest "
+            "runs in scikit-learn, and a .skforge file cannot store it; use "
+            "joblib.dump."
+        )
+
+    def columns(self) -> Columns | None:
+        """Return the columns of the model's frames; None if it knows no names."""
+        return frame_columns(getattr(self.model, "feature_names_in_", None))
+
+    def read(self, X: Any) -> None:
+        """Leave all rows to :meth:`call`."""
+
+    def _rows(self, X: Any, method: str) -> None:
+        return None
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        """Call the copy with compiled members."""
+        if method == "predict_raw":
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} has no raw scores: it computes its "
+                "predictions from those of its members; ask one of these."
+            )
+        with _in_threads(self.model):
+            return getattr(self._around, method)(X, **params)
+
+    def answer(self, method: str, raw: Any) -> Any:
+        """Return the answer to a row seen in ``fit``: scores do not tell it."""
+        return self._first[method]
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        """Return the model's own answers."""
+        return answers_of(self.model, X)
+
+
+def traces_of_members(model: Any) -> list[Any]:
+    """Return the objects that a copy of a model shares with it."""
+    steps = [step for _, step in model.steps] if is_pipeline(model) else []
+    # stacks make some lists anew in each call
+    values = [one for one in vars(model).values() if not isinstance(one, list)]
+    return [*values, *steps, *fitted_members(model)]
