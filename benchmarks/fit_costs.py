@@ -15,10 +15,10 @@ which were taken together, share a factor that is fitted, too.
 from __future__ import annotations
 
 import json
-import pprint
 import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,8 +136,16 @@ def main(
         machines=" and\n".join(str(target) for target in targets().values()),
         spread="\n".join(textwrap.wrap(within, 88)),
     )
-    values = pprint.pformat(found, sort_dicts=False, width=80)
-    output.write_text(f"{header}COEFFICIENTS = {values}\n", encoding="utf-8")
+    values = "\n".join(starmap(_in_rows, found.items()))
+    text = f"{header}COEFFICIENTS = {{\n{values}\n}}  # fmt: skip\n"
+    output.write_text(text, encoding="utf-8")
+
+
+def _in_rows(kind: str, own: dict[str, float]) -> str:
+    """Return a kind's coefficients as Python text, several in a line."""
+    items = ", ".join(f'"{name}":\0{value}' for name, value in own.items())
+    lines = textwrap.indent(textwrap.fill(f"{items},", 80), " " * 8)
+    return f'    "{kind}": {{\n{lines}\n    }},'.replace("\0", " ")
 
 
 def read(records: list[dict[str, Any]]) -> list[Timed]:

@@ -169,14 +169,9 @@ def read_container(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return a container's manifest and arrays, with every byte checked.
 
-    The arrays are read-only, in this machine's byte order.
-
-    Raises
-    ------
-    InvalidModelError
-        If the file cannot be read, is not a container, or is damaged.
-    UnsupportedModelError
-        If a later release wrote it.
+    The arrays are read-only, in this machine's byte order. Raises InvalidModelError if
+    the file cannot be read, is not a container, or is damaged; UnsupportedModelError if
+    a later release wrote it.
     """
     try:
         with open(path, "rb") as file:

@@ -10,12 +10,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
 from skforge._version import __version__
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.record import check_version, entry
@@ -28,8 +28,6 @@ from skforge.sources.base import given_names
 from skforge.sources.delegation import model_of, start_of
 
 __all__ = ["TreeExplainer"]
-
-Array = NDArray[Any]
 
 #: Share of the sum of absolute contributions by which their sum may miss the score.
 ADDITIVE = 1e-2

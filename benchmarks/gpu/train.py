@@ -33,9 +33,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
+from skforge.tuning.cost.features import GPU_NAMES as NAMES
 from skforge.tuning.cost.features import Featured, from_facts
 from skforge.tuning.cost.forest_facts import ForestFacts, Setting
-from skforge.tuning.cost.gpu_features import NAMES
 from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)

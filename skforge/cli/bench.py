@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from skforge.cli.data import Rows, all_rows, check_columns, load_rows
+from skforge.cli import report
+from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.needs import needs_of
@@ -30,15 +31,7 @@ from skforge.cli.options import (
     load_schedule,
     sizes_of,
 )
-from skforge.cli.report import (
-    Pair,
-    check,
-    describe,
-    duration,
-    own_speed,
-    show_schedules,
-    speed,
-)
+from skforge.cli.report import Pair, check, describe, duration, show_schedules, speed
 from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_a, is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
@@ -218,7 +211,7 @@ def bench(
         if job.pairs:
             speed(console, job.pairs[:1], X, sizes, seconds=seconds)
         else:
-            own_speed(console, job.module.predict_raw, X, sizes, seconds)
+            report.own_speed(console, job.module.predict_raw, X, sizes, seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 
@@ -356,7 +349,7 @@ def demo(seconds: SecondsOption = 1.0) -> None:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
 
-def _demo_data() -> tuple[Rows, NDArray[Any]]:
+def _demo_data() -> tuple[report.Rows, NDArray[Any]]:
     """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 
@@ -386,7 +379,9 @@ def _demo_model(console: Console) -> Any:
     )
 
 
-def _drawn_rows(forest: Forest, n: int = 2000, missing: bool = True) -> dict[str, Rows]:
+def _drawn_rows(
+    forest: Forest, n: int = 2000, missing: bool = True
+) -> dict[str, report.Rows]:
     from skforge.compiler.forest.reference import draw_rows
 
     rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}

@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.cli import values
 from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
-from skforge.cli.report import count
+from skforge.cli.report import Rows, count
 from skforge.cli.tables import Batch, Table, merged, open_table
 from skforge.exceptions import InvalidInputError, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
-
-Rows = NDArray[np.floating[Any]]
 
 
 class RowsFile(AbstractContextManager["RowsFile"]):

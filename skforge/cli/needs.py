@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
-from skforge.compiler.frontends.pipeline.transformers import (
-    COLUMNS,
-    PIPELINE,
-    UNION,
-    class_of,
-    is_absent,
-)
+from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.wrappers.members import fitted_members, is_wrapper
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
@@ -163,18 +157,18 @@ class _Steps:
     def look(self, step: Any, places: Sequence[int]) -> None:
         """Look at a fitted step that reads these columns."""
         step = unwrap(step)
-        if is_absent(step):
+        if transformers.is_absent(step):
             self.used.update(places)
         elif isinstance(step, str):  # "drop"
             return
-        elif class_of(step) == COLUMNS:
+        elif transformers.class_of(step) == transformers.COLUMNS:
             taken = step._transformer_to_input_indices
             for name, one, _ in step.transformers_:
                 self.look(one, [places[i] for i in taken[name]])
-        elif class_of(step) == UNION:
+        elif transformers.class_of(step) == transformers.UNION:
             for _, one in step.transformer_list:
                 self.look(one, places)
-        elif class_of(step) == PIPELINE:
+        elif transformers.class_of(step) == transformers.PIPELINE:
             for _, one in step.steps:
                 self.look(one, places)
                 if not _keeps_columns(one, len(places)):
@@ -201,7 +195,7 @@ class _Steps:
 
 def _keeps_columns(step: Any, width: int) -> bool:
     """Tell whether a step hands on its columns in their order, texts included."""
-    if is_absent(step):
+    if transformers.is_absent(step):
         return True
-    imputer = class_of(step).endswith(".SimpleImputer")
+    imputer = transformers.class_of(step).endswith(".SimpleImputer")
     return imputer and len(step.get_feature_names_out()) == width

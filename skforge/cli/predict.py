@@ -14,12 +14,11 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import numpy as np
 import typer
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -31,13 +30,11 @@ from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
 from skforge.cli.report import count, duration
 from skforge.cli.tables import Batch, merged
+from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
-
-
-Array: TypeAlias = NDArray[Any]
 
 ENDINGS = (".csv", ".parquet", ".arrow", ".feather", ".npy")
 

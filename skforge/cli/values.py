@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from skforge.compiler.forest.arrays import Array
 
 #: Texts of missing values in files, which are those of pandas.
 _MISSING = {
@@ -62,12 +61,8 @@ def is_missing(cell: str, known: Container[Any] = ()) -> bool:
 def numbers(column: Any, dtype: Any = np.float64) -> Array:
     """Return a column's numbers in a dtype of floats, NaN for missing ones.
 
-    Texts are parsed as Python's ``float`` parses them.
-
-    Raises
-    ------
-    NotNumbersError
-        If a value is no number.
+    Texts are parsed as Python's ``float`` parses them. Raises NotNumbersError if a
+    value is no number.
     """
     if isinstance(column, list):
         return _parsed(column)

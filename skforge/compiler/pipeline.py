@@ -24,13 +24,6 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.layouts.base import (
-    AnyLayout,
-    BlockRepresentation,
-    GpuBlockRepresentation,
-    RowRepresentation,
-    WalkRepresentation,
-)
 from skforge.compiler.lowering import lower_grids, lower_to_lir, lower_to_mir
 from skforge.compiler.lowering.kernel import LoweredKernel
 from skforge.compiler.passes.hir import (
@@ -62,13 +55,8 @@ from skforge.compiler.passes.mir import (
 )
 from skforge.compiler.passes.mir import gpu_nest as warp_sums
 from skforge.compiler.passes.mir.gpu_nest import block_shape
+from skforge.compiler.schedule import bound
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.bound import (
-    BoundNest,
-    every_loop,
-    marked,
-    vectorizes_trees,
-)
 from skforge.compiler.schedule.directives import Kind, Quantize
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -172,11 +160,8 @@ def build_hir(
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
-    Raises
-    ------
-    ScheduleError
-        If the schedule does not fit the forest, or the forest does not fit its
-        representation.
+    Raises ScheduleError if the schedule does not fit the forest, or the forest does not
+    fit its representation.
     """
     nest = bind(schedule, forest.n_trees, kind)
     with _drawn(nest):
@@ -201,19 +186,19 @@ def build_hir(
                 "another representation."
             )
         codes = None
-        if marked(nest.loops, Quantize):
+        if bound.marked(nest.loops, Quantize):
             plan = representation.plan_codes
             codes = cache.get(("codes", plan), lambda: plan(normal))
         hir = PredictEnsemble(
             normal, tiles, nest, reduction, comparison, codes, cache.shared
         )
         representation.check_tiles(nest)
-        in_lanes = vectorizes_trees(nest.loops)
+        in_lanes = bound.vectorizes_trees(nest.loops)
         in_blocks = not in_lanes and representation.takes_blocks(nest)
         if in_lanes:
-            RowRepresentation.of(hir)
+            representations.RowRepresentation.of(hir)
         elif not in_blocks:
-            WalkRepresentation.of(hir)
+            representations.WalkRepresentation.of(hir)
         representation.check(hir)
         if in_lanes:
             _run_until("vectorize-trees", hir)
@@ -225,13 +210,13 @@ def build_hir(
 
 
 @contextmanager
-def _drawn(nest: BoundNest) -> Iterator[None]:
+def _drawn(nest: bound.BoundNest) -> Iterator[None]:
     """Draw the loops in errors that lack them, and mark the one named first."""
     try:
         yield
     except ScheduleError as error:
         if not error.nest:
-            lines = enumerate(every_loop(nest.loops), 1)
+            lines = enumerate(bound.every_loop(nest.loops), 1)
             at = {error.why.find(f'"{loop.name}"'): line for line, loop in lines}
             at[-1] = 0  # of all that is not named
             first = min(at.keys() - {-1}, default=-1)
@@ -271,10 +256,7 @@ def lower(
 ) -> Lowered:
     """Lower HIR to verified LIR for a target.
 
-    Raises
-    ------
-    CompilerError
-        If a pass produced IR that the verifier rejects.
+    Raises CompilerError if a pass produced IR that the verifier rejects.
     """
     with _drawn(hir.nest):
         _check_dump_levels()
@@ -303,18 +285,22 @@ def lower(
         )
 
 
-def _lay_out(hir: PredictEnsemble, body: mir.Body, target: Target) -> AnyLayout:
+def _lay_out(
+    hir: PredictEnsemble, body: mir.Body, target: Target
+) -> representations.AnyLayout:
     """Choose the memory layout of the trees from the loops around them."""
     shape = block_shape(body) if target.is_gpu else None
     if shape is not None:
-        gpu = GpuBlockRepresentation.of(hir)
+        gpu = representations.GpuBlockRepresentation.of(hir)
         return gpu.lay_out_gpu_blocks(hir, target, shape)
     if any(loop.in_order for loop in loops_in(body)):
-        return RowRepresentation.of(hir).lay_out_rows(hir, target)
+        return representations.RowRepresentation.of(hir).lay_out_rows(hir, target)
     block = _block_rows(body)
     if block is not None:
-        return BlockRepresentation.of(hir).lay_out_blocks(hir, target, block)
-    return WalkRepresentation.of(hir).lay_out(hir)
+        return representations.BlockRepresentation.of(hir).lay_out_blocks(
+            hir, target, block
+        )
+    return representations.WalkRepresentation.of(hir).lay_out(hir)
 
 
 def _finished(
@@ -342,7 +328,7 @@ def _check_blocks(hir: PredictEnsemble) -> None:
         )
     shape = block_shape(body)
     if shape is not None:
-        GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
+        representations.GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
         return
     block = _block_rows(body)
     if block is None:
@@ -351,7 +337,7 @@ def _check_blocks(hir: PredictEnsemble) -> None:
             "batch, put the loop over trees outside the loop over the rows of a "
             "block, and vectorize the latter."
         )
-    BlockRepresentation.of(hir).check_block(hir, block)
+    representations.BlockRepresentation.of(hir).check_block(hir, block)
 
 
 def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
@@ -400,7 +386,7 @@ def _check_dump_levels() -> None:
     if unknown := dump_levels().difference(known):
         warn(
             f"SKFORGE_DUMP asks for {min(unknown)!r}, which is not a level printed "
-            f"while compiling; use {', '.join(known)}.",
+            f"while compiling; use {', '.join(known)}."
         )
 
 

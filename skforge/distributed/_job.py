@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
@@ -15,14 +19,6 @@ from skforge.prediction.answers import feature_names as names_of
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
-    from skforge.estimators import CompiledForest
-from collections import OrderedDict
-from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
-
-import numpy as np
-
-if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 

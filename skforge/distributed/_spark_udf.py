@@ -13,18 +13,10 @@ from skforge.prediction.answers import Array
 
 #: Spark types by the kind and item size of NumPy dtypes.
 _TYPES = {
-    "b1": "boolean",
-    "i1": "tinyint",
-    "i2": "smallint",
-    "i4": "int",
-    "i8": "bigint",
-    "u1": "smallint",
-    "u2": "int",
-    "u4": "bigint",
-    "f2": "float",
-    "f4": "float",
+    "b1": "boolean", "i1": "tinyint", "i2": "smallint", "i4": "int", "i8": "bigint",
+    "u1": "smallint", "u2": "int", "u4": "bigint", "f2": "float", "f4": "float",
     "f8": "double",
-}
+}  # fmt: skip
 
 
 def udf_of(work: Job) -> Callable[..., Any]:

@@ -356,10 +356,7 @@ def _metadata(
             {
                 "target": json.loads(variant.target.to_json()),
                 "schedules": [
-                    {
-                        "rows": [first, last],
-                        "schedule": json.loads(schedule.to_json()),
-                    }
+                    {"rows": [first, last], "schedule": json.loads(schedule.to_json())}
                     for (first, last), schedule in sorted(variant.schedules.items())
                 ],
             }

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import (
-    draw_rows,
-    reference_leaves,
-    reference_raw,
-    sum_limits,
-)
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.cpu.jit import load_object
@@ -48,16 +43,16 @@ def verify(library: Library, binary: bytes) -> bool:
     forest, reduction = library.forest, library.reduction
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
     with np.errstate(over="ignore"):  # thresholds may be the largest floats
-        rows = draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
-    leaves = reference_leaves(forest, rows)
+        rows = reference.draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
+    leaves = reference.reference_leaves(forest, rows)
     if reduction == "reproducible":  # every schedule gives the same bits
         module = compile_forest(forest, reduction=reduction)
         raw = module.predict_raw(rows)
     else:
-        raw = reference_raw(forest, rows)
+        raw = reference.reference_raw(forest, rows)
     limit = np.zeros(len(rows))
     if reduction == "fast":
-        limit = sum_limits(forest, leaves)
+        limit = reference.sum_limits(forest, leaves)
     try:
         for number in here:
             variant = library.variants[number]

@@ -28,15 +28,10 @@ from skforge.compiler.runtime.kernels import most_rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
+from skforge.exporters import contents
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.c_source import source_text
-from skforge.exporters.contents import (
-    ExportedKernel,
-    ExportedVariant,
-    Library,
-    Ranges,
-    Table,
-)
+from skforge.exporters.contents import ExportedKernel, ExportedVariant, Library, Table
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
@@ -186,7 +181,9 @@ def _variant(
     kernels: list[ExportedKernel] = []
     attributes = machine_attributes(target)
 
-    def lowered(one: Forest, table: Table, element: Element, mode: Reduction) -> Ranges:
+    def lowered(
+        one: Forest, table: Table, element: Element, mode: Reduction
+    ) -> contents.Ranges:
         """Lower each schedule of a table once; return the ranges."""
         cache, numbers, ranges = HirCache(), dict[Schedule, int](), []
         for (_, last), schedule in sorted(table.items()):

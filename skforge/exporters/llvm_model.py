@@ -20,43 +20,20 @@ from skforge.exporters.contents import LINE, Library, Scratch
 #: other features.
 _BITS = {
     "one.c": {
-        "sse3": 0,
-        "ssse3": 9,
-        "fma": 12,
-        "cx16": 13,
-        "sse4.1": 19,
-        "sse4.2": 20,
-        "movbe": 22,
-        "popcnt": 23,
-        "xsave": 26,
-        "avx": 28,
-        "f16c": 29,
+        "sse3": 0, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20,
+        "movbe": 22, "popcnt": 23, "xsave": 26, "avx": 28, "f16c": 29,
     },
     "seven.b": {
-        "bmi": 3,
-        "avx2": 5,
-        "bmi2": 8,
-        "avx512f": 16,
-        "avx512dq": 17,
-        "adx": 19,
-        "avx512ifma": 21,
-        "avx512cd": 28,
-        "avx512bw": 30,
-        "avx512vl": 31,
+        "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "adx": 19,
+        "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31,
     },
     "seven.c": {
-        "avx512vbmi": 1,
-        "avx512vbmi2": 6,
-        "gfni": 8,
-        "vaes": 9,
-        "vpclmulqdq": 10,
-        "avx512vnni": 11,
-        "avx512bitalg": 12,
-        "avx512vpopcntdq": 14,
+        "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "vaes": 9, "vpclmulqdq": 10,
+        "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14,
     },
     "subleaf.a": {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
     "extended.c": {"sahf": 0, "lzcnt": 5, "sse4a": 6},
-}
+}  # fmt: skip
 #: Register state (XCR0 bits) that the system must save for 256- and 512-bit vectors.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
 

@@ -75,17 +75,10 @@ def shape_key(
 
 @dataclass(frozen=True)
 class UserStore:
-    """The stored results for forests of one shape, on one machine.
+    """The stored results for forests of one shape, on one machine."""
 
-    Parameters
-    ----------
-    key : RecordKey
-        What is equal; its ``forest`` is the hash of a ``shape_key``.
-    sizes : tuple of float
-        The sizes of this forest, see ``sizes_of``, and the profile of the CPU.
-    """
-
-    key: RecordKey
+    key: RecordKey  # what is equal; its ``forest`` is the hash of a ``shape_key``
+    #: The sizes of this forest, see ``sizes_of``, and the profile of the CPU.
     sizes: tuple[float, ...]
 
     @classmethod

@@ -33,11 +33,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
-from skforge.tuning.measure.measure import (
-    KernelMeasurer,
-    Measurer,
-    ModuleMeasurer,
-)
+from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
 from skforge.tuning.records import Record, RecordKey, TuningRecords
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text

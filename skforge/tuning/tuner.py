@@ -21,16 +21,11 @@ from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
 from skforge.tuning.records import AUTO, TuningRecords, as_records
 from skforge.tuning.result import TuningResult
+from skforge.tuning.search import strategies
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.session import Session
-from skforge.tuning.search.strategies import (
-    Exhaustive,
-    Problem,
-    Random,
-    Strategy,
-    SuccessiveHalving,
-)
+from skforge.tuning.search.strategies import Random, Strategy, SuccessiveHalving
 from skforge.tuning.space.space import ScheduleSpace, generator
 from skforge.tuning.store import alone
 from skforge.tuning.task import SearchTask
@@ -39,7 +34,7 @@ from skforge.tuning.task import SearchTask
 STRATEGIES: dict[str, type[Strategy]] = {
     "heuristic": Heuristic,
     "learned": Learned,
-    "exhaustive": Exhaustive,
+    "exhaustive": strategies.Exhaustive,
     "random": Random,
     "halving": SuccessiveHalving,
 }
@@ -197,7 +192,7 @@ class Tuner:
     def _searched(
         self,
         search: SearchTask,
-        problem: Problem,
+        problem: strategies.Problem,
         rows: Any,
         n_jobs: int | None,
         verbose: int | None,

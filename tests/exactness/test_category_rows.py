@@ -17,7 +17,7 @@ from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
@@ -102,7 +102,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Evaluate top levels, or all nodes wherever that is possible."""
 
     def chosen(made, shape):
-        small = lanes.leaf_counts(made).max() <= lanes.MOST_LEAVES
+        small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
         return request.param == "masks" and small
 
     monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)

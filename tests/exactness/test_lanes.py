@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "cheapest":
 
         def chosen(made, shape):
-            small = lanes.leaf_counts(made).max() <= lanes.MOST_LEAVES
+            small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
             return request.param == "masks" and small
 
         monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)

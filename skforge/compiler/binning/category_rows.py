@@ -23,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import RowAt, Rules, set_members
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-
-IntArray = NDArray[np.int32]
 
 #: Most words of a set in a table, and approximate most bytes of all tables; each larger
 #: set is a test of its own.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import RowAt, Rules, set_numbers
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.bins import CodeTable, ColumnKind
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
@@ -35,8 +35,6 @@ BLOCK = 16
 #: Up to this many columns are unrolled, 1 ns each. A loop over more takes a fifth
 #: longer, but an unrolled column costs a millisecond to compile.
 STRAIGHT = 96
-
-IntArray = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,8 @@ from skforge.compiler.cost.reach import LINE, Reach, rarity, shares
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.predicate_table import (
-    DIRECT_LIMIT,
-    SETS,
-    SETS_A_BYTE,
-)
+from skforge.compiler.layouts.bitsliced import predicate_table
+from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
@@ -151,7 +148,7 @@ def _thresholds(of_column: NDArray[np.int64], registers: Registers) -> dict[str,
     if not most:
         return {"lines": 0, "search_levels": 0, "direct": int(of_column.sum())}
     whole, rest = np.divmod(of_column, most)
-    searched = rest > DIRECT_LIMIT
+    searched = rest > predicate_table.DIRECT_LIMIT
     levels = np.maximum(4, np.ceil(np.log2(rest + 1)))[searched].sum()
     return {
         "lines": int((whole * most).sum() + rest[searched].sum()),

@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 from skforge.compiler.cost.coefficients import COEFFICIENTS
 from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.reach import Counts
 from skforge.compiler.cost.terms import TERMS, Terms
-from skforge.compiler.cost.work import Counts, Kind, Work, plan_of
+from skforge.compiler.cost.work import Kind, Work, plan_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -14,8 +14,8 @@ import numpy as np
 
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART
 from skforge.compiler.cost.counts import TileCounts
-from skforge.compiler.cost.reach import LINE, Reach
-from skforge.compiler.cost.work import PAGE, Counts, Kind, Work
+from skforge.compiler.cost.reach import LINE, Counts
+from skforge.compiler.cost.work import PAGE, Kind, Work
 
 #: Nanoseconds of each size of call, or of each call.
 Terms: TypeAlias = "dict[str, float | Counts]"
@@ -165,7 +165,9 @@ def rows(w: Work) -> Terms:
     return {
         "value_wait": w.n * f.trees * f.walk_depth * (w.wait(touched) - m.wait_l1),
         **_walk(w, of_tree, w.n),
-        "fetch": _fetched(w, f.walked),
+        "fetch": w.blocks
+        * f.walked.distinct(np.minimum(w.n, w.block))
+        * w.line(w.met(f.walked)),
     }
 
 
@@ -210,11 +212,6 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "leaf": each * f.leaf_vectors * m.scalar,
         "missing": f.asks * hops * m.scalar,
     }
-
-
-def _fetched(w: Work, lines: Reach) -> Counts:
-    """Return the ns to read the lines that the rows of each block reach."""
-    return w.blocks * lines.distinct(np.minimum(w.n, w.block)) * w.line(w.met(lines))
 
 
 def row_lines(w: Work) -> Counts:

@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.cost.reach import LINE, Reach
+from skforge.compiler.cost.reach import LINE, Counts, Reach
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -22,8 +21,6 @@ from skforge.compiler.target import Target
 Kind: TypeAlias = Literal[
     "bitsliced", "lanes", "tiles", "values", "tile-row", "rows", "trees"
 ]
-
-Counts: TypeAlias = NDArray[np.float64]
 
 #: Calls, and rows at least, after which the rows of a measurement repeat
 #: (``tuning/measure/rows.py``); walks whose branches a CPU has learned by then.

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.arrays import Comparison, IntArray
 from skforge.compiler.forest.forest import Forest
-
-IntArray = NDArray[np.int32]
 
 
 class ColumnKind(IntEnum):

@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.forest.arrays import (
-    Comparison,
-    FloatArray,
-    ForestArrays,
-    IntArray,
-)
+from skforge.compiler.forest import arrays
+from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
 from skforge.compiler.forest.validation import validate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forest(ForestArrays):
+class Forest(arrays.ForestArrays):
     """A fitted ensemble of binary decision trees as read-only arrays.
 
     Row ``i`` of every node array describes node ``i``; the nodes of tree ``t`` are

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 
-Array = NDArray[Any]
 Names: TypeAlias = tuple[tuple[str | int, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
 

@@ -16,38 +16,19 @@ CLASSIFICATION: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
 Function: TypeAlias = Literal[
     # in the C library's arithmetic
-    "identity",
-    "sigmoid",
-    "softmax",
-    "exp",
-    "hinge",
-    "sorted",
-    "argmax",
-    "logistic",
-    "signed_square",
-    "log1p_exp",
-    "unknown",
+    "identity", "sigmoid", "softmax", "exp", "hinge", "sorted", "argmax", "logistic",
+    "signed_square", "log1p_exp", "unknown",
     # in NumPy's and SciPy's
-    "expit",
-    "softmax_by_rows",
-    "softmax_by_columns",
-    "numpy_exp",
-    "samme",
+    "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
     "path_length",
     # in ONNX Runtime's
     "onnx",
-]
+]  # fmt: skip
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
 Labels: TypeAlias = Literal[
-    "best_score",
-    "best",
-    "half",
-    "index",
-    "from_zero",
-    "above_zero",
-    "above_bound",
+    "best_score", "best", "half", "index", "from_zero", "above_zero", "above_bound",
     "first_greatest",
-]
+]  # fmt: skip
 Decision: TypeAlias = Literal["none", "scores", "votes", "paths"]
 Layout: TypeAlias = Literal["target", "columns", "one", "mirrored"]
 Post: TypeAlias = Literal["none", "logistic", "softmax", "softmax_zero", "probit"]

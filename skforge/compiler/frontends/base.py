@@ -11,38 +11,25 @@ from skforge.compiler.forest.forest import Forest
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """Reads one kind of model.
+    """Reads one kind of model."""
 
-    Parameters
-    ----------
-    name : str
-        The kind, such as ``"xgboost"``; registering a name again replaces it.
-    suffixes : tuple of str
-        File name suffixes it reads, in lower case with the dot; may be empty.
-    detect : callable
-        ``detect(model)`` tells whether this frontend reads an object in memory; it
-        must not import the source library.
-    load : callable
-        ``load(model, iteration_range)`` reads a detected object.
-    load_bytes : callable or None
-        ``load_bytes(data, iteration_range)`` reads the content of a file.
-    refuse : callable or None
-        ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
-        and parameters show that it could not be read after fitting.
-    load_all : callable or None
-        ``load_all(model)`` returns all forests of a model that computes its answers
-        from their raw scores by itself. ``load_forest`` refuses such models.
-    is_whole : callable or None
-        ``is_whole(model)`` tells that the first of these forests has the answers, too.
-    """
-
-    name: str
+    name: str  # the kind, such as ``"xgboost"``; registering a name again replaces it
+    #: File name suffixes it reads, in lower case with the dot; may be empty.
     suffixes: tuple[str, ...]
+    #: ``detect(model)`` tells whether this frontend reads an object in memory; it must
+    #: not import the source library.
     detect: Callable[[object], bool]
+    #: ``load(model, iteration_range)`` reads a detected object.
     load: Callable[[Any, tuple[int, int] | None], Forest]
+    #: ``load_bytes(data, iteration_range)`` reads the content of a file.
     load_bytes: Callable[[bytes, tuple[int, int] | None], Forest] | None = None
+    #: ``refuse(model)`` raises ``UnsupportedModelError`` for an estimator whose type
+    #: and parameters show that it could not be read after fitting.
     refuse: Callable[[Any], None] | None = None
+    #: ``load_all(model)`` returns all forests of a model that computes its answers from
+    #: their raw scores by itself. ``load_forest`` refuses such models.
     load_all: Callable[[Any], tuple[Forest, ...]] | None = None
+    #: ``is_whole(model)`` tells that the first of these forests has the answers, too.
     is_whole: Callable[[Any], bool] | None = None
 
 

@@ -32,20 +32,8 @@ from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.types import F32, F64, I32, I64, U8, U16, U32, scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
 from skforge.compiler.schedule.bound import BoundNest, marked
@@ -324,10 +312,7 @@ class Representation(ABC):
     def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:
         """Return a forest's representation, as this interface.
 
-        Raises
-        ------
-        ScheduleError
-            If the representation does not have the interface.
+        Raises ScheduleError if the representation does not have the interface.
         """
         found = get(hir.nest.representation)
         if isinstance(found, cls):
@@ -458,10 +443,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Representation:
     """Return a registered representation.
 
-    Raises
-    ------
-    ScheduleError
-        If no representation has that name.
+    Raises ScheduleError if no representation has that name.
     """
     if name not in _REGISTRY:
         known = ", ".join(names())
@@ -477,49 +459,12 @@ def node_scalar(tree: Value) -> Scalar:
 
 
 __all__ = [
-    "F32",
-    "F64",
-    "I32",
-    "I64",
-    "U8",
-    "U16",
-    "U32",
-    "AnyArray",
-    "AnyLayout",
-    "BlockCode",
-    "BlockLayout",
-    "BlockRepresentation",
-    "BlockRows",
-    "Buffer",
-    "BufferData",
-    "Builder",
-    "CodeTable",
-    "Cursor",
-    "Forest",
-    "GpuBlockCode",
-    "GpuBlockLayout",
-    "GpuBlockRepresentation",
-    "Layout",
-    "Model",
-    "NodeTests",
-    "PredictEnsemble",
-    "Representation",
-    "RowAt",
-    "RowCode",
-    "RowLayout",
-    "RowRepresentation",
-    "Scalar",
-    "Target",
-    "TiledForest",
-    "TreeLayout",
-    "Value",
-    "Vec",
-    "WalkLayout",
-    "WalkRepresentation",
-    "get",
-    "names",
-    "node_scalar",
-    "node_tests",
-    "register",
-    "scalar_of",
-]
+    "F32", "F64", "I32", "I64", "U8", "U16", "U32", "AnyArray", "AnyLayout",
+    "BlockCode", "BlockLayout", "BlockRepresentation", "BlockRows", "Buffer",
+    "BufferData", "Builder", "CodeTable", "Cursor", "Forest", "GpuBlockCode",
+    "GpuBlockLayout", "GpuBlockRepresentation", "Layout", "Model", "NodeTests",
+    "PredictEnsemble", "Representation", "RowAt", "RowCode", "RowLayout",
+    "RowRepresentation", "Scalar", "Target", "TiledForest", "TreeLayout", "Value",
+    "Vec", "WalkLayout", "WalkRepresentation", "get", "names", "node_scalar",
+    "node_tests", "register", "scalar_of",
+]  # fmt: skip

@@ -26,22 +26,12 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.layouts.base import (
-    AnyLayout,
-    BlockThreads,
-    GpuBlockCode,
-    GpuBlockLayout,
-    SharedMemory,
-)
+from skforge.compiler.layouts import base as layouts
 from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel
 from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
 from skforge.compiler.lowering.share_rows import share_codes, share_rows
-from skforge.compiler.passes.mir.gpu_nest import (
-    block_dims,
-    caches,
-    holds_grid,
-    holds_threads,
-)
+from skforge.compiler.passes.mir import gpu_nest
+from skforge.compiler.passes.mir.gpu_nest import caches, holds_grid, holds_threads
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 
@@ -59,18 +49,15 @@ MOST_ELEMENTS = (1 << 31) - 1
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: AnyLayout,
+    layout: layouts.AnyLayout,
     *,
     target: Target,
     name: str = "predict",
 ) -> LoweredKernel:
     """Lower a legalised function, whose walks are expanded, to kernel launches.
 
-    Raises
-    ------
-    ScheduleError
-        If a block's caches exceed its shared memory, or a model array has more
-        elements than a 32-bit index reaches.
+    Raises ScheduleError if a block's caches exceed its shared memory, or a model array
+    has more elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
     _GridLowering(kernel).host(function.body)
@@ -92,7 +79,7 @@ class _GridLowering(ThreadLowering):
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
-        self._gpu_block: GpuBlockCode | None = None  # for the block's rows
+        self._gpu_block: layouts.GpuBlockCode | None = None  # for the block's rows
         #: Global scratch of the launch; each block uses its own part.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
         self._by_row = True  # whether neighbouring threads take neighbouring rows
@@ -195,7 +182,7 @@ class _GridLowering(ThreadLowering):
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
         """Emit one grid."""
         b = self._k.b
-        self._dims = block_dims(body)
+        self._dims = gpu_nest.block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
         self._by_row = next(roots, "batch") == "batch"
         self._allocs, self._shared_bytes = [], 0
@@ -259,7 +246,7 @@ class _GridLowering(ThreadLowering):
                 run.append(stmt)
                 continue
             self._flush(run)
-            if isinstance(k.layout, GpuBlockLayout):
+            if isinstance(k.layout, layouts.GpuBlockLayout):
                 self._whole_block(stmt, body, k.layout)
                 continue
             match stmt:
@@ -286,7 +273,7 @@ class _GridLowering(ThreadLowering):
         k.row_view, k.layout = outer
 
     def _whole_block(
-        self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
+        self, stmt: mir.Stmt, body: mir.Body, layout: layouts.GpuBlockLayout
     ) -> None:
         """Lower a statement on a whole block of rows by calling the representation."""
         k = self._k
@@ -296,7 +283,7 @@ class _GridLowering(ThreadLowering):
                 first, width = k.affine(stored.rows.start), k.hir.forest.n_features
                 rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
                 model, share = k.model_buffer, self._share
-                block = BlockThreads(
+                block = layouts.BlockThreads(
                     k.b, rows, k.result, model, self._with_number, share
                 )
                 self._gpu_block = layout.start(block)
@@ -312,7 +299,7 @@ class _GridLowering(ThreadLowering):
                 pass  # the array of sums: the layout allocates its own
 
     @property
-    def _rows_of_block(self) -> GpuBlockCode:
+    def _rows_of_block(self) -> layouts.GpuBlockCode:
         if self._gpu_block is None:
             raise CompilerError("a block of rows was not started")
         return self._gpu_block
@@ -329,7 +316,7 @@ class _GridLowering(ThreadLowering):
         return self._k.affine(replace(gets[0], terms=outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
-        if isinstance(self._k.layout, GpuBlockLayout):
+        if isinstance(self._k.layout, layouts.GpuBlockLayout):
             return False
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
@@ -464,8 +451,8 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Alloc(buffer, b.const(n)))
         return buffer
 
-    def _memory(self) -> SharedMemory:
-        return SharedMemory(self._k.b, self._share, self._block_each)
+    def _memory(self) -> layouts.SharedMemory:
+        return layouts.SharedMemory(self._k.b, self._share, self._block_each)
 
     def _share_trees(self, trees: mir.Range) -> None:
         k = self._k

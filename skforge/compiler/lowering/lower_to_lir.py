@@ -29,16 +29,8 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.layouts.base import (
-    AnyLayout,
-    BlockCode,
-    BlockLayout,
-    BlockRepresentation,
-    Cursor,
-    RowCode,
-    RowLayout,
-    WalkLayout,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BlockCode, BlockLayout, BlockRepresentation
 from skforge.compiler.lowering.kernel import Kernel, LoweredKernel, RowView
 from skforge.compiler.lowering.lower_reductions import ReductionLowering
 from skforge.compiler.lowering.lower_walks import WalkLowering
@@ -63,7 +55,7 @@ PREFETCH_STEP_BYTES = 64
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: AnyLayout,
+    layout: layouts.AnyLayout,
     *,
     target: Target,
     name: str = "predict",
@@ -84,7 +76,7 @@ class Lowering:
         self._lanes = 0  # of the enclosing vector loop, if any
         self._block_rows: Value | None = None  # rows per block, if chosen at run time
         self._block_code: BlockCode | None = None  # of the enclosing block of rows
-        self._row_code: RowCode | None = None  # of the enclosing row
+        self._row_code: layouts.RowCode | None = None  # of the enclosing row
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
@@ -197,7 +189,7 @@ class Lowering:
         the leaf check: cheaper than decoding the node, at the cost of one extra hop.
         """
         k, b, walks = self._k, self._k.b, self._walks
-        if isinstance(k.walker, WalkLayout):
+        if isinstance(k.walker, layouts.WalkLayout):
             ends = walks.whole(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
             return
@@ -230,7 +222,7 @@ class Lowering:
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
-        found: list[list[Cursor]] = []
+        found: list[list[layouts.Cursor]] = []
 
         def cond(nodes: tuple[Value, ...]) -> Value:
             cursors = walks.open(step, nodes)
@@ -470,7 +462,7 @@ class Lowering:
         if isinstance(k.layout, BlockLayout):
             self._evaluate(stmt.rows)
             return
-        if isinstance(k.layout, RowLayout):
+        if isinstance(k.layout, layouts.RowLayout):
             start = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
             row = RowAt(k.rows, start)
             self._row_code = k.layout.quantize(b, row, k.model_buffer)

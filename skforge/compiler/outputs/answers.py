@@ -8,19 +8,12 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.transforms import (
-    apply_transform,
-    class_labels,
-    decide,
-    decision_function,
-    predict_proba,
-    score_samples,
-)
+from skforge.compiler.outputs import transforms
 
 
 def labels_of(forest: Forest, model: Any) -> Any:
     """Return the labels that ``predict`` returns; None for 0, 1, ..."""
-    labels = class_labels(forest)
+    labels = transforms.class_labels(forest)
     if labels is None and forest.outputs.named:
         return getattr(model, "classes_", None)
     return labels
@@ -32,16 +25,16 @@ def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
         case "predict_raw":
             return raw
         case "score_samples":
-            return score_samples(forest, raw)
+            return transforms.score_samples(forest, raw)
         case "decision_function":
             own = forest.outputs.decision == "none"  # of a custom objective
-            return raw if own else decision_function(forest, raw)
+            return raw if own else transforms.decision_function(forest, raw)
         case "predict" if forest.classifies:
-            return _labels(classes, decide(forest, raw))
+            return _labels(classes, transforms.decide(forest, raw))
         case "predict_proba" if forest.classifies:
-            return predict_proba(forest, raw)
+            return transforms.predict_proba(forest, raw)
         case _:  # a regressor, or a custom objective
-            return apply_transform(forest, raw)
+            return transforms.apply_transform(forest, raw)
 
 
 def _labels(classes: Any, index: Array) -> Array:

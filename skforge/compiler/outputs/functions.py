@@ -20,15 +20,7 @@ from skforge.compiler.outputs import libm
 
 #: Functions of one value in the C library's arithmetic.
 ELEMENTWISE: frozenset[Function] = frozenset(
-    (
-        "identity",
-        "exp",
-        "hinge",
-        "sigmoid",
-        "logistic",
-        "signed_square",
-        "log1p_exp",
-    )
+    ("identity", "exp", "hinge", "sigmoid", "logistic", "signed_square", "log1p_exp")
 )
 
 

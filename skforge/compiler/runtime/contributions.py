@@ -20,7 +20,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.background.background import BLOCK, game_of
 from skforge.compiler.layouts.background.game import background_tables
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
-from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
@@ -88,24 +88,10 @@ class Contributions:
                 f"{method!r} instead."
             )
         element = elements[method]
-        kernels = self._caches(element)[0]
         check_covers(self.forest)
         last = max(first for first, _ in self.schedules[element])
         schedule = self.schedule_for(element, last if n_rows is None else n_rows)
-        if level == "schedule":
-            return repr(schedule)
-        if level == "loops":
-            return str(schedule.loop_nest(self._parts[0]))
-        code = code_levels(self._target if element == "contribution" else self._host)
-        if level in code:
-            return code_text(kernels.kernel(schedule, element), level)
-        lowered = kernels.lowered(schedule, element)
-        if level not in lowered.levels:
-            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
-            raise InvalidInputError(
-                f"level must be one of {names}. Got {level!r} instead."
-            )
-        return lowered.text(level)
+        return self._caches(element)[0].text(schedule, element, level)
 
     def _caches(self, element: Element) -> list[KernelCache]:
         return self._of_target if element == "contribution" else self._kernels

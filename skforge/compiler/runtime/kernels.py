@@ -34,7 +34,7 @@ from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import Size, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError
+from skforge.exceptions import CompilerError, InvalidInputError
 
 #: Bytes of scratch per kernel above which a batch runs in parts.
 SCRATCH_BYTES = 64 << 20
@@ -285,6 +285,23 @@ class KernelCache:
         """Return a schedule's kernel at every level above machine code."""
         hir = self.bind(schedule, element)
         return lower(hir, self._target, element=element)
+
+    def text(self, schedule: Schedule, element: Element, level: str) -> str:
+        """Return a level of a schedule's kernel; see ``CompiledModule.inspect``."""
+        if level == "schedule":
+            return repr(schedule)
+        if level == "loops":
+            return str(schedule.loop_nest(self.forest))
+        code = code_levels(self._target)
+        if level in code:
+            return code_text(self.with_text(schedule, element), level)
+        lowered = self.lowered(schedule, element)
+        if level not in lowered.levels:
+            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
+            raise InvalidInputError(
+                f"level must be one of {names}. Got {level!r} instead."
+            )
+        return lowered.text(level)
 
 
 # ------------------------------------------------------------ code as text

@@ -35,7 +35,7 @@ from skforge.compiler.outputs.steps import (
     steps,
 )
 from skforge.compiler.outputs.transforms import apply_transform
-from skforge.compiler.runtime import on_device
+from skforge.compiler.runtime import on_device, targets
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -46,17 +46,12 @@ from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache, code_levels, code_text
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
-from skforge.compiler.runtime.targets import (
-    default_table,
-    resolve_target,
-    stored_target,
-)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
@@ -160,7 +155,7 @@ class CompiledModule(Explained):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle without machine code; kernels compile again on first use."""
-        target = stored_target(self.target)
+        target = targets.stored_target(self.target)
         schedules = dict(self.schedules)
         kept = self.forest, schedules, target, self.reduction, self.n_jobs
         return restored, (*kept, self.contribs_schedule)
@@ -506,21 +501,7 @@ class CompiledModule(Explained):
             return self._explained().inspect(level, n_rows, method)
         last = self.kernels.ranges[-1][0][0]
         schedule = self.schedule_for(last if n_rows is None else n_rows)
-        if level == "schedule":
-            return repr(schedule)
-        if level == "loops":
-            return str(schedule.loop_nest(self.forest))
-        code = code_levels(self.target)
-        if level in code:
-            kernel = self.compiler.with_text(schedule, self.kernels.element)
-            return code_text(kernel, level)
-        lowered = self.compiler.lowered(schedule, self.kernels.element)
-        if level not in lowered.levels:
-            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
-            raise InvalidInputError(
-                f"level must be one of {names}. Got {level!r} instead."
-            )
-        return lowered.text(level)
+        return self.compiler.text(schedule, self.kernels.element, level)
 
 
 def compile_forest(
@@ -587,8 +568,10 @@ def compile_forest(
     given = schedule_table(schedule)
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
-    resolved = resolve_target(target, () if given is None else given.values())
-    schedules = default_table(forest, resolved, reduction) if given is None else given
+    resolved = targets.resolve_target(target, () if given is None else given.values())
+    schedules = (
+        targets.default_table(forest, resolved, reduction) if given is None else given
+    )
     explained = schedule_table(contribs_schedule)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:

@@ -97,12 +97,8 @@ def find(key: str) -> bytes | None:
 def open_own(path: Path, flags: int) -> IO[bytes]:
     """Open a file of the cache without following links or waiting for pipes.
 
-    If the flags ask for a new file, its mode is 0600.
-
-    Raises
-    ------
-    OSError
-        If it is no regular file, or another user owns it or may write to it.
+    If the flags ask for a new file, its mode is 0600. Raises OSError if it is no
+    regular file, or another user owns it or may write to it.
     """
     descriptor = os.open(path, flags | _CAREFUL, 0o600)
     try:

@@ -28,10 +28,8 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 def into(out: Any, answer: Any) -> Array:
     """Copy a whole answer to ``out``.
 
-    Raises
-    ------
-    InvalidInputError
-        If ``out`` does not fit the answer; nothing is written then.
+    Raises InvalidInputError if ``out`` does not fit the answer; nothing is written
+    then.
     """
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(

@@ -6,25 +6,20 @@ authors; their sizes are parameters.
 
 from __future__ import annotations
 
-from skforge.compiler.schedule.families import (
-    row_blocks,
-    rows_as_bits,
-    rows_on_threads,
-    stationary_trees,
-)
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import PRESETS, Schedule
 
 
 def xgboost(rows: int = 64) -> Schedule:
     """Blocks of rows, one tree at a time for each: XGBoost on the CPU."""
-    return row_blocks(rows)
+    return families.row_blocks(rows)
 
 
 def treebeard_tree(
     rows: int = 512, interleave: int = 8, node_tile: int = 8
 ) -> Schedule:
     """Treebeard, one tree at a time: node tiles, several rows interleaved."""
-    walks = row_blocks(rows).interleave("b1", interleave)
+    walks = families.row_blocks(rows).interleave("b1", interleave)
     return walks.tile_nodes(node_tile).pad_trees()
 
 
@@ -42,7 +37,7 @@ def treebeard_row(rows: int = 64, interleave: int = 8, node_tile: int = 8) -> Sc
 
 def tahoe_direct(rows: int = 256) -> Schedule:
     """Tahoe's direct method: a GPU thread walks all trees for its row."""
-    return rows_on_threads(rows).schedule
+    return families.rows_on_threads(rows).schedule
 
 
 def tahoe_shared_data() -> Schedule:
@@ -58,7 +53,7 @@ def tahoe_shared_data() -> Schedule:
 
 def tahoe_shared_forest(rows: int = 256) -> Schedule:
     """Tahoe's shared forest: a GPU thread per row, all trees cached by each block."""
-    return rows_on_threads(rows, tile=-1).schedule.cache("t0")
+    return families.rows_on_threads(rows, tile=-1).schedule.cache("t0")
 
 
 def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
@@ -124,13 +119,13 @@ def hummingbird_gemm(rows: int = 256, trees: int = 16) -> Schedule:
     memory; logic operations find the leaf in place of matrix products; and the thread
     that has a row adds its leaves, where Hummingbird has a reduction of its own.
     """
-    return rows_as_bits(rows, tile=trees)
+    return families.rows_as_bits(rows, tile=trees)
 
 
 def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
     """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
     return (
-        rows_on_threads(rows, tile=trees)
+        families.rows_on_threads(rows, tile=trees)
         .schedule.quantize("b0")
         .cache("t0")
         .interleave("t1", interleave)
@@ -151,13 +146,13 @@ def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
 
 def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
     """Blocks keep some trees, one a thread, while rows stream past, one a warp."""
-    schedule = stationary_trees(trees, rows, warps)
+    schedule = families.stationary_trees(trees, rows, warps)
     return schedule.atomic_reduce("t0").represent("reorg")
 
 
 def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
     """Evaluate each distinct predicate once, 32 rows a word; trees as bit logic."""
-    return rows_as_bits(rows, each)
+    return families.rows_as_bits(rows, each)
 
 
 def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:

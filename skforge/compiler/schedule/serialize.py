@@ -14,7 +14,8 @@ VERSION = 1
 
 def dumps(directives: Iterable[d.Directive]) -> str:
     """Return directives as one line of JSON."""
-    return json.dumps({"version": VERSION, "directives": [*map(_to_step, directives)]})
+    steps = [{"op": d.name_of(one), **asdict(one)} for one in directives]
+    return json.dumps({"version": VERSION, "directives": steps})
 
 
 def loads(text: str) -> tuple[d.Directive, ...]:
@@ -36,11 +37,6 @@ def loads(text: str) -> tuple[d.Directive, ...]:
     if not isinstance(steps, list):
         raise ScheduleError('A schedule in JSON must have a list "directives".')
     return tuple(map(_from_step, steps))
-
-
-def _to_step(directive: d.Directive) -> dict[str, object]:
-    """Return a directive as a JSON object."""
-    return {"op": d.name_of(directive), **asdict(directive)}
 
 
 def _from_step(step: object) -> d.Directive:

@@ -31,10 +31,8 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
-from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
-from skforge.tuning.cost.gpu_features import NAMES as GPU_NAMES
-
-Array = NDArray[np.float64]
+from skforge.tuning.cost.features import GPU_NAMES, NAMES, Featured, Setting, featurize
+from skforge.tuning.cost.gpu_work import Array
 
 #: The shipped models, of CPUs and of GPUs, trained by benchmarks/train_cost_model.py
 #: and benchmarks/gpu/train.py.
@@ -43,18 +41,9 @@ SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.npz")
 
 #: The stored arrays of a forest; all other fields are the same for every cost model.
 STORED = (
-    "tree_offset",
-    "predicate",
-    "left",
-    "right",
-    "leaf",
-    "leaf_value",
-    "feature",
-    "comparison",
-    "threshold",
-    "missing",
-    "missing_left",
-)
+    "tree_offset", "predicate", "left", "right", "leaf", "leaf_value", "feature",
+    "comparison", "threshold", "missing", "missing_left",
+)  # fmt: skip
 
 
 class CostModel:
@@ -231,14 +220,9 @@ def _forest_of(arrays: Mapping[str, Any], n_features: int = len(NAMES)) -> Fores
 FEWEST_TIMES = 6
 
 _LEARNER: dict[str, Any] = {
-    "max_iter": 40,
-    "max_leaf_nodes": 6,
-    "min_samples_leaf": 1,
-    "learning_rate": 0.15,
-    "l2_regularization": 1.0,
-    "early_stopping": False,
-    "random_state": 0,
-}
+    "max_iter": 40, "max_leaf_nodes": 6, "min_samples_leaf": 1, "learning_rate": 0.15,
+    "l2_regularization": 1.0, "early_stopping": False, "random_state": 0,
+}  # fmt: skip
 
 
 class Retrained:

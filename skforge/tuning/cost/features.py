@@ -12,25 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning.cost import gpu_features
-from skforge.tuning.cost.forest_facts import (
-    SEARCH_NS,
-    SMALL_BLOCK,
-    TILED_NS,
-    Featured,
-    ForestFacts,
-    Setting,
-)
-from skforge.tuning.cost.gpu_work import GpuWork
-
-Array = NDArray[np.float64]
+from skforge.tuning.cost import forest_facts
+from skforge.tuning.cost.forest_facts import SEARCH_NS, Featured, ForestFacts, Setting
+from skforge.tuning.cost.gpu_occupancy import Limit
+from skforge.tuning.cost.gpu_work import Array, GpuWork
 
 #: Bytes of a node besides its threshold, for its feature and children.
 NODE_EXTRA = 8
@@ -51,7 +43,7 @@ def from_facts(setting: Setting, facts: Array) -> Featured:
     """Return the features of schedules from their facts."""
     if setting.target.is_gpu:
         work = GpuWork(setting, facts)
-        return _featured([make(work) for make in gpu_features.MAKERS.values()], work)
+        return _featured([make(work) for make in _GPU_MAKERS.values()], work)
     view = View(setting, facts)
     return _featured([make(view) for make in _MAKERS.values()], view)
 
@@ -65,7 +57,7 @@ def _featured(columns: Sequence[Array | float], view: View | GpuWork) -> Feature
 
 def names_of(target: Target) -> Sequence[str]:
     """Return the names of a target's features, in the order of the columns."""
-    return gpu_features.NAMES if target.is_gpu else NAMES
+    return GPU_NAMES if target.is_gpu else NAMES
 
 
 class View:
@@ -154,7 +146,7 @@ class View:
 
     def _costs(self, f: ForestFacts, n: float, trees: float) -> None:
         """Estimate the time in ns per row by rules of thumb; a partial block counts."""
-        larger = np.maximum(1.0, self.block / SMALL_BLOCK) ** 0.4
+        larger = np.maximum(1.0, self.block / forest_facts.SMALL_BLOCK) ** 0.4
         bits = f.block_cost * INSTRUCTION_NS * larger * self.blocks / n
         overlap = np.minimum(self.in_flight, 12.0) ** 0.75
         wait = 12.0 / np.maximum(overlap, 1.0)
@@ -163,7 +155,9 @@ class View:
         walk += self["codes"] * SEARCH_NS * f.n_columns
         three = self["node_tile"] <= 7
         met = np.where(three, f.tile_hops_3, f.tile_hops_4)
-        tiled = trees * TILED_NS * (0.5 + 0.5 * met) + f.n_columns * SEARCH_NS
+        tiled = (
+            trees * forest_facts.TILED_NS * (0.5 + 0.5 * met) + f.n_columns * SEARCH_NS
+        )
         tiled *= np.maximum(1.0, 16.0 / self.rows)
         per_row = np.select(
             [self.bits, self.lanes, self.tile_rows, self.tile_blocks],
@@ -188,7 +182,7 @@ def _l(view: View, name: str) -> float:
     return float(max(1, getattr(view.target, f"{name}_bytes")))
 
 
-_Maker = Callable[[View], "Array | float"]
+_Maker = Callable[[Any], "Array | float"]
 
 
 def _facts(*names: str) -> dict[str, _Maker]:
@@ -209,12 +203,17 @@ def _layout(name: str) -> _Maker:
     return lambda view: view.name[name].astype(np.float64)
 
 
+def _limit(name: Limit) -> _Maker:
+    """Return how many times as many blocks a limit allows as are resident."""
+    return lambda w: np.minimum(w.limits[name] / w.resident, 64.0)
+
+
 #: Every feature by name; ``docs/cost_model.md`` describes them.
 _MAKERS: dict[str, _Maker] = {
     # the whole
     "num_scalars": lambda v: float(v.n) * v.forest.n_trees,
     "num_rows": lambda v: float(v.n),
-    "num_trees": lambda v: float(v.forest.n_trees),
+    "num_trees": _size("n_trees"),
     "num_realizations": lambda v: v.passes,
     "estimate": lambda v: np.log2(v.estimate),
     # tasks
@@ -287,15 +286,91 @@ _MAKERS: dict[str, _Maker] = {
     **_facts("shared_reduce", "vector_reduce"),
 }
 
+#: Every feature of GPU schedules: a *task* is a block, a *realization* is the walk of a
+#: block's rows through its trees, and a *point* is one row in one tree.
+_GPU_MAKERS: dict[str, _Maker] = {
+    # the whole
+    "estimate": lambda w: np.log2(w.estimate),
+    "num_rows": lambda w: w.n,
+    "num_scalars": lambda w: w.n * w.forest.n_trees,
+    "num_launches": lambda w: w.launches,
+    # blocks on multiprocessors
+    "num_cores": lambda w: w.processors,
+    "num_blocks": lambda w: w.blocks,
+    "blocks_per_core": lambda w: w.blocks / w.processors,
+    "num_waves": lambda w: w.waves,
+    "wave_tail": lambda w: w.waves * w.resident * w.processors / w.blocks,
+    "idle_core_wastage": lambda w: w.on_one * w.processors / w.blocks,
+    # threads and lanes
+    "num_threads_per_block": lambda w: w.threads,
+    "num_warps_per_block": lambda w: w.warps,
+    "warp_lane_utilization": lambda w: w.lanes,
+    "tree_utilization": lambda w: w.busy,
+    "row_utilization": lambda w: w.filled,
+    "rows_per_block": lambda w: w.rows,
+    "rows_per_thread": lambda w: w.each,
+    "trees_per_thread": lambda w: w.own,
+    "points_computed_per_thread": lambda w: w.each * w.own,
+    "tree_threads": lambda w: w.parts,
+    "tree_blocks": lambda w: w.grid,
+    "row_lanes": lambda w: w.row_lanes,
+    "tree_lanes": lambda w: w.tree_lanes,
+    "walks_in_flight": lambda w: w.in_flight,
+    "walks_left_over": lambda w: w.own % w.in_flight,
+    # occupancy
+    "max_warp_occupancy": lambda w: w.occupancy,
+    "max_block_occupancy": lambda w: w.resident / w.processor.blocks,
+    "active_warps": lambda w: np.minimum(w.resident, w.on_one) * w.warps,
+    "thread_block_limit_factor": _limit("warps"),
+    "register_block_limit_factor": _limit("registers"),
+    "shared_mem_block_limit_factor": _limit("shared memory"),
+    "shared_mem_occupancy": lambda w: w.shared / max(1, w.room),
+    "working_set_at_thread": lambda w: w.registers,
+    # reads and writes
+    "hops": lambda w: w.hops,
+    "hops_unchecked": lambda w: w.unrolled.astype(np.float64),
+    **_facts("peel_walk"),
+    "num_instructions_per_block": lambda w: w.issued,
+    "num_shared_mem_loads_per_block": lambda w: w.near,
+    "num_global_mem_loads_per_block": lambda w: w.far / 32,
+    "cycles_waited_per_block": lambda w: w.chain,
+    "node_load_cycles": lambda w: w.node_cycles,
+    "row_load_cycles": lambda w: w.row_cycles,
+    "global_lines_of_nodes": lambda w: w.node_lines * ~w.near_trees,
+    "global_lines_of_rows": lambda w: w.row_lines * ~w.near_rows,
+    "node_words": lambda w: w.words,
+    "nodes_beyond_l1": lambda w: w.spilled.astype(np.float64),
+    "node_bytes_read_per_realization": lambda w: w.node_bytes,
+    "shared_row_bytes": lambda w: w.row_bytes,
+    "shared_node_bytes": lambda w: w.tree_bytes,
+    "chunks_of_leaves": lambda w: w.chunks,
+    "leaves_added_per_row": lambda w: w.slots * w.grid,
+    "instructions_share": lambda w: w.issued / w.chip.issue / w.work,
+    "waiting_share": lambda w: w.chain / (w.work * w.resident),
+    # directives
+    "codes": lambda w: w.codes.astype(np.float64),
+    **_facts("cache_rows", "cache_trees", "row_layout", "lane_trees"),
+    "shared_reduce": lambda w: w.shared_sums.astype(np.float64),
+    **_facts("node_tile"),
+    **{f"layout_{name}": _layout(name) for name in LAYOUTS if name != "tiles"},
+    # the forest
+    "num_trees": _size("n_trees"),
+    "num_outputs": _size("n_outputs"),
+    "num_columns": _size("n_columns"),
+    **_sizes("row_bytes", "threshold_bytes", "leaf_value_bytes", "leaves_per_tree"),
+    **_sizes("tree_depth", "leaf_depth", "max_depth"),
+    "num_predicates": _size("n_predicates"),
+    # the GPU
+    "warp_size": lambda w: w.warp,
+    "shared_mem_limit": lambda w: float(w.room),
+    "register_limit": lambda w: float(w.processor.registers * w.processor.parts),
+}
+
 #: Names of the features, in the order of the columns.
 NAMES: Sequence[str] = tuple(_MAKERS)
+GPU_NAMES = tuple(_GPU_MAKERS)
 
 __all__ = [
-    "FACTS",
-    "NAMES",
-    "Featured",
-    "Setting",
-    "featurize",
-    "from_facts",
+    "FACTS", "GPU_NAMES", "NAMES", "Featured", "Setting", "featurize", "from_facts",
     "names_of",
-]
+]  # fmt: skip

@@ -15,29 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
-from skforge.compiler.defaults.gpu import (
-    ADD_LEAF,
-    ANSWER,
-    FOLD,
-    HOP,
-    HOP_CODES,
-    HOP_WIDE,
-    ISSUE,
-    LINES_OF_LEVEL,
-    LOOK,
-    MARK,
-    MARK_HALVE,
-    PROCESSORS,
-    STAGE,
-)
+from skforge.compiler.defaults import gpu
+from skforge.compiler.defaults.gpu import LOOK, MARK, MARK_HALVE, PROCESSORS, STAGE
 from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
 from skforge.compiler.target import Target
+from skforge.tuning.cost import gpu_occupancy
 from skforge.tuning.cost.forest_facts import Setting
-from skforge.tuning.cost.gpu_occupancy import (
-    MULTIPROCESSORS,
-    Multiprocessor,
-    blocks_by_limit,
-)
+from skforge.tuning.cost.gpu_occupancy import MULTIPROCESSORS, blocks_by_limit
 
 Array = NDArray[np.float64]
 
@@ -56,7 +40,7 @@ class _Chip:
     clock: float = 1.7e9
 
 
-_NVIDIA = _Chip(ISSUE, 240.0, 35.0, 30.0, 22.0, 28 << 10, 1.0)
+_NVIDIA = _Chip(gpu.ISSUE, 240.0, 35.0, 30.0, 22.0, 28 << 10, 1.0)
 _AMD = _Chip(1.0, 500.0, 120.0, 64.0, 32.0, 16 << 10, 4.0)
 
 #: Dependent arithmetic of a hop, and a barrier, in cycles.
@@ -163,7 +147,7 @@ class GpuWork:
         hops = np.where(tile > 1, np.ceil(hops / np.log2(tile + 1)), hops)
         self.hops = np.maximum(1.0, np.where(self.packed, tiles, hops))
         wide = f.threshold_bytes > 4
-        loop = np.where(self.codes, HOP_CODES, HOP_WIDE if wide else HOP)
+        loop = np.where(self.codes, gpu.HOP_CODES, gpu.HOP_WIDE if wide else gpu.HOP)
         self.loop = 1.08 * loop + np.where(self.unrolled | self.packed, 0.0, LOOK)
         self.loop *= 1 + TILE_MORE * (tile - 1)
         self.tile = tile
@@ -257,7 +241,7 @@ class GpuWork:
         """Estimate the cycles of a warp's reads of nodes and of rows in a hop."""
         chip, f = self.chip, self.forest
         self.lanes_met = self.row_lanes * self.tree_lanes
-        deep = LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
+        deep = gpu.LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
         # "reorg" has the nodes of a level side by side, tree after tree.
         root = np.maximum(1.0, self.tree_lanes * self.words * 4 / LINE)
         met = np.zeros(len(self.facts))
@@ -360,10 +344,10 @@ class GpuWork:
         """Replace the work of schedules with shared predicates."""
         f, n = self.forest, float(max(1, self.forest.n_trees))
         each = np.log2(f.n_predicates / max(1, f.n_columns) + 2)
-        tree = FOLD * max(0.0, f.leaves_per_tree - 1) / 32 + ADD_LEAF
+        tree = gpu.FOLD * max(0.0, f.leaves_per_tree - 1) / 32 + gpu.ADD_LEAF
         tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
         row = f.n_columns * (MARK + MARK_HALVE * np.ceil(each)) * tables
-        row = row + self.tested * tables * ANSWER / 32
+        row = row + self.tested * tables * gpu.ANSWER / 32
         issued = self.rows / self.warp * (n * tree + row)
         issued = issued + n * STAGE * 1024 * f.leaves_per_tree / self.warp
         issued = issued * (BITS_ON_AMD if amd else 1.0)
@@ -388,7 +372,7 @@ class GpuWork:
         self.estimate = cycles / chip.clock * 1e9 / self.n  # ns of a row
 
 
-def multiprocessor(target: Target) -> Multiprocessor:
+def multiprocessor(target: Target) -> gpu_occupancy.Multiprocessor:
     """Return what a multiprocessor of a GPU holds; of the nearest one if unknown."""
     near = "gfx90a" if target.kind == "hip" else "sm_90"
     return MULTIPROCESSORS.get(target.cpu, MULTIPROCESSORS[near])

@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import (
-    differing_rows,
-    draw_rows,
-    reference_leaves,
-    reference_raw,
-    sum_limits,
-)
+from skforge.compiler.forest.reference import draw_rows, reference_raw, sum_limits
 from skforge.compiler.forest.rows import prepare_rows
 
 if TYPE_CHECKING:
@@ -121,7 +116,7 @@ class SampleRows:
         for first in range(0, len(order), n_rows):
             at = order[first : first + n_rows]  # the last may be shorter: remainders
             found = predict(np.ascontiguousarray(rows[at]))
-            bad = differing_rows(found, expected[at], limit[at])
+            bad = reference.differing_rows(found, expected[at], limit[at])
             if len(bad):
                 row = bad[0]
                 return (
@@ -146,7 +141,7 @@ class SampleRows:
         rows = np.concatenate([rows, prepare_rows(forest, drawn)])
         limit = np.zeros(len(rows))
         if self._reduction != "exact":
-            limit = sum_limits(forest, reference_leaves(forest, rows))
+            limit = sum_limits(forest, reference.reference_leaves(forest, rows))
         return np.ascontiguousarray(rows), reference_raw(forest, rows), limit
 
 

@@ -9,14 +9,8 @@ from typing import Any
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import (
-    MAKERS,
-    Constraint,
-    Point,
-    ScheduleSpace,
-    rule,
-    with_hops,
-)
+from skforge.tuning.space import space
+from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
 
 # ------------------------------------------------------------- SilvanForge's
 
@@ -175,7 +169,9 @@ def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
 
 _RULES = (
     *(
-        Constraint(("walk", name), _Free(name), f"{name} matters only for some walks")
+        space.Constraint(
+            ("walk", name), _Free(name), f"{name} matters only for some walks"
+        )
         for name in CPU
         if name != "walk"
     ),

@@ -14,14 +14,8 @@ from typing import Any
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import (
-    MAKERS,
-    Constraint,
-    Point,
-    ScheduleSpace,
-    rule,
-    with_hops,
-)
+from skforge.tuning.space import space
+from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
 
 #: Distributions of the work. "rows": each thread takes rows through all trees. "parts":
 #: lanes are rows and each warp takes a part of the trees, the nest of Table 5. "trees":
@@ -158,7 +152,9 @@ def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
 
 _RULES = (
     *(
-        Constraint(("deal", name), _Free(name), f"{name} matters only for some deals")
+        space.Constraint(
+            ("deal", name), _Free(name), f"{name} matters only for some deals"
+        )
         for name in GPU
         if name != "deal"
     ),

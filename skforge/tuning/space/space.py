@@ -35,21 +35,12 @@ LISTED = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A rule that the points of a space satisfy.
+    """A rule that the points of a space satisfy."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        The parameters that the test takes.
-    test : callable
-        Takes these by name; points for which it is false are excluded.
-    why : str
-        The rule as a sentence.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the parameters that the test takes
+    #: Takes these by name; points for which it is false are excluded.
     test: Callable[..., bool]
-    why: str = ""
+    why: str = ""  # the rule as a sentence
 
 
 def rule(test: Callable[..., bool], why: str = "") -> Constraint:

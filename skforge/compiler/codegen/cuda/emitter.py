@@ -52,12 +52,8 @@ FEW_THREADS = 64
 def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
     """Return the kernels of a verified function and how the host runs them.
 
-    The text is the same for all GPUs except for their limits.
-
-    Raises
-    ------
-    CompilerError
-        If something cannot be expressed on a GPU.
+    The text is the same for all GPUs except for their limits. Raises CompilerError if
+    something cannot be expressed on a GPU.
     """
     host = Host(function, target)
     statements_ = emit_host(host, emit_kernel)

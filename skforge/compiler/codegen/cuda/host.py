@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skforge.compiler.codegen.cuda.host_plan import (
-    HostFor,
-    HostLet,
-    HostStmt,
-    Launch,
-    Operand,
-    Scratch,
-    Transfer,
-    evaluate,
-)
+from skforge.compiler.codegen.cuda import host_plan
+from skforge.compiler.codegen.cuda.host_plan import HostFor, HostLet, HostStmt, evaluate
 from skforge.compiler.codegen.cuda.writer import Host
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import operands
 
-MakeKernel = Callable[[Host, lir.Grid], Launch]
+MakeKernel = Callable[[Host, lir.Grid], host_plan.Launch]
 
 
 def emit_host(host: Host, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
@@ -49,14 +41,18 @@ def _body(host: Host, body: lir.Body, make_kernel: MakeKernel) -> tuple[HostStmt
                 name = host.names["@" + buffer.name] = "@" + buffer.name
                 host.buffers[buffer.name] = buffer
                 host.scratch.add(buffer.name)
-                made.append(Scratch(name, buffer.element.name, _operand(host, size)))
+                made.append(
+                    host_plan.Scratch(name, buffer.element.name, _operand(host, size))
+                )
             case lir.For():
                 made.append(_for(host, stmt, make_kernel))
             case lir.Grid():
                 made.append(make_kernel(host, stmt))
             case lir.Transfer(kind=kind, buffer=buffer):
                 shape = tuple(_operand(host, value) for value in stmt.shape)
-                made.append(Transfer(kind, buffer.name, buffer.element.name, shape))
+                made.append(
+                    host_plan.Transfer(kind, buffer.name, buffer.element.name, shape)
+                )
             case _:
                 raise host.fail(f"{type(stmt).__name__} outside a launch.")
     return tuple(made)
@@ -68,7 +64,7 @@ def _bind(host: Host, value: lir.Value) -> str:
     return name
 
 
-def _operand(host: Host, value: lir.Value) -> Operand:
+def _operand(host: Host, value: lir.Value) -> host_plan.Operand:
     number = host.constants.get(value.name)
     if number is not None:
         return int(number)

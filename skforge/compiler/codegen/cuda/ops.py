@@ -11,25 +11,12 @@ from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "rem": "%",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shl": "<<",
-    "shr": ">>",
-}
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|",
+    "xor": "^", "shl": "<<", "shr": ">>",
+}  # fmt: skip
 _COMPARE: dict[lir.CompareOp, str] = {
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-}
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
 _INVERSE: dict[lir.CompareOp, str] = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}
 # A look-up in more entries than this uses an array in local memory.
 _SELECT_ENTRIES = 16

@@ -24,16 +24,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import ops, planes
+from skforge.compiler.codegen.llvm import ops, planes, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
 from skforge.compiler.codegen.llvm.types import quoted, type_text
-from skforge.compiler.codegen.llvm.writer import (
-    STACK_BYTES,
-    ModuleText,
-    Writer,
-    memory_element,
-    own_name,
-)
+from skforge.compiler.codegen.llvm.writer import ModuleText, Writer, own_name
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 
@@ -155,10 +149,13 @@ class _Emitter(Writer):
         align = max(buffer.alignment, width)
         if count is not None:
             n_bytes = max(1, int(count)) * width
-            fits = self.stack_bytes + n_bytes + align <= STACK_BYTES
+            fits = self.stack_bytes + n_bytes + align <= writer.STACK_BYTES
             if n_bytes <= _STACK_ALLOC_BYTES and fits:
                 self.stack_bytes += n_bytes + align
-                name, element = (own_name(buffer), memory_element(buffer.element))
+                name, element = (
+                    own_name(buffer),
+                    writer.memory_element(buffer.element),
+                )
                 self.allocas.append(
                     f"  {name} = alloca [{int(count)} x {element}], align {align}"
                 )

@@ -17,16 +17,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
+from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import forest_arrays
 from skforge.compiler.frontends.base import Frontend, is_a, register
-from skforge.compiler.frontends.checks import (
-    MAX_OUTPUTS,
-    Range,
-    chosen_rounds,
-    read_json,
-    refuse_override,
-    refuse_unfitted,
-)
 from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
@@ -88,7 +81,7 @@ _ALIASES = {
 
 
 def forest_from_text(
-    text: str, iteration_range: Range | None = None, sigmoid: float | None = None
+    text: str, iteration_range: checks.Range | None = None, sigmoid: float | None = None
 ) -> Forest:
     """Build the forest of a model's text for boosting rounds ``[begin, end)``.
 
@@ -99,21 +92,21 @@ def forest_from_text(
 
 
 def _forest(
-    model: ModelText, iteration_range: Range | None, sigmoid: float | None = None
+    model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
 ) -> Forest:
     """Build the forest of a model in parts."""
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")
     n_classes = integer(header, "num_class", "the header")
-    if not 1 <= n_outputs <= MAX_OUTPUTS or n_classes != n_outputs:
+    if not 1 <= n_outputs <= checks.MAX_OUTPUTS or n_classes != n_outputs:
         damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
     if len(model.trees) % n_outputs:
         damaged(
             f"{len(model.trees)} trees do not make whole rounds of {n_outputs} trees"
         )
     n_rounds = len(model.trees) // n_outputs
-    begin, end = chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
+    begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     names = header.get("feature_names", "").split(" ")
     if len(names) != n_features:
         damaged(f"feature_names has {len(names)} names for {n_features} features")
@@ -331,10 +324,10 @@ def _category_names(
     return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
 
 
-def load_bytes(data: bytes, iteration_range: Range | None = None) -> Forest:
+def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
     """Read a text or a JSON dump with all its rounds; who wrote it selected them."""
     if data.lstrip()[:1] == b"{":
-        return _forest(parts_of(read_json(data)), iteration_range)
+        return _forest(parts_of(checks.read_json(data)), iteration_range)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -365,7 +358,7 @@ def refuse(model: Any) -> None:
 
 
 def _refuse_wrapper(model: Any) -> None:
-    refuse_override(model, "lightgbm.sklearn")
+    checks.refuse_override(model, "lightgbm.sklearn")
     if early := _switched_on(model, ("pred_early_stop", "predict_early_stop")):
         raise UnsupportedModelError(
             f"This {type(model).__name__} predicts with {early}=True, which skips "
@@ -373,14 +366,14 @@ def _refuse_wrapper(model: Any) -> None:
         )
 
 
-def load(model: Any, iteration_range: Range | None = None) -> Forest:
+def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     """Read a dump, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, dict):
         return _forest(parts_of(model), iteration_range)
     if is_a(model, "lightgbm.basic.Booster"):
         return _from_booster(model, iteration_range)
     if not model.__sklearn_is_fitted__() or model._Booster is None:
-        refuse_unfitted(model)
+        checks.refuse_unfitted(model)
     _refuse_wrapper(model)
     forest = _from_booster(model.booster_, iteration_range)
     return _as_wrapper(model, forest)
@@ -413,7 +406,7 @@ def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _from_booster(booster: Any, iteration_range: Range | None) -> Forest:
+def _from_booster(booster: Any, iteration_range: checks.Range | None) -> Forest:
     text = booster.model_to_string(num_iteration=-1)
     if iteration_range is None and booster.best_iteration > 0:
         best = min(int(booster.best_iteration), int(booster.current_iteration()))

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
-Array: TypeAlias = NDArray[Any]
 Attributes: TypeAlias = dict[str, Any]
 
 

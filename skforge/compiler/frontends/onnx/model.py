@@ -21,12 +21,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
 from skforge.compiler.forest.validation import ABSENT, damaged
 from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.onnx import ensembles
 from skforge.compiler.frontends.onnx.attributes import read_attributes
-from skforge.compiler.frontends.onnx.ensembles import (
-    Ensemble,
-    read_ensemble,
-    read_table,
-)
+from skforge.compiler.frontends.onnx.ensembles import Ensemble, read_table
 from skforge.compiler.frontends.onnx.graph import DOUBLE, INT32, INT64, Place, locate
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
@@ -51,7 +48,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     attributes = read_attributes(place.node, place.version)
     dtype = np.dtype(np.float64 if place.node_type == DOUBLE else np.float32)
     if place.node.op_type == "TreeEnsemble":
-        ensemble = read_ensemble(attributes, dtype)
+        ensemble = ensembles.read_ensemble(attributes, dtype)
     else:
         classifier = place.node.op_type == "TreeEnsembleClassifier"
         ensemble = read_table(attributes, dtype, classifier)
@@ -273,9 +270,7 @@ def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> F
     """Read the content of a ``.onnx`` file; this needs the ``onnx`` package."""
     try:
         import onnx
-        from google.protobuf.message import (  # type: ignore[import-untyped, unused-ignore]
-            DecodeError,
-        )
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise UnsupportedModelError(
             "Reading ONNX models needs the onnx package; install it with "

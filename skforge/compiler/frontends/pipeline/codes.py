@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from skforge.compiler.forest.arrays import Array
 
 #: From so many texts on, the distinct ones are found first.
 _MANY = 256
@@ -25,22 +25,14 @@ UNKNOWN = "\0unknown"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextCodes:
-    """The codes of a column of texts.
+    """The codes of a column of texts."""
 
-    Parameters
-    ----------
-    texts : tuple of str
-        The known texts, in the order of their codes 0, 1, ...
-    unknown, none, nan : float or None
-        Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
-    refused : tuple of str
-        Texts that it refuses although it takes other unknown ones.
-    """
-
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # the known texts, in the order of their codes 0, 1, ...
+    #: Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
     unknown: float | None
     none: float | None
     nan: float | None
+    #: Texts that it refuses although it takes other unknown ones.
     refused: tuple[str, ...] = ()
     #: The code of each known text, and of None; None for each refused text.
     table: dict[Any, float | None] = field(init=False)
@@ -152,21 +144,13 @@ class TextCodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberCodes:
-    """The codes of a column of numbers: one for each interval.
+    """The codes of a column of numbers: one for each interval."""
 
-    Parameters
-    ----------
-    ends : ndarray
-        The greatest number of each interval, ascending; the last has none above it.
-    refused : ndarray of bool
-        Whether the pipeline refuses the numbers of an interval.
-    coded : bool
-        Whether the forest gets codes; otherwise numbers are checked alone.
-    """
-
+    #: The greatest number of each interval, ascending; the last has none above it.
     ends: Array
+    #: Whether the pipeline refuses the numbers of an interval.
     refused: NDArray[np.bool_]
-    coded: bool
+    coded: bool  # whether the forest gets codes; otherwise numbers are checked alone
 
     def codes(self, values: Array) -> Array | None:
         """Return what the forest gets; None for what the pipeline must answer."""

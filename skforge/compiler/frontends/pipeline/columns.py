@@ -8,31 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.frontends.pipeline.transformers import (
-    COLUMNS,
-    PIPELINE,
-    UNION,
-    cannot_fold,
-    class_of,
-    fail,
-    is_encoder,
-    is_scaler,
-    is_strict,
-    lenient,
-    of_first,
-    passes_on,
-    reads,
-    refuse,
-    refused_markers,
-    special_values,
-    texts_of,
-    unclipped,
-)
+from skforge.compiler.forest.arrays import Array
+from skforge.compiler.frontends.pipeline import transformers
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
 from skforge.exceptions import InvalidModelError
-
-Array = NDArray[Any]
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
 _EXACT = 2.0**53  # float64 holds whole numbers up to here
@@ -40,36 +20,19 @@ _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted transformer and the columns that it gets.
+    """A fitted transformer and the columns that it gets."""
 
-    Parameters
-    ----------
-    step : str
-        Its name, with those of the steps around it.
-    transformer : object
-        The transformer; one that raises no error for unknown categories or markers.
-    inputs : tuple of Column
-        The columns that it gets.
-    sparse : bool
-        Whether it gets them as a sparse matrix.
-    special : list of ndarray
-        By input: values around which the outputs change in any order.
-    strict : bool
-        Whether it refuses texts and numbers that are not among the special values.
-    markers : list
-        By input: its marker of missing values if it refuses that there, else None.
-    nan : list of bool
-        By input: whether it accepts missing numbers.
-    """
-
-    step: str
+    step: str  # its name, with those of the steps around it
+    #: The transformer; one that raises no error for unknown categories or markers.
     transformer: Any
-    inputs: tuple[Column, ...]
-    sparse: bool
-    special: list[Any]
+    inputs: tuple[Column, ...]  # the columns that it gets
+    sparse: bool  # whether it gets them as a sparse matrix
+    special: list[Any]  # by input: values around which the outputs change in any order
+    #: Whether it refuses texts and numbers that are not among the special values.
     strict: bool
+    #: By input: its marker of missing values if it refuses that there, else None.
     markers: list[Any]
-    nan: list[bool]
+    nan: list[bool]  # by input: whether it accepts missing numbers
 
     def checks(self) -> Iterator[tuple[Column, Any, Any, bool]]:
         """Yield inputs with special values, refused markers, and if NaN is accepted."""
@@ -110,37 +73,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The columns of a pipeline.
+    """The columns of a pipeline."""
 
-    Parameters
-    ----------
-    width : int
-        Columns of the rows.
-    dtype : dtype
-        The dtype of numbers in the rows.
-    columns : tuple of Column
-        Those that the last step gets.
-    sparse : bool
-        Whether it gets them as a sparse matrix.
-    stages : list of Stage
-        All transformers, also those whose outputs are dropped later.
-    texts : dict of int -> list of str
-        The known texts of each column of the rows that holds texts.
-    scaled : list of Column
-        What scalers compute, also if it is clipped or dropped later: a number that
-        is too large draws a warning there.
-    whole : list of (list of int, list of str)
-        Columns of the rows, and dtypes of whole numbers: if these are the columns'
-        common dtype, a step raises an error, or does not answer as for float64.
-    """
-
-    width: int
-    dtype: Any
-    columns: tuple[Column, ...] = ()
-    sparse: bool = False
+    width: int  # columns of the rows
+    dtype: Any  # the dtype of numbers in the rows
+    columns: tuple[Column, ...] = ()  # those that the last step gets
+    sparse: bool = False  # whether it gets them as a sparse matrix
+    #: All transformers, also those whose outputs are dropped later.
     stages: list[Stage] = field(default_factory=list)
+    #: The known texts of each column of the rows that holds texts.
     texts: dict[int, list[str]] = field(default_factory=dict)
+    #: What scalers compute, also if it is clipped or dropped later: a number that is
+    #: too large draws a warning there.
     scaled: list[Column] = field(default_factory=list)
+    #: Columns of the rows, and dtypes of whole numbers: if these are the columns'
+    #: common dtype, a step raises an error, or does not answer as for float64.
     whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
 
     def sources(self) -> Array:
@@ -245,7 +192,7 @@ def plan_of(
 
     ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
     """
-    width = of_first(pipeline.steps, "n_features_in_")
+    width = transformers.of_first(pipeline.steps, "n_features_in_")
     if width is None:
         raise InvalidModelError(
             "The pipeline does not store how many columns its rows have "
@@ -275,14 +222,14 @@ def _after(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the columns after a step, and whether they are sparse."""
-    if passes_on(transformer):
+    if transformers.passes_on(transformer):
         return inputs, sparse
     own = class_of(transformer)
-    if own == PIPELINE:
+    if own == transformers.PIPELINE:
         for name, one in transformer.steps:
             inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
         return inputs, sparse
-    if own == UNION:
+    if own == transformers.UNION:
         parts = [
             _after(f"{step}__{name}", one, inputs, sparse, plan)
             for name, one in transformer.transformer_list
@@ -290,9 +237,9 @@ def _after(
         ]
         joined = _joined([part for part, _ in parts])
         return joined, any(kind for _, kind in parts)
-    if own == COLUMNS:
+    if own == transformers.COLUMNS:
         return _by_columns(step, transformer, inputs, sparse, plan)
-    refuse(step, transformer)
+    transformers.refuse(step, transformer)
     return _of_one(step, transformer, inputs, sparse, plan)
 
 
@@ -301,15 +248,21 @@ def _of_one(
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
     try:
-        texts = texts_of(transformer, len(inputs))
+        texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
-        fail(step, transformer, str(error))
-    special = special_values(transformer, len(inputs))
-    markers = refused_markers(transformer, len(inputs))
+        transformers.fail(step, transformer, str(error))
+    special = transformers.special_values(transformer, len(inputs))
+    markers = transformers.refused_markers(transformer, len(inputs))
     for column, values, known in zip(inputs, special, texts, strict=True):
-        objects = known is None and is_encoder(transformer) and values.dtype == object
+        objects = (
+            known is None
+            and transformers.is_encoder(transformer)
+            and values.dtype == object
+        )
         if objects and column.dtype != np.object_:
-            fail(step, transformer, "was fitted on numbers of dtype object")
+            transformers.fail(
+                step, transformer, "was fitted on numbers of dtype object"
+            )
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
@@ -320,7 +273,10 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    asked, strict = lenient(transformer), is_strict(transformer)
+    asked, strict = (
+        transformers.lenient(transformer),
+        transformers.is_strict(transformer),
+    )
     stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
     missing = [
         _cast(np.full(1, np.nan), one.dtype) if known is None else one
@@ -333,10 +289,12 @@ def _of_one(
     found = _dense(answer)
     own = {column.dtype for column in inputs}
     if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
-        fail(step, transformer, f"returns columns of dtype {found.dtype}")
-    read = reads(transformer, len(inputs))
+        transformers.fail(step, transformer, f"returns columns of dtype {found.dtype}")
+    read = transformers.reads(transformer, len(inputs))
     if found.shape[1] != len(read):
-        fail(step, transformer, f"returns {found.shape[1]} columns, not {len(read)}")
+        transformers.fail(
+            step, transformer, f"returns {found.shape[1]} columns, not {len(read)}"
+        )
     kind, whole = found.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
@@ -344,11 +302,13 @@ def _of_one(
         Column(inputs[i].source, kind, found[0, place], stage, i, place, whole[i])
         for place, i in enumerate(read)
     )
-    if is_scaler(transformer):
-        bare = replace(stage, transformer=unclipped(transformer))
+    if transformers.is_scaler(transformer):
+        bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in made)
-    if any(column.dtype == np.object_ for column in made) and is_encoder(transformer):
-        fail(step, transformer, "returns columns of dtype object")
+    if any(column.dtype == np.object_ for column in made) and transformers.is_encoder(
+        transformer
+    ):
+        transformers.fail(step, transformer, "returns columns of dtype object")
     return made, hasattr(answer, "tocsr")
 
 
@@ -379,7 +339,9 @@ def _by_columns(
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(made):
-            fail(step, transformer, f"assigns {places} to the outputs of {name!r}")
+            transformers.fail(
+                step, transformer, f"assigns {places} to the outputs of {name!r}"
+            )
         found.update(zip(range(places.start, places.stop), made, strict=True))
     joined = _joined([tuple(found[i] for i in range(len(found)))])
     return joined, bool(transformer.sparse_output_)
@@ -404,7 +366,9 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [one for one in inputs if one is not None]
-    if not is_encoder(stage.transformer):  # it gets one matrix, of one dtype
+    if not transformers.is_encoder(
+        stage.transformer
+    ):  # it gets one matrix, of one dtype
         groups = [frozenset().union(*groups)] * (None not in inputs)
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64

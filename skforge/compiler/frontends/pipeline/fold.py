@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
+from skforge.compiler.frontends.pipeline.columns import Column, Plan
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, numbers_of
 
 Flags = NDArray[np.bool_]

@@ -9,43 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils._set_output import _get_output_config
 
-from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.frontends import load_forest, read_forests, refuse_untrained
-from skforge.compiler.frontends.base import (
-    Frontend,
-    is_compiled,
-    is_pipeline,
-    last_step,
-    register,
-    unwrap,
-)
+from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
+from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Array, Plan, plan_of
-from skforge.compiler.frontends.pipeline.fold import (
-    Bounds,
-    Flags,
-    bounds_of,
-    joined,
-    last_values,
-    parts_of,
-    pieces_of,
-    refused_pieces,
-    runs_of,
-)
+from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
 from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.texts import codes_of
-from skforge.compiler.frontends.pipeline.transformers import (
-    cannot_fold,
-    is_absent,
-    is_marker,
-    members,
-    of_first,
-)
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
@@ -55,41 +29,28 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 def refuse(model: Any) -> None:
     """Refuse a pipeline whose last step could not be read after fitting."""
-    last = last_step(model)
-    if not is_compiled(last):
+    last = base.last_step(model)
+    if not base.is_compiled(last):
         refuse_untrained(last)
 
 
 def refuse_steps(model: Any) -> None:
     """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
-        if not is_absent(step):
-            for inner, transformer in members(name, step):
+        if not transformers.is_absent(step):
+            for inner, transformer in transformers.members(name, step):
                 refuse_transformer(inner, transformer)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedPipeline:
-    """A fitted pipeline taken apart.
+    """A fitted pipeline taken apart."""
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest on the pipeline's own rows, with codes in coded columns.
-    inner : Forest
-        The last step's own forest, on transformed rows.
-    bounds : Bounds
-        The numbers that the pipeline takes.
-    texts : dict of int -> TextCodes
-        The codes of each column of texts.
-    numbers : dict of int -> NumberCodes
-        The codes, or the checks, of some columns of numbers.
-    """
-
-    forest: Forest
-    inner: Forest
-    bounds: Bounds
-    texts: dict[int, TextCodes]
+    forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
+    inner: Forest  # the last step's own forest, on transformed rows
+    bounds: fold.Bounds  # the numbers that the pipeline takes
+    texts: dict[int, TextCodes]  # the codes of each column of texts
+    #: The codes, or the checks, of some columns of numbers.
     numbers: dict[int, NumberCodes]
     #: Further forests on the same rows, if the last step is a wrapper around several.
     more: tuple[Forest, ...] = ()
@@ -106,15 +67,11 @@ def folded(
     """Fold the transformers of a fitted pipeline; ``dtype`` is that of its rows.
 
     With ``form``, each column has a dtype of its own, and the forest reads float64.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a step cannot be folded exactly.
+    Raises UnsupportedModelError if a step cannot be folded exactly.
     """
     model = flat(model)
     refuse_steps(model)
-    last = last_step(model)
+    last = base.last_step(model)
     if _holds_pipelines(last):
         raise UnsupportedModelError(
             f"The last step of the pipeline, {type(last).__name__}, is around several "
@@ -127,22 +84,25 @@ def folded(
     else:
         inner = (load_forest(last, iteration_range=iteration_range),)
     if any(forest.source == "lightgbm" for forest in inner):
-        steps = [step for _, step in model.steps[:-1]]
-        if any(
-            _get_output_config("transform", one)["dense"] == "polars" for one in steps
-        ):
-            cannot_fold("In polars frames, LightGBM takes other numbers for 0")
+        from sklearn.utils._set_output import _get_output_config
+
+        for name, step in model.steps[:-1]:
+            if _get_output_config("transform", step)["dense"] == "polars":
+                transformers.cannot_fold(
+                    f"The step {name!r} returns polars frames, in which LightGBM takes "
+                    "other numbers for 0"
+                )
     plan = plan_of(model, dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
-    bounds, *others = (bounds_of(plan, forest, takes_nan) for forest in inner)
+    bounds, *others = (fold.bounds_of(plan, forest, takes_nan) for forest in inner)
     for other in others:
         bounds = bounds.and_of(other)
     pieces: dict[int, Array] = {}
     for forest in inner:
-        for column, ends in pieces_of(plan, forest, bounds).items():
+        for column, ends in fold.pieces_of(plan, forest, bounds).items():
             pieces[column] = np.unique(np.append(ends, pieces.get(column, ends)))
-    refused = refused_pieces(plan, bounds, pieces, takes_nan)
+    refused = fold.refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
             f"The pipeline rejects every {plan.dtype} number in some column, so its "
@@ -153,13 +113,15 @@ def folded(
     texts, points = codes_of(plan, tested.tolist(), takes_nan)
     parts = []
     for forest in inner:
-        runs = runs_of(plan, forest, bounds, pieces, refused, points)
-        parts.append(parts_of(plan, forest, runs))
+        runs = fold.runs_of(plan, forest, bounds, pieces, refused, points)
+        parts.append(fold.parts_of(plan, forest, runs))
     # all forests read the same rows, so their tests share the codes of a column
     ends = np.cumsum([forest.n_predicates for forest in inner])
     source = np.concatenate([plan.sources()[forest.feature] for forest in inner])
-    tests, numbers = predicates_of(joined(parts, ends), source, pieces, refused, texts)
-    names = of_first(model.steps, "feature_names_in_")
+    tests, numbers = predicates_of(
+        fold.joined(parts, ends), source, pieces, refused, texts
+    )
+    names = transformers.of_first(model.steps, "feature_names_in_")
     rows = {
         "n_features": plan.width,
         "feature_names": None if names is None else tuple(map(str, names)),
@@ -169,7 +131,9 @@ def folded(
         _on_rows(plan, forest, bounds, texts, source, tests, end, rows)
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
-    readers = [one for one in plan.stages if not is_marker(one.transformer)]
+    readers = [
+        one for one in plan.stages if not transformers.is_marker(one.transformer)
+    ]
     given = [*plan.columns, *(column for one in readers for column in one.inputs)]
     read = [column.source for column in given if column.stage is None]
     either = tuple({*range(plan.width)}.difference(read, texts))
@@ -178,8 +142,8 @@ def folded(
 
 def _holds_pipelines(last: Any) -> bool:
     """Tell whether a last step is a wrapper whose members read rows by own steps."""
-    inside = map(unwrap, fitted_members(last) if is_wrapper(last) else [])
-    return any(is_pipeline(one) or _holds_pipelines(one) for one in inside)
+    inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
+    return any(base.is_pipeline(one) or _holds_pipelines(one) for one in inside)
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
@@ -202,7 +166,7 @@ def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
 def _on_rows(
     plan: Plan,
     forest: Forest,
-    bounds: Bounds,
+    bounds: fold.Bounds,
     texts: dict[int, TextCodes],
     source: Array,
     tests: Predicates,
@@ -249,7 +213,7 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
 
-def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flags:
+def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
     """Return each test's answer for a missing number, or for the code NaN."""
     rows = {
         source: texts[source].values(np.full(1, np.nan))
@@ -258,7 +222,7 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> Flag
         for source in range(plan.width)
     }
     values = np.concatenate(plan.values(plan.columns, rows) or [np.zeros(0)])
-    values = last_values(plan, forest, values)
+    values = fold.last_values(plan, forest, values)
     every = np.arange(forest.n_predicates)
     return evaluate_predicates(forest, every, values[forest.feature])
 
@@ -334,11 +298,11 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
     return True
 
 
-register(
-    Frontend(
+base.register(
+    base.Frontend(
         "sklearn Pipeline",
         (),
-        is_pipeline,
+        base.is_pipeline,
         load_alone,
         refuse=refuse,
         load_all=load_all,

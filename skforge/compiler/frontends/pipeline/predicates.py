@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.arrays import Array, Comparison
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Array
 from skforge.compiler.frontends.pipeline.fold import Flags, Parts
 
 Words = NDArray[np.uint32]

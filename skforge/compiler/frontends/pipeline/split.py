@@ -9,20 +9,8 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
-from skforge.compiler.frontends.pipeline.transformers import (
-    COLUMNS,
-    PIPELINE,
-    UNION,
-    class_of,
-    is_absent,
-    members,
-    refuse,
-)
-from skforge.compiler.frontends.wrappers.members import (
-    fitted_members,
-    is_wrapper,
-    with_members,
-)
+from skforge.compiler.frontends.pipeline import transformers
+from skforge.compiler.frontends.wrappers import members
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -39,17 +27,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a pipeline was divided.
+    """How a pipeline was divided."""
 
-    Parameters
-    ----------
-    start : int or None
-        How many of its ``flat_steps`` run in their library; None if all fold.
-    parts : tuple of Part
-        All steps in order, each followed by the transformers inside it.
-    """
-
+    #: How many of its ``flat_steps`` run in their library; None if all fold.
     start: int | None
+    #: All steps in order, each followed by the transformers inside it.
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
@@ -85,8 +67,8 @@ def divides(model: Any) -> bool:
     it gets them, so that it might as well be around the pipeline's last step.
     """
     return is_pipeline(model) or (
-        is_wrapper(model)
-        and len(inside := fitted_members(model)) == 1
+        members.is_wrapper(model)
+        and len(inside := members.fitted_members(model)) == 1
         and divides(unwrap(inside[0]))
     )
 
@@ -94,8 +76,8 @@ def divides(model: Any) -> bool:
 def flat_steps(model: Any) -> list[tuple[str, Any]]:
     """Return all steps, with those of a pipeline that is the last step or inside it."""
     if not is_pipeline(model):
-        *steps, (name, last) = flat_steps(unwrap(fitted_members(model)[0]))
-        around = with_members(model, [last])
+        *steps, (name, last) = flat_steps(unwrap(members.fitted_members(model)[0]))
+        around = members.with_members(model, [last])
         for of_rows in ("n_features_in_", "feature_names_in_"):  # before the steps
             vars(around).pop(of_rows, None)
         return [*steps, (name, around)]
@@ -126,12 +108,12 @@ def refusals(pipeline: Any) -> dict[str, str]:
     """Return why transformers do not fold, by name, as far as their types show it."""
     found = {}
     for name, step in flat_steps(pipeline)[:-1]:
-        if is_absent(step):
+        if transformers.is_absent(step):
             continue
         try:
-            for inner, transformer in list(members(name, step)):
+            for inner, transformer in list(transformers.members(name, step)):
                 try:
-                    refuse(inner, transformer)
+                    transformers.refuse(inner, transformer)
                 except UnsupportedModelError as error:
                     found[inner] = reason(inner, transformer, error)
         except UnsupportedModelError as error:
@@ -188,8 +170,11 @@ def _parts(
 
 def _inside(step: Any) -> list[tuple[str, Any]]:
     """Return the names and transformers that a fitted step is made of."""
-    kind = class_of(step)
-    if kind == COLUMNS:
+    kind = transformers.class_of(step)
+    if kind == transformers.COLUMNS:
         return [(name, one) for name, one, _ in step.transformers_]
-    inside = {PIPELINE: "steps", UNION: "transformer_list"}.get(kind)
+    inside = {
+        transformers.PIPELINE: "steps",
+        transformers.UNION: "transformer_list",
+    }.get(kind)
     return [] if inside is None else list(getattr(step, inside))

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Array, Column, Plan
+from skforge.compiler.frontends.pipeline.columns import Column, Plan
 from skforge.compiler.frontends.pipeline.fold import Flags
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
 

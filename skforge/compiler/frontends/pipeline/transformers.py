@@ -200,10 +200,8 @@ def lenient(transformer: Any) -> Any:
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     """Return the texts that each input may hold, or None where it holds numbers.
 
-    Raises
-    ------
-    TypeError
-        If an input holds anything else, such as booleans or texts beside numbers.
+    Raises TypeError if an input holds anything else, such as booleans or texts beside
+    numbers.
     """
     if _KINDS[class_of(transformer)] is _SELECTOR and not reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")

@@ -7,19 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest import forest
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import (
-    Forest,
-    deduplicate_predicates,
-    round_thresholds,
-)
 from skforge.compiler.forest.outputs import Task
-from skforge.compiler.frontends.arrays import (
-    check_children,
-    forest_arrays,
-    offsets,
-    starts,
-)
+from skforge.compiler.frontends import arrays
+from skforge.compiler.frontends.arrays import forest_arrays, offsets, starts
 from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.exceptions import UnsupportedModelError
@@ -123,7 +115,7 @@ def forest_of(
     columns: Any = None,
     missing: bool = True,
     **fields: Any,
-) -> Forest:
+) -> forest.Forest:
     """Return the forest of a model's fitted trees, all nodes joined at once.
 
     ``values`` has, for each tree, what its nodes add to each output; ``columns`` the
@@ -137,7 +129,7 @@ def forest_of(
     left, right = nodes.pop("children_left"), nodes.pop("children_right")
     inner = left >= 0
     for name, child in (("children_left", left), ("children_right", right)):
-        check_children(name, child, inner, offset, "fit it again")
+        arrays.check_children(name, child, inner, offset, "fit it again")
     feature = nodes.pop("feature")
     if columns is not None:  # leaves have feature -2, which is not a column
         feature = np.concatenate(
@@ -146,10 +138,10 @@ def forest_of(
                 for tree, own in zip(trees, columns, strict=True)
             ]
         )
-    tests = deduplicate_predicates(
+    tests = forest.deduplicate_predicates(
         feature[inner],
         int(Comparison.LE),
-        round_thresholds(
+        forest.round_thresholds(
             nodes.pop("threshold")[inner], Comparison.LE, np.dtype(np.float32)
         ),
         int(Missing.NAN),
@@ -164,7 +156,7 @@ def forest_of(
     start, cover = starts(offset, np.int32), nodes.pop("weighted_n_node_samples")
     left += start
     right += start
-    return Forest(
+    return forest.Forest(
         **forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover),
         n_features=int(model.n_features_in_),
         source="sklearn",

@@ -22,12 +22,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged, first_true
-from skforge.compiler.frontends.arrays import (
-    category_words,
-    forest_arrays,
-    offsets,
-    starts,
-)
+from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
@@ -154,8 +149,8 @@ def _column(model: Any, feature: int, found: Any) -> Column:
 def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
     """Join the nodes of all trees, and replace codes by values of X."""
     sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
-    offset = offsets(sizes)
-    start = starts(offset)
+    offset = arrays.offsets(sizes)
+    start = arrays.starts(offset)
     nodes = np.concatenate([tree.nodes for tree in trees])
     tree_of = np.repeat(np.arange(len(trees)), sizes)
     inner = nodes["is_leaf"] == 0
@@ -188,7 +183,7 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
         # the set is the side that unknown values do not take, so that unknown values,
         # which are in no set, go the same way as missing ones
         wanted = not missing_left[test]
-        sets[int(test)] = category_words(
+        sets[int(test)] = arrays.category_words(
             [v for code, v in enumerate(categories) if goes_left[code] == wanted]
         )
         comparison[test] = Comparison.MEMBER
@@ -204,7 +199,7 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
         missing_left & ~in_set,
         sets,
     )
-    return forest_arrays(
+    return arrays.forest_arrays(
         offset,
         inner,
         np.where(swap, right, left) + start,

@@ -14,16 +14,10 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Scalar
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "min": min,
-    "max": max,
-}
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "div": operator.truediv, "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor, "min": min, "max": max,
+}  # fmt: skip
 
 
 def wrapped(value: int, type_: Scalar) -> int:

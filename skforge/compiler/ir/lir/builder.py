@@ -10,24 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    I64,
-    Buffer,
-    Mask,
-    Scalar,
-    Stmt,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
     """Return ``element`` with as many lanes as ``like`` has."""
     match like:
-        case Vec(lanes=lanes) | Mask(lanes=lanes):
-            return Mask(lanes) if element == BOOL else Vec(element, lanes)
+        case Vec(lanes=lanes) | lir.Mask(lanes=lanes):
+            return lir.Mask(lanes) if element == BOOL else Vec(element, lanes)
         case _:
             return element
 
@@ -103,7 +93,7 @@ class Builder:
 
     # ------------------------------------------------------------ operations
 
-    def const(self, value: int | float | bool, type_: Type = I64) -> Value:
+    def const(self, value: int | float | bool, type_: Type = lir.I64) -> Value:
         """Return a constant, reusing an equal one in scope."""
         key = (type_, repr(value))
         for scope in reversed(self._constants):
@@ -127,7 +117,7 @@ class Builder:
         if a.type.lanes or lanes == 0:
             return a
         assert isinstance(a.type, Scalar)
-        type_: Type = Mask(lanes) if a.type == BOOL else Vec(a.type, lanes)
+        type_: Type = lir.Mask(lanes) if a.type == BOOL else Vec(a.type, lanes)
         return self.let(lir.Splat(a), type_, "splat")
 
     def iota(self, element: Scalar, lanes: int) -> Value:
@@ -136,7 +126,7 @@ class Builder:
 
     def threads(self) -> Value:
         """Append the number of threads that a parallel loop here may use."""
-        return self.let(lir.Threads(), I64, "threads")
+        return self.let(lir.Threads(), lir.I64, "threads")
 
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
         """Return ``a op b``; an int becomes a constant of a's element type."""
@@ -300,7 +290,7 @@ class Builder:
 
     def _bounds(self, *bounds: Value | int) -> list[Value]:
         """Return bounds; ints become constants of the type of the others."""
-        type_ = next((v.type for v in bounds if isinstance(v, Value)), I64)
+        type_ = next((v.type for v in bounds if isinstance(v, Value)), lir.I64)
         return [v if isinstance(v, Value) else self.const(v, type_) for v in bounds]
 
     @contextmanager

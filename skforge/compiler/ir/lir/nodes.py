@@ -298,31 +298,12 @@ class WarpReduce:
     width: int
 
 
+Arithmetic: TypeAlias = Unary | Binary | MultiplyAdd | Compare | Select | Convert
+LaneOp: TypeAlias = Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
+MaskOp: TypeAlias = MaskBits | AnyTrue
 PlaneOp: TypeAlias = PlaneMux | LoadPlane | PlanesToIndex
-Op: TypeAlias = (
-    Const
-    | Unary
-    | Binary
-    | MultiplyAdd
-    | Compare
-    | Select
-    | Convert
-    | Bitcast
-    | Splat
-    | Iota
-    | Threads
-    | Extract
-    | Pack
-    | Permute
-    | Shuffle
-    | Compress
-    | MaskBits
-    | AnyTrue
-    | Load
-    | Gather
-    | PlaneOp
-    | WarpReduce
-)
+OtherOp: TypeAlias = Const | Bitcast | Threads | Load | Gather | WarpReduce
+Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp
 
 # ---------------------------------------------------------------- statements
 
@@ -520,20 +501,8 @@ class Named:
 
 #: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
-Stmt: TypeAlias = (
-    Let
-    | Access
-    | Alloc
-    | For
-    | While
-    | If
-    | Switch
-    | ParallelFor
-    | Grid
-    | BlockRegion
-    | Transfer
-    | Named
-)
+Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
+Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Named
 
 Body: TypeAlias = tuple[Stmt, ...]
 

@@ -43,15 +43,8 @@ class Scalar:
 
 
 _BYTES: dict[str, int] = {
-    "bool": 1,
-    "u8": 1,
-    "u16": 2,
-    "u32": 4,
-    "i32": 4,
-    "i64": 8,
-    "f32": 4,
-    "f64": 8,
-}
+    "bool": 1, "u8": 1, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4, "f64": 8,
+}  # fmt: skip
 
 BOOL = Scalar("bool")
 U8 = Scalar("u8")

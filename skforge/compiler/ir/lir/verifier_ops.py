@@ -6,19 +6,7 @@ from typing import NoReturn
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    I32,
-    I64,
-    Buffer,
-    Mask,
-    Op,
-    Plane,
-    Scalar,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, Mask, Plane, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.printer import print_type
 
 
@@ -46,7 +34,7 @@ def is_float(type_: Type) -> bool:
 
 def check_index(index: Value) -> None:
     """Require an i32 or i64."""
-    if index.type != I64 and index.type != I32:
+    if index.type != lir.I64 and index.type != lir.I32:
         refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
 
 
@@ -85,7 +73,7 @@ def check_type(type_: Type) -> None:
             assert_never(type_)
 
 
-def check_op(op: Op, type_: Type) -> None:
+def check_op(op: lir.Op, type_: Type) -> None:
     """Require operands that fit ``op`` and the result's type."""
     match op:
         case lir.Const(value=value):
@@ -212,7 +200,7 @@ def check_plane(type_: Type) -> int:
     return type_.rows
 
 
-def check_table(table: Buffer, type_: Type) -> None:
+def check_table(table: lir.Buffer, type_: Type) -> None:
     """Require a buffer that can hold planes of this type."""
     check_plane(type_)
     if table.element.is_float:
@@ -288,7 +276,7 @@ def _check_gather(op: lir.Gather, type_: Type) -> None:
 
 def check_indices(index: Value) -> None:
     """Require a vector of i32 or i64."""
-    if not isinstance(index.type, Vec) or index.type.element not in (I32, I64):
+    if not isinstance(index.type, Vec) or index.type.element not in (lir.I32, lir.I64):
         refuse(
             f"index %{index.name} is {print_type(index.type)}, not a vec of i32 or i64"
         )

@@ -482,22 +482,12 @@ class QuantizeRows:
     size: int
 
 
+#: Statements on sums.
+Sums: TypeAlias = Reduce | ReduceDimension | ReduceDimensionInplace | Fill | Finish
+#: Statements on the rows and trees of one iteration.
+Prepare: TypeAlias = CacheTrees | CacheRows | EvaluatePredicates | QuantizeRows
 #: Statements without nested statements.
-Simple: TypeAlias = (
-    Let
-    | Reduce
-    | StoreLeaf
-    | ReduceDimension
-    | ReduceDimensionInplace
-    | AllocArray
-    | Fill
-    | Finish
-    | StoreRows
-    | CacheTrees
-    | CacheRows
-    | EvaluatePredicates
-    | QuantizeRows
-)
+Simple: TypeAlias = Let | Sums | StoreLeaf | AllocArray | StoreRows | Prepare
 Stmt: TypeAlias = Simple | WalkLoop | Loop | DepthSwitch
 Body: TypeAlias = tuple[Stmt, ...]
 

@@ -12,14 +12,9 @@ from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.game import Game
 from skforge.compiler.layouts.background.walk import BackgroundCode
-from skforge.compiler.layouts.base import (
-    BlockCode,
-    BlockLayout,
-    BlockRepresentation,
-    register,
-)
 from skforge.compiler.layouts.contributions.block import Trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -37,14 +32,13 @@ def game_of(hir: PredictEnsemble) -> Game:
     return found
 
 
-class BackgroundLayout(BlockLayout):
+class BackgroundLayout(layouts.BlockLayout):
     """One forest, for background rows that come later."""
 
     def __init__(self, hir: PredictEnsemble) -> None:
         self._hir, self._game = hir, game_of(hir)
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        """Evaluate the predicates of all trees on one block of rows."""
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
         hir, game = self._hir, self._game
         rules = Rules(b, hir.forest, hir.comparison, model)
         trees = Trees(
@@ -58,7 +52,7 @@ class BackgroundLayout(BlockLayout):
         return BackgroundCode(rules, game, trees, rows, BLOCK)
 
 
-class Background(BlockRepresentation):
+class Background(layouts.BlockRepresentation):
     """``represent("background")``: only for ``predict_contribs``."""
 
     name = "background"
@@ -66,7 +60,6 @@ class Background(BlockRepresentation):
     elements: tuple[Element, ...] = ("contribution",)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of the tables."""
         return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -79,9 +72,8 @@ class Background(BlockRepresentation):
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
-        """Lay the forest out for blocks of rows."""
+    ) -> layouts.BlockLayout:
         return BackgroundLayout(hir)
 
 
-register(Background())
+layouts.register(Background())

@@ -39,18 +39,8 @@ from typing import TypeAlias
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, Rules
-from skforge.compiler.ir.lir.nodes import (
-    F64,
-    I64,
-    U8,
-    U16,
-    U32,
-    Buffer,
-    Mask,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Type, Value, Vec
 from skforge.compiler.layouts.background.game import GROUP, Game
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 
@@ -111,7 +101,7 @@ class BackgroundCode(TreeBlock):
         self._given = model("given", np.zeros(4 * len(game.node), np.int64))
         self._scores = model("leaf_scores", np.zeros(1))
         #: Counts of features: bytes where these are enough.
-        self._few = Vec(U8, 64) if most < 256 else Vec(U16, 32)
+        self._few = Vec(lir.U8, 64) if most < 256 else Vec(lir.U16, 32)
 
         def scratch(name: str, size: int, vec: Type = self._vec) -> Buffer:
             return b.alloc(name, vec.element, b.const(size), alignment=64)
@@ -131,7 +121,6 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the contributions of the tree at a position."""
         b = self.b
         at = {name: self._number(table, tree) for name, table in self._tree.items()}
         first, last = at["first"], at["last"]

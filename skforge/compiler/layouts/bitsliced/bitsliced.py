@@ -24,23 +24,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32
-from skforge.compiler.layouts.base import (
-    BlockCode,
-    BlockLayout,
-    BlockRepresentation,
-    BlockShape,
-    BlockThreads,
-    GpuBlockCode,
-    GpuBlockLayout,
-    GpuBlockRepresentation,
-    register,
-)
-from skforge.compiler.layouts.bitsliced.gpu_predicates import (
-    WORD,
-    Geometry,
-    TestPlan,
-    plan_tests,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BlockLayout, BlockShape, GpuBlockLayout
+from skforge.compiler.layouts.bitsliced import gpu_predicates, sliced_layout
+from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD, TestPlan, plan_tests
 from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows
 from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, lay_out_trees
 from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
@@ -54,15 +41,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     plan_predicates,
     refusal,
 )
-from skforge.compiler.layouts.bitsliced.sliced_layout import (
-    MAX_BITS,
-    MAX_CODE_BITS,
-    BlockOfBits,
-    SlicedTrees,
-    check_trees,
-    folds,
-    slice_trees,
-)
+from skforge.compiler.layouts.bitsliced.sliced_layout import folds, slice_trees
 from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -93,12 +72,8 @@ def lay_out(
 
     Two words at once take 2.6 instructions a node and word instead of 4.5 (sm_90). They
     also double the trees that are folded at once, and the shapes of those must not
-    differ within a warp.
-
-    Raises
-    ------
-    ScheduleError
-        If a block's table of predicates does not fit; nothing is laid out then.
+    differ within a warp. Raises ScheduleError if a block's table of predicates does not
+    fit; nothing is laid out then.
     """
     forest, lanes = hir.forest, shape.rows // WORD
     most = max(map(len, _tables(forest, hir.tiles.tree_order, shape.trees)))
@@ -123,7 +98,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
         forest = self._forest = hir.forest
         self._hir, self._trees = hir, max(1, shape.trees)
-        self.geometry = Geometry(shape.rows, shape.threads, wide)
+        self.geometry = gpu_predicates.Geometry(shape.rows, shape.threads, wide)
         order = hir.tiles.tree_order
         key = ("bitsliced gpu", id(forest), id(order), shape, wide)
         if key not in hir.shared:
@@ -151,7 +126,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     # ------------------------------------------------------------ code
 
-    def start(self, block: BlockThreads) -> GpuBlockCode:
+    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         """Allocate the table and set the sums to the base."""
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
@@ -195,21 +170,21 @@ class BitslicedLayout(BlockLayout):
         narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest
         self._hir, self._block = hir, block
-        self._shape = BlockOfBits.of(target, block, tests.threshold.dtype)
+        self._shape = sliced_layout.BlockOfBits.of(target, block, tests.threshold.dtype)
         # Layouts for other block sizes share the predicates and trees.
         long_codes = self._shape.byte_lookup
         key = ("bitsliced", id(forest), self._shape.registers, long_codes)
         if key not in hir.shared:
             table = plan_predicates(tests, self._shape.registers)
             order = hir.tiles.tree_order
-            bits = MAX_CODE_BITS if long_codes else MAX_BITS
+            bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
             trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)
             hir.shared[key] = (table, trees)
         self.table: PredicateTable
-        self._trees: SlicedTrees
+        self._trees: sliced_layout.SlicedTrees
         self.table, self._trees = hir.shared[key]
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
         """Fill the table of lines for one block of rows."""
         forest = self._hir.forest
         rules = Rules(b, forest, self._hir.comparison, model)
@@ -222,14 +197,13 @@ class BitslicedLayout(BlockLayout):
         return sliced
 
 
-class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
+class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     """``represent("bitsliced")``."""
 
     name = "bitsliced"
     row_group = GROUP
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of node numbers and leaf tables."""
         forest = hir.forest
         per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
         return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
@@ -253,7 +227,7 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
         refused = refusal(hir.forest)
         if refused is not None and not hir.nest.on_gpu:
             raise ScheduleError(refused)
-        check_trees(hir.forest)
+        sliced_layout.check_trees(hir.forest)
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -274,7 +248,6 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
-        """Lay predicates and trees out for blocks of ``block`` rows."""
         return BitslicedLayout(hir, target, block)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
@@ -284,8 +257,7 @@ class Bitsliced(BlockRepresentation, GpuBlockRepresentation):
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        """Lay predicates and trees out for the thread blocks of a GPU."""
         return lay_out(hir, shape, target.shared_bytes)
 
 
-register(Bitsliced())
+layouts.register(Bitsliced())

@@ -19,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import set_members
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.predicate_table import columns_of
-
-IntArray = NDArray[np.int32]
 
 #: Rows in a word.
 WORD = 32

@@ -20,19 +20,8 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockThreads
-from skforge.compiler.layouts.bitsliced.gpu_predicates import (
-    CLASS_KINDS,
-    FIRST_CATEGORY,
-    GONE,
-    JOB,
-    NONE,
-    RECORD,
-    WORD,
-    ClassKind,
-    Columns,
-    Geometry,
-    TestPlan,
-)
+from skforge.compiler.layouts.bitsliced import gpu_predicates
+from skforge.compiler.layouts.bitsliced.gpu_predicates import JOB, NONE, WORD, Columns
 
 #: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8
@@ -46,9 +35,9 @@ class BitRows:
     def __init__(
         self,
         block: BlockThreads,
-        plan: TestPlan,
+        plan: gpu_predicates.TestPlan,
         rules: Rules,
-        geometry: Geometry,
+        geometry: gpu_predicates.Geometry,
         lines: Buffer,
     ) -> None:
         self.block, self.b = block, block.b
@@ -71,7 +60,7 @@ class BitRows:
         def mark(thread: Value) -> None:
             if len(self._plan.ordered.records):
                 self._columns("ordered", self._plan.ordered, tile, thread, self._order)
-            for kind in CLASS_KINDS:
+            for kind in gpu_predicates.CLASS_KINDS:
                 columns = self._plan.classes[kind]
                 if len(columns.records):
                     body = self._class_of(kind)
@@ -116,7 +105,7 @@ class BitRows:
         turns = g.rows // at_once
         together = min(TOGETHER, turns)
         with b.loop(first, high, across, hint="column") as c:
-            at = b.mul(c, RECORD)
+            at = b.mul(c, gpu_predicates.RECORD)
             halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = b.convert(record[0], I64)
@@ -211,7 +200,7 @@ class BitRows:
     # ------------------------------------------------------------ classes
 
     def _class_of(
-        self, kind: ClassKind
+        self, kind: gpu_predicates.ClassKind
     ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
         """Return the body for columns of equality tests or category sets."""
         b = self.b
@@ -227,7 +216,7 @@ class BitRows:
                 else:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
-                    number = b.select(gone, b.const(GONE, I32), number)
+                    number = b.select(gone, b.const(gpu_predicates.GONE, I32), number)
                 at = b.add(first, b.mul(number, n_words))
                 self._mark_all(words, at, n_words, line, row)
 
@@ -258,7 +247,9 @@ class BitRows:
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         found = b.load(thresholds, b.add(where, last))
         same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
-        return b.select(same, b.add(last, FIRST_CATEGORY), b.const(NONE, I32))
+        return b.select(
+            same, b.add(last, gpu_predicates.FIRST_CATEGORY), b.const(NONE, I32)
+        )
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; values that are none are not converted."""
@@ -266,7 +257,9 @@ class BitRows:
         code, known = self._rules.category(x, NO_CATEGORY, exact)
         code = b.convert(code, I32)
         known = b.binary("and", known, b.compare("lt", code, count))
-        return b.select(known, b.add(code, FIRST_CATEGORY), b.const(NONE, I32))
+        return b.select(
+            known, b.add(code, gpu_predicates.FIRST_CATEGORY), b.const(NONE, I32)
+        )
 
     # ------------------------------------------------------------ thermometers
 

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.gpu_predicates import Geometry, TestPlan
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, Shape, code_trees
-
-IntArray = NDArray[np.int32]
 
 #: Each tree's lines start at a multiple of this, so that four are loaded at once.
 QUAD = 4

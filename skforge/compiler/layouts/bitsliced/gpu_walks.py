@@ -175,11 +175,9 @@ class BitWalks(GpuBlockCode):
     # ------------------------------------------------------------ trees
 
     def evaluate(self, first: Value) -> None:
-        """Fill the lines of a tile's predicates."""
         self._rows.evaluate(self.b.binary("div", first, self._tile))
 
     def add_trees(self, first: Value) -> None:
-        """Add the trees of a tile, group after group."""
         b, t = self.b, self._t
         tile = b.binary("div", first, self._tile)
         groups = self._block.model("tree_groups", t.groups.reshape(-1))

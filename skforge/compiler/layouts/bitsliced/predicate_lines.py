@@ -28,16 +28,9 @@ from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, stor
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Scalar, Value, Vec
+from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
-from skforge.compiler.layouts.bitsliced.predicate_table import (
-    CATEGORY,
-    DIRECT,
-    SETS,
-    SETS_A_BYTE,
-    Job,
-    PredicateTable,
-    searched,
-)
+from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, Job
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -58,7 +51,9 @@ PLANES, MISSING_PLANE = 9, 8
 class PredicateLowering:
     """Emits the input stage for blocks of one shape."""
 
-    def __init__(self, rules: Rules, table: PredicateTable, shape: BlockOfBits) -> None:
+    def __init__(
+        self, rules: Rules, table: predicate_table.PredicateTable, shape: BlockOfBits
+    ) -> None:
         self.b, self.t, self.shape = rules.b, table, shape
         self._rules, forest = rules, rules.forest
         self._model = model = rules.model
@@ -82,7 +77,7 @@ class PredicateLowering:
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
-        self.searches = np.flatnonzero(searched(jobs.kind))
+        self.searches = np.flatnonzero(predicate_table.searched(jobs.kind))
         # Whether a number with a fraction is in no set.
         self._exact = bool((forest.comparison == Comparison.MEMBER).any())
 
@@ -131,7 +126,7 @@ class PredicateLowering:
         if not len(self.searches):
             return
         jobs = self._model("searches", self.searches)
-        kinds = [kind for kind in self.t.kinds if searched(kind)]
+        kinds = [kind for kind in self.t.kinds if predicate_table.searched(kind)]
 
         end = b.const(len(self.searches))
         with b.loop(end, hint="search") as i:
@@ -188,19 +183,19 @@ class PredicateLowering:
             planes = b.add(b.mul(own, PLANES * self.line_bytes), job.shift)
 
         def run(kind: int) -> None:
-            if searched(kind):
+            if predicate_table.searched(kind):
                 self._search(kind, job, planes)
                 if not self.kept:
                     self._thermometer(kind, job, planes)
                 elif self.right:
                     self._missing_plane(job.column, planes)
                 return
-            if kind == DIRECT:
+            if kind == predicate_table.DIRECT:
                 self._direct(job)
-            elif kind == CATEGORY:
+            elif kind == predicate_table.CATEGORY:
                 self._sets_one_by_one(job)
             else:
-                self._sets_by_tables(SETS[kind], job)
+                self._sets_by_tables(predicate_table.SETS[kind], job)
             if self.right and self.kept:
                 self._missing_right(job)
 

@@ -18,12 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from skforge.compiler.binning.rules import set_members, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import ScheduleError
 
-IntArray = NDArray[np.int32]
 _Int = TypeVar("_Int", bound=np.integer[Any])
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; any other kind
@@ -134,10 +133,8 @@ def columns_of(
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     """Lay out the predicates of a normalised forest.
 
-    Raises
-    ------
-    ScheduleError
-        If the forest mixes kinds of missing values or has an equality test.
+    Raises ScheduleError if the forest mixes kinds of missing values or has an equality
+    test.
     """
     refused = refusal(forest)
     if refused is not None:

@@ -117,10 +117,7 @@ def fits_bits(forest: Forest) -> bool:
 def check_trees(forest: Forest) -> None:
     """Raise if a tree has too many leaves for a code.
 
-    Raises
-    ------
-    ScheduleError
-        If a tree that cannot be folded has more than 256 leaves.
+    Raises ScheduleError if a tree that cannot be folded has more than 256 leaves.
     """
     leaves = _leaves(forest)
     too_many = ~folds(forest) & (leaves > 1 << MAX_BITS)

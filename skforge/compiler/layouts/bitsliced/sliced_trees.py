@@ -26,26 +26,10 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    U8,
-    U16,
-    Buffer,
-    Plane,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Plane, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.bitsliced.sliced_layout import (
-    MAX_BITS,
-    MAX_CODE_BITS,
-    BlockOfBits,
-    SlicedTrees,
-    byte_planes,
-    fold,
-)
+from skforge.compiler.layouts.bitsliced import sliced_layout
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
@@ -75,15 +59,15 @@ class BitslicedLowering(BlockCode):
     def __init__(
         self,
         rules: Rules,
-        trees: SlicedTrees,
+        trees: sliced_layout.SlicedTrees,
         order: NDArray[np.int32],
-        shape: BlockOfBits,
+        shape: sliced_layout.BlockOfBits,
     ) -> None:
         forest, model = rules.forest, rules.model
         self.b, self.t, self.forest, self.block = rules.b, trees, forest, shape.rows
         self._model = model
         self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
-        self.sum: Scalar = scalar_of(forest.leaf_value.dtype)
+        self.sum: lir.Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
         self.line_offset = model("line_offset", trees.line_offset)
@@ -102,11 +86,11 @@ class BitslicedLowering(BlockCode):
         """Return the entries of a value table: one a leaf, at least one look-up."""
         if not self.byte_lookup:
             return 1 << depth
-        return max(GROUP, 1 << min(depth, MAX_BITS))
+        return max(GROUP, 1 << min(depth, sliced_layout.MAX_BITS))
 
     def _remap(self, depth: int) -> int:
         """Return the bytes of the table from long codes to leaf numbers."""
-        return 1 << depth if self.byte_lookup and depth > MAX_BITS else 0
+        return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
         """Return the elements of each tree's table."""
@@ -141,7 +125,7 @@ class BitslicedLowering(BlockCode):
             values: NDArray[Any] = leaf[rows].transpose(0, 2, 1)
             values = values.reshape(len(trees) * self.width, rows.shape[1])
             if self.byte_lookup:
-                values = byte_planes(values, self._entries(bits))
+                values = sliced_layout.byte_planes(values, self._entries(bits))
             values = values.reshape(len(trees), -1)
             if self._remap(bits):
                 values = np.concatenate([remap, values], axis=1)
@@ -170,7 +154,7 @@ class BitslicedLowering(BlockCode):
         Returns the block's lines, allocated, too.
         """
         b = self.b
-        size = b.const(MAX_CODE_BITS * self.block // 8)
+        size = b.const(sliced_layout.MAX_CODE_BITS * self.block // 8)
         self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
         self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
         size = b.const(self.t.n_lines * self.block // 8)
@@ -325,7 +309,7 @@ class BitslicedLowering(BlockCode):
             ]
 
         with self._parts(parts, together) as first:
-            found = fold(depth, lambda node: line(node, first), mux)
+            found = sliced_layout.fold(depth, lambda node: line(node, first), mux)
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
@@ -386,8 +370,8 @@ class BitslicedLowering(BlockCode):
         b, vec = self.b, Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
-        index = b.let(lir.PlanesToIndex(planes[-MAX_BITS:]), vec, "leaf")
-        if len(planes) <= MAX_BITS:
+        index = b.let(lir.PlanesToIndex(planes[-sliced_layout.MAX_BITS :]), vec, "leaf")
+        if len(planes) <= sliced_layout.MAX_BITS:
             return index
         registers = [
             b.load(self.values, b.add(leaves, at), vec)

@@ -14,21 +14,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F64,
-    I64,
-    U8,
-    U16,
-    U32,
-    Buffer,
-    Mask,
-    Scalar,
-    Space,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F64, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
 
@@ -36,7 +24,7 @@ IntArray = NDArray[np.int64]
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
-    **{1: U8, 8: U8, 16: U16, 32: U32, 64: I64},
+    **{1: U8, 8: U8, 16: U16, 32: lir.U32, 64: I64},
     **{128: Vec(I64, 2), 256: Vec(I64, 4), 512: Vec(I64, 8)},
 }
 
@@ -85,7 +73,7 @@ class TreeBlock(BlockCode):
     """
 
     #: Where scratch lies.
-    space: Space = "global"
+    space: lir.Space = "global"
     #: Vectors of rows that are walked together.
     together = 1
 
@@ -97,8 +85,8 @@ class TreeBlock(BlockCode):
         self._model = rules.model
         b = self.b
         self._scalar = element
-        self._lanes = lanes = self._lanes_of(block)
-        self._vec: Type = Vec(element, lanes) if lanes > 1 else element
+        self._lanes = lanes = min(block, VECTOR // element.bytes)
+        self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
@@ -120,10 +108,6 @@ class TreeBlock(BlockCode):
             "output": self._table("tree_output", trees.written),
         }
         self._bias = self._model("bias", trees.bias)
-
-    def _lanes_of(self, block: int) -> int:
-        """Return the rows of a vector."""
-        return VECTOR // self._scalar.bytes
 
     def _evaluate(self, rules: Rules) -> None:
         """Evaluate all predicates on the rows of the block."""
@@ -197,7 +181,9 @@ class TreeBlock(BlockCode):
     def _mask(self, at: Value) -> Value:
         """Return the rows of a vector whose bits lie at a byte of ``passed``."""
         b = self.b
-        return b.reinterpret(b.load(self._passed, at, self._bits), Mask(self._lanes))
+        return b.reinterpret(
+            b.load(self._passed, at, self._bits), lir.Mask(self._lanes)
+        )
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the contributions to one output, and its bias."""

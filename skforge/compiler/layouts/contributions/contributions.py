@@ -19,17 +19,9 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.base import (
-    BlockCode,
-    BlockLayout,
-    BlockRepresentation,
-    BlockShape,
-    BlockThreads,
-    GpuBlockCode,
-    GpuBlockLayout,
-    GpuBlockRepresentation,
-    register,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
+from skforge.compiler.layouts.contributions import walk
 from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.pairs import pair_up
@@ -44,12 +36,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
     cut,
     fill,
 )
-from skforge.compiler.layouts.contributions.walk import (
-    TOGETHER,
-    ContributionCode,
-    Turn,
-    WalkData,
-)
+from skforge.compiler.layouts.contributions.walk import ContributionCode, WalkData
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -58,9 +45,6 @@ class ThreadCode(ContributionCode):
     """Emits the code of one thread for one row."""
 
     space = "private"
-
-    def _lanes_of(self, block: int) -> int:
-        return 1
 
     def _evaluate(self, rules: Rules) -> None:
         self._tests = TestCode(rules, self._t.tests)
@@ -97,7 +81,7 @@ class ThreadCode(ContributionCode):
             right = b.binary("and", before, b.binary("xor", left, b.const(1, U8)))
             b.store(self._passed, b.add(at, 1), right)
 
-    def _masks(self, turn: Turn, i: Value) -> list[tuple[Value, Value]]:
+    def _masks(self, turn: walk.Turn, i: Value) -> list[tuple[Value, Value]]:
         b = self.b
         at = b.add(b.mul(i, 2), 1)
         left, right = (
@@ -113,12 +97,12 @@ class ThreadLayout(GpuBlockLayout):
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, data: WalkData) -> None:
         self._hir, self._shape, self._data = hir, shape, data
 
-    def start(self, block: BlockThreads) -> GpuBlockCode:
+    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         """Allocate each thread's memory."""
         return _RowsOfBlock(self._hir, self._shape, self._data, block)
 
 
-class _RowsOfBlock(GpuBlockCode):
+class _RowsOfBlock(layouts.GpuBlockCode):
     """Explains the rows of a block at its end, when all its trees are known."""
 
     def __init__(
@@ -126,7 +110,7 @@ class _RowsOfBlock(GpuBlockCode):
         hir: PredictEnsemble,
         shape: BlockShape,
         data: WalkData,
-        block: BlockThreads,
+        block: layouts.BlockThreads,
     ) -> None:
         self._shape, self._data, self._block = shape, data, block
         rules = Rules(block.b, hir.forest, hir.comparison, block.model)
@@ -182,7 +166,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     if parts.forest is not forest:
         forest, paths = parts.forest, trace(parts.forest)
     points = Points.of(parts, paths, in_lanes)
-    most = SLOT_BYTES // (2 * VECTOR * TOGETHER * points.of_turn)
+    most = SLOT_BYTES // (2 * VECTOR * walk.TOGETHER * points.of_turn)
     order = put_in_order(forest, paths, np.maximum(FEWEST_NODES, most))
     leaves = np.flatnonzero(forest.leaf >= 0)
     values = means.centred(parts.node[leaves])
@@ -230,7 +214,7 @@ def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkDat
     return made
 
 
-class ContributionLayout(BlockLayout):
+class ContributionLayout(layouts.BlockLayout):
     """One forest for one block size."""
 
     def __init__(
@@ -239,8 +223,7 @@ class ContributionLayout(BlockLayout):
         self._hir, self._block, self._fuses = hir, block, target.has_fma
         self._data = shared_data(hir, by_pairs, block == 1)
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        """Evaluate the predicates of all trees on one block of rows."""
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
         rules = Rules(b, self._hir.forest, self._hir.comparison, model)
         code: type[ContributionCode] = ContributionCode
         if self._data.pairs is not None:
@@ -250,17 +233,16 @@ class ContributionLayout(BlockLayout):
         return code(rules, self._data, rows, self._block, self._fuses)
 
 
-class Contributions(BlockRepresentation, GpuBlockRepresentation):
+class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     """``represent("contributions")``: only for ``predict_contribs``."""
 
     name = "contributions"
     takes_values = True
-    row_group = 2 * TOGETHER * LEAST_LANES
+    row_group = 2 * walk.TOGETHER * LEAST_LANES
     elements: tuple[Element, ...] = ("contribution",)
     by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of the constants."""
         return hir.forest.n_nodes * 40 * hir.forest.leaf_value.itemsize
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -278,8 +260,7 @@ class Contributions(BlockRepresentation, GpuBlockRepresentation):
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
-        """Lay the forest out for blocks of ``block`` rows."""
+    ) -> layouts.BlockLayout:
         return ContributionLayout(hir, target, block, self.by_pairs)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:

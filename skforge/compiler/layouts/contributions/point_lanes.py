@@ -21,9 +21,6 @@ class PointCode(ContributionCode):
         most = int(np.diff(self.d.order.start).max(initial=0))
         self._records = self._alloc("records", I64, max(1, most))
 
-    def _lanes_of(self, block: int) -> int:
-        return 1
-
     def _turn(self, turn: Turn, sums: Buffer) -> None:
         b = self.b
         first, last = turn.tree["feature"], turn.tree["last_feature"]

@@ -20,17 +20,9 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    U8,
-    U16,
-    Buffer,
-    CompareOp,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import U8, U16, Buffer, CompareOp, Type, Value, Vec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +110,7 @@ class Evaluation(TestCode):
         count = b.mul(n_vectors, self.lanes)
 
         def field(job: Value, k: int) -> Value:
-            return b.convert(b.load(self._jobs, b.add(b.mul(job, 4), k)), I64)
+            return b.convert(b.load(self._jobs, b.add(b.mul(job, 4), k)), lir.I64)
 
         with b.loop(len(self._tests.jobs), hint="job") as job:
             feature = field(job, 0)

@@ -29,16 +29,11 @@ from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.layouts.contributions import quadrature
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.pairs import Pairs
 from skforge.compiler.layouts.contributions.paths import Order
-from skforge.compiler.layouts.contributions.quadrature import (
-    LEFT,
-    RIGHT,
-    WEIGHTS,
-    Constants,
-    Points,
-)
+from skforge.compiler.layouts.contributions.quadrature import LEFT, Constants, Points
 
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
@@ -90,7 +85,7 @@ class ContributionCode(TreeBlock):
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = self._alloc("slots", self._scalar, slots)
         held = int(np.diff(order.feature_start).max(initial=0))
-        of_feature = self._sum_elements()
+        of_feature = self._lanes * self._together  # elements of its sum of one tree
         self._own = self._alloc("tree_sums", self._scalar, max(1, held) * of_feature)
         tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
         each = points.places[tree] * some
@@ -123,12 +118,7 @@ class ContributionCode(TreeBlock):
     def _declare_more(self) -> None:
         """Declare what a walk of another kind needs besides."""
 
-    def _sum_elements(self) -> int:
-        """Return how many elements a feature's sum of one tree has."""
-        return self._lanes * self._together
-
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the contributions of the tree at a position."""
         b = self.b
         first, last = (b.load(self._parts, b.add(tree, k)) for k in range(2))
         with b.loop(first, last, hint="part") as part:
@@ -200,7 +190,7 @@ class ContributionCode(TreeBlock):
         at = b.add(turn.constants, b.mul(own, self.d.rows * n))
         for q in range(n):
             above = self._slot(source, q)
-            for row, place in ((LEFT, q), (RIGHT, n + q)):
+            for row, place in ((LEFT, q), (quadrature.RIGHT, n + q)):
                 a = [self._constant(at, n, row + k, q) for k in range(3)]
                 for k, (left, right) in enumerate(masks):
                     mine, other = (left, right) if row == LEFT else (right, left)
@@ -223,7 +213,7 @@ class ContributionCode(TreeBlock):
         for q in range(n):
             gifts.append([])
             low, high = self._slot(source, q), self._slot(source, n + q)
-            w = [self._constant(at, n, WEIGHTS + k, q) for k in range(3)]
+            w = [self._constant(at, n, quadrature.WEIGHTS + k, q) for k in range(3)]
             for k, (left, right) in enumerate(masks):
                 if scale is not None:
                     low[k] = b.binary("mul", low[k], scale[0])

@@ -33,11 +33,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.lanes.lane_levels import (
-    NEVER_RIGHT,
-    RowTests,
-    node_levels,
-)
+from skforge.compiler.layouts.lanes import lane_levels
 
 _T = TypeVar("_T")
 
@@ -120,7 +116,7 @@ class Exclusions:
 def lay_leaf_masks(
     forest: Forest,
     excluded: Exclusions,
-    tests: RowTests,
+    tests: lane_levels.RowTests,
     in_slots: NDArray[np.bool_],
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
@@ -136,7 +132,7 @@ def lay_leaf_masks(
     )[:2]
     n_slots = sum(count for count, _, _ in parts)
     made = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
-    made[:, :, 1] = NEVER_RIGHT
+    made[:, :, 1] = lane_levels.NEVER_RIGHT
     made[tree, slot, 0] = tests.place[predicate]
     made[tree, slot, 1] = tests.rank[predicate]
     made[tree, slot, 2:] = _planes(excluded.leaves[own], planes, bits)
@@ -252,7 +248,7 @@ def set_masks(
 def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each node's first leaf and one past its last, numbered from the left."""
     count = (forest.leaf >= 0).astype(np.int64)
-    levels = node_levels(forest)
+    levels = lane_levels.node_levels(forest)
     first = np.zeros(forest.n_nodes, np.int64)
     for level in reversed(levels):
         inner = level[forest.left[level] >= 0]

@@ -28,12 +28,8 @@ from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value
-from skforge.compiler.layouts.lanes.lane_levels import (
-    RowTests,
-    TopLevels,
-    descend,
-    node_levels,
-)
+from skforge.compiler.layouts.lanes import lane_levels
+from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevels, descend
 
 #: Trees walked at the same time: with one, loads are not overlapped; with too many,
 #: registers spill. 4 to 12 are within 4 % if few levels are left; if many are, 4, 8,
@@ -182,7 +178,7 @@ def _complete(
 
 def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     """Lay nodes out tree by tree and level by level; siblings are adjacent."""
-    every = np.concatenate(node_levels(forest))
+    every = np.concatenate(lane_levels.node_levels(forest))
     tree = np.searchsorted(forest.tree_offset, every, "right")
     every = every[np.argsort(tree, kind="stable")]
     number = np.empty(forest.n_nodes, np.int32)

@@ -16,13 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.category_rows import (
-    CategoryRows,
-    SetClasses,
-    in_groups,
-    lay_category_table,
-    set_groups,
-)
+from skforge.compiler.binning import category_rows
+from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import Model, RowAt, Rules
 from skforge.compiler.forest.bins import column_count, plan_codes
@@ -30,28 +25,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
-from skforge.compiler.layouts.base import (
-    RowCode,
-    RowLayout,
-    RowRepresentation,
-    register,
-)
-from skforge.compiler.layouts.lanes.lane_levels import (
-    NEVER_RIGHT,
-    RowTests,
-    TopLevelsLowering,
-    lay_top_levels,
-    set_bits,
-)
-from skforge.compiler.layouts.lanes.lane_masks import (
-    MOST_LEAVES,
-    Exclusions,
-    LeafMasksLowering,
-    lay_leaf_masks,
-    leaf_counts,
-    mask_planes,
-    set_masks,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.lanes import lane_levels, lane_masks
+from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevelsLowering
+from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
 from skforge.compiler.layouts.lanes.lane_walks import IN_FLIGHT, Rest, plan_rest
 from skforge.compiler.layouts.lanes.lane_walks import refusal as walk_refusal
 from skforge.compiler.target import Target
@@ -119,40 +96,42 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
     return LaneShape(dtype, lanes, tables, 0 if whole else narrow, look_up)
 
 
-class LanesLayout(RowLayout):
+class LanesLayout(layouts.RowLayout):
     """One forest for one target."""
 
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
         self.forest = forest = hir.forest
         self._comparison = hir.comparison
         groups = set_groups(forest)
-        classes = [SetClasses.of(forest, group) for group in groups]
+        classes = [category_rows.SetClasses.of(forest, group) for group in groups]
         self.sets = sets = in_groups(forest, groups)
         table = plan_codes(forest, np.uint8, chosen=~sets)
         self.shape = shape = lane_shape(target, table.n_columns)
         self._plan = plan_row_codes(table, forest)
         place = np.append(self._plan.place, np.int32(0))[table.column_of]
-        rank = np.where(sets, np.int32(NEVER_RIGHT), table.rank_of)
+        rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
         tests = RowTests(place, rank)
         self.masks = self.top = self.categories = None
         self.rest: Rest | None = None
         coded = [np.zeros(0, np.int32)] * len(classes)
         if masks_are_cheaper(forest, shape):
-            excluded = Exclusions.of(forest)
-            self.masks = lay_leaf_masks(
+            excluded = lane_masks.Exclusions.of(forest)
+            self.masks = lane_masks.lay_leaf_masks(
                 forest, excluded, tests, ~sets, shape.lanes, shape.dtype
             )
-            heads = [set_masks(self.masks, excluded, own) for own in classes]
+            heads = [lane_masks.set_masks(self.masks, excluded, own) for own in classes]
         else:
             _, levels = cheapest_levels(forest, shape)
-            top = lay_top_levels(forest, tests, levels, shape.lanes, shape.dtype)
+            top = lane_levels.lay_top_levels(
+                forest, tests, levels, shape.lanes, shape.dtype
+            )
             self.top = top
-            heads = [set_bits(top, own) for own in classes]
+            heads = [lane_levels.set_bits(top, own) for own in classes]
             below = (forest.predicate >= 0) & (forest.node_depths() >= levels)
             coded = [own.within_any(forest.predicate[below]) for own in classes]
         first = shape.tables * shape.lanes
         if classes:
-            self.categories = lay_category_table(
+            self.categories = category_rows.lay_category_table(
                 classes, heads, coded, first, shape.lanes
             )
             for group, chosen, at in zip(
@@ -163,7 +142,7 @@ class LanesLayout(RowLayout):
         if self.top is not None:
             self.rest = plan_rest(forest, RowTests(place, rank), self.top)
 
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         """Compute the row's codes and load them into registers."""
         shape, forest = self.shape, self.forest
         size = shape.tables * shape.lanes
@@ -187,7 +166,7 @@ class LanesLayout(RowLayout):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _LanesCode(RowCode):
+class _LanesCode(layouts.RowCode):
     """Emits the evaluation of all trees from the codes of one row."""
 
     layout: LanesLayout
@@ -390,14 +369,14 @@ def masks_cost(forest: Forest, shape: LaneShape) -> float:
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
-    if slots >= MOST_LEAVES:
+    if slots >= lane_masks.MOST_LEAVES:
         return float("inf")
     if sets:
         inner = np.flatnonzero(forest.predicate >= 0)
         inner = inner[~in_groups(forest, sets)[forest.predicate[inner]]]
         tree = np.searchsorted(forest.tree_offset, inner, "right")
         slots = int(np.bincount(tree).max(initial=0))
-    planes = mask_planes(forest, 8 * np.dtype(shape.dtype).itemsize)
+    planes = lane_masks.mask_planes(forest, 8 * np.dtype(shape.dtype).itemsize)
     cost = slots * (SLOT + shape.look_up + MASK * planes)
     return groups * (cost + READ * len(sets) * planes)
 
@@ -458,13 +437,12 @@ class LanesCost:
         return cls(search, by_levels - HOP * hops, hops, size, levels)
 
 
-class Lanes(RowRepresentation):
+class Lanes(layouts.RowRepresentation):
     """``represent("lanes")``."""
 
     name = "lanes"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of positions, leaves and numbers."""
         forest = hir.forest
         item = forest.leaf_value.dtype.itemsize
         return (forest.n_trees << MOST_LEVELS) * 8 + forest.n_nodes * (8 + 6 * item)
@@ -486,8 +464,7 @@ class Lanes(RowRepresentation):
         super().check(hir)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> LanesLayout:
-        """Lay out positions, rests and leaves."""
         return LanesLayout(hir, target)
 
 
-register(Lanes())
+layouts.register(Lanes())

@@ -23,21 +23,10 @@ import numpy as np
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
-from skforge.compiler.layouts.base import (
-    Cursor,
-    Layout,
-    SharedMemory,
-    WalkRepresentation,
-    node_scalar,
-    register,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.nodes import records
 from skforge.compiler.layouts.nodes.encoding import TestEncoding
-from skforge.compiler.layouts.nodes.records import (
-    RecordLayout,
-    RecordShape,
-    heap_numbers,
-    prefetch_lines,
-)
+from skforge.compiler.layouts.nodes.records import RecordShape, prefetch_lines
 from skforge.exceptions import ScheduleError
 
 Order = Literal["array", "reorg"]
@@ -59,7 +48,7 @@ def _heap_size(tiles: TiledForest) -> int:
     return size
 
 
-class HeapLayout(RecordLayout):
+class HeapLayout(records.RecordLayout):
     """Records at computed places; a node is its place in the heap."""
 
     def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
@@ -79,7 +68,7 @@ class HeapLayout(RecordLayout):
         flagged = self._first_leaf is None
         self._leaf_flag = 1 << shape.encoding.free_bit if flagged else 0
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        record = heap_numbers(tiles)
+        record = records.heap_numbers(tiles)
         if self._forest_heap:
             # Before a tree's node of some level are as many of its level in each tree.
             level = np.left_shift(1, tiles.depth.astype(np.int64))
@@ -95,7 +84,7 @@ class HeapLayout(RecordLayout):
         """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
         if self._forest_heap:
             return b.add(node, -self._root)
-        tree = b.convert(tree, node_scalar(node))
+        tree = b.convert(tree, layouts.node_scalar(node))
         if self._order == "array":
             first = b.add(b.mul(tree, self._heap), -self._root)
             return b.add(first, node)
@@ -105,17 +94,17 @@ class HeapLayout(RecordLayout):
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root's number, in as many lanes as there are trees."""
         if self._forest_heap:
-            return b.add(b.convert(tree, node_scalar(tree)), self._root)
-        return b.const(self._root, with_lanes(node_scalar(tree), tree.type))
+            return b.add(b.convert(tree, layouts.node_scalar(tree)), self._root)
+        return b.const(self._root, with_lanes(layouts.node_scalar(tree), tree.type))
 
-    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+    def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
         """Return node * fan + 1 + exit, or node * 2 + exit."""
         first = b.mul(at.node, self.shape.tile_size + 1)
         if self.shape.tile_size > 1:
             first = b.add(first, 1)
         return b.add(first, exit_)
 
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the number is a leaf's, or the first feature word's flag."""
         if self._first_leaf is not None:
             return b.compare("ge", at.node, self._first_leaf)
@@ -151,8 +140,8 @@ class HeapLayout(RecordLayout):
             lines(b.mul(first, self._heap), b.mul(count, self._heap))
 
     def share_trees(
-        self, memory: SharedMemory, first: Value, count: Value, most: int
-    ) -> Layout:
+        self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
+    ) -> layouts.Layout:
         """Copy whole heaps to shared memory, interleaved if they were."""
         b, heap = memory.b, self._heap
         if self._order == "array":
@@ -179,7 +168,7 @@ class HeapLayout(RecordLayout):
         if self._shared_trees is None:
             return super()._stored_at(b, tree, node)
         first, most = self._shared_trees
-        local = b.sub(b.convert(tree, node_scalar(node)), first)
+        local = b.sub(b.convert(tree, layouts.node_scalar(node)), first)
         local = b.add(local, -self._root * most)
         return b.add(b.mul(node, most), local)
 
@@ -195,7 +184,7 @@ def _even(tiles: TiledForest) -> bool:
     return bool((depth == depth.max(initial=0)).all())
 
 
-class Heap(WalkRepresentation):
+class Heap(layouts.WalkRepresentation):
     """``represent("array")`` and ``represent("reorg")``."""
 
     def __init__(self, order: Order) -> None:
@@ -216,7 +205,6 @@ class Heap(WalkRepresentation):
         return RecordShape(hir.tiles.tile_size, encoding, False, False)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of all heaps."""
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
 
     def check(self, hir: PredictEnsemble) -> None:
@@ -228,10 +216,9 @@ class Heap(WalkRepresentation):
             )
         super().check(hir)
 
-    def lay_out(self, hir: PredictEnsemble) -> Layout:
-        """Build the heaps."""
+    def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
         return HeapLayout(hir, self._shape(hir), self._order)
 
 
-register(Heap("array"))
-register(Heap("reorg"))
+layouts.register(Heap("array"))
+layouts.register(Heap("reorg"))

@@ -192,22 +192,15 @@ def stored_thresholds(forest: Forest) -> NDArray[np.floating[Any]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTests:
-    """The tests of every HIR tile as plain arrays, for custom layouts.
+    """The tests of every HIR tile as plain arrays, for custom layouts."""
 
-    Attributes
-    ----------
-    threshold : ndarray of shape (n_items, tile_size)
-        What ``load_threshold`` must return: in the forest's input dtype, or unsigned
-        integers where rows are quantised.
-    feature : ndarray of uint32, shape (n_items, tile_size)
-        What ``load_feature_index`` must return; 0 for leaves and dummies.
-    flags : dict of str to ndarray of bool, shape (n_items, tile_size)
-        What ``load_flag`` must return, for each flag that it can be asked for. A forest
-        without missing values or categories has none.
-    """
-
+    #: What ``load_threshold`` must return: in the forest's input dtype, or unsigned
+    #: integers where rows are quantised.
     threshold: NDArray[Any]
+    #: What ``load_feature_index`` must return; 0 for leaves and dummies.
     feature: NDArray[np.uint32]
+    #: What ``load_flag`` must return, for each flag that it can be asked for. A forest
+    #: without missing values or categories has none.
     flags: dict[str, NDArray[np.bool_]]
 
 

@@ -24,25 +24,12 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import (
-    BufferData,
-    SharedMemory,
-    TreeLayout,
-    WalkLayout,
-    WalkRepresentation,
-    node_scalar,
-    register,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BufferData, TreeLayout, node_scalar, register
 from skforge.compiler.layouts.nodes.encoding import Tests
 from skforge.compiler.layouts.nodes.records import heap_numbers
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import BoundLoop
-from skforge.compiler.schedule.directives import (
-    PeelWalk,
-    Specialize,
-    UnrollWalk,
-    Vectorize,
-    name_of,
-)
 from skforge.exceptions import ScheduleError
 
 LEVELS = 3
@@ -63,7 +50,7 @@ def _tiles_a_tree(hops: int) -> int:
     return int((FAN**hops - 1) // (FAN - 1))
 
 
-class PackedLayout(WalkLayout):
+class PackedLayout(layouts.WalkLayout):
     """Tiles of three levels; a node is its place among the tiles of its level."""
 
     def __init__(self, hir: PredictEnsemble) -> None:
@@ -94,7 +81,6 @@ class PackedLayout(WalkLayout):
         self._leaf = np.where(inner, -1, tree * FAN**self._hops + leaf_place)
 
     def buffers(self) -> tuple[BufferData, ...]:
-        """Return the tiles."""
         return self._data
 
     def root(self, b: Builder, tree: Value) -> Value:
@@ -147,7 +133,6 @@ class PackedLayout(WalkLayout):
         return b.add(scaled, node)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the place of each leaf."""
         return self._leaf
 
     @property
@@ -156,7 +141,6 @@ class PackedLayout(WalkLayout):
         return int(self._n_trees * FAN**self._hops)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the tiles of consecutive trees."""
         words = self._size * WORDS
         lo = b.mul(first, words)
         hi = b.add(lo, b.mul(count, words))
@@ -164,9 +148,8 @@ class PackedLayout(WalkLayout):
             b.prefetch(self.nodes, i)
 
     def share_trees(
-        self, memory: SharedMemory, first: Value, count: Value, most: int
+        self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy the tiles of consecutive trees to shared memory."""
         b, words = memory.b, self._size * WORDS
         shared = copy.copy(self)
         lo, n = b.mul(first, words), b.mul(count, words)
@@ -179,15 +162,15 @@ def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
     """Return a loop directive that counts single hops, if there is one."""
     for loop in loops:
         for mark in loop.marks:
-            if isinstance(mark, (UnrollWalk, PeelWalk, Specialize, Vectorize)):
-                return name_of(mark)
+            if isinstance(mark, (d.UnrollWalk, d.PeelWalk, d.Specialize, d.Vectorize)):
+                return d.name_of(mark)
         found = _marked(loop.body)
         if found is not None:
             return found
     return None
 
 
-class Packed(WalkRepresentation):
+class Packed(layouts.WalkRepresentation):
     """``represent("packed")``."""
 
     name = "packed"
@@ -199,7 +182,6 @@ class Packed(WalkRepresentation):
         return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of tiles and leaves."""
         hops = _hops(hir.tiles)
         leaf = 4 if hir.forest.leaf_value.shape[1] > 1 else 8
         tree = _tiles_a_tree(hops) * 4 * WORDS + FAN**hops * leaf
@@ -236,7 +218,6 @@ class Packed(WalkRepresentation):
         super().check(hir)
 
     def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
-        """Build the tiles."""
         return PackedLayout(hir)
 
 

@@ -17,13 +17,8 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.base import (
-    BufferData,
-    Cursor,
-    Layout,
-    SharedMemory,
-    node_scalar,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import BufferData, Cursor, Layout, node_scalar
 from skforge.compiler.layouts.nodes.encoding import TestEncoding
 
 CACHE_LINE = 64
@@ -132,7 +127,6 @@ class RecordLayout(Layout):
         return words.reshape(-1)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the record of each HIR item."""
         return self.record
 
     @property
@@ -141,7 +135,6 @@ class RecordLayout(Layout):
         return self._n_records
 
     def buffers(self) -> tuple[BufferData, ...]:
-        """Return the declared and filled buffers."""
         return self._data
 
     @abstractmethod
@@ -149,7 +142,6 @@ class RecordLayout(Layout):
         """Return the record number of a node."""
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the record number."""
         return self.record_of(b, tree, node)
 
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
@@ -183,7 +175,7 @@ class RecordLayout(Layout):
         return record
 
     def _share(
-        self, memory: SharedMemory, first: Value, count: Value, most: int
+        self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
         """Copy ``count`` records, at most ``most``, from ``first`` to shared memory."""
         b, words = memory.b, self.shape.words
@@ -209,15 +201,12 @@ class RecordLayout(Layout):
         return b.load(self.nodes, at.words[0], type_ if size == 1 else Vec(type_, size))
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        """Return the feature number(s) as u32."""
         return self.encoding.feature(b, self._features(b, at))
 
     def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        """Return a flag of the test(s)."""
         return self.encoding.flag(b, self._features(b, at), flag)
 
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        """Return the shape number as i64."""
         word = b.load(self.nodes, b.add(at.words[0], self.shape.shape_at))
         return b.convert(word, I64)
 

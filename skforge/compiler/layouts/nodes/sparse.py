@@ -26,25 +26,13 @@ from numpy.typing import NDArray
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Value
-from skforge.compiler.layouts.base import (
-    BufferData,
-    Cursor,
-    Layout,
-    SharedMemory,
-    WalkRepresentation,
-    node_scalar,
-    register,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.nodes import records
 from skforge.compiler.layouts.nodes.encoding import TestEncoding
-from skforge.compiler.layouts.nodes.records import (
-    RecordLayout,
-    RecordShape,
-    prefetch_lines,
-)
 from skforge.exceptions import ScheduleError
 
 
-class SparseLayout(RecordLayout):
+class SparseLayout(records.RecordLayout):
     """Records of existing tiles; a node is its record number."""
 
     def _add_trees(self, roots: NDArray[np.int64], first: NDArray[np.int64]) -> None:
@@ -53,8 +41,8 @@ class SparseLayout(RecordLayout):
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)
         self._data += (
-            BufferData(self._root, roots.astype(np.int32)),
-            BufferData(self._first, first.astype(np.int32)),
+            layouts.BufferData(self._root, roots.astype(np.int32)),
+            layouts.BufferData(self._first, first.astype(np.int32)),
         )
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
@@ -62,25 +50,22 @@ class SparseLayout(RecordLayout):
         return node
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return the number of a tree's root."""
-        return b.convert(b.load(self._root, tree), node_scalar(tree))
+        return b.convert(b.load(self._root, tree), layouts.node_scalar(tree))
 
-    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+    def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
         """Return the number ``exit_`` places after the tile's pointer."""
         return b.add(self.child_word(b, at), exit_)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the records of consecutive trees."""
         words = self.shape.words
         lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
         end = b.load(self._first, b.add(first, count))
         hi = b.convert(end, first.type)  # type: ignore[arg-type]
-        prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
+        records.prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
 
     def share_trees(
-        self, memory: SharedMemory, first: Value, count: Value, most: int
-    ) -> Layout:
-        """Copy the records of consecutive trees to shared memory."""
+        self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
+    ) -> layouts.Layout:
         b, starts = memory.b, self._tree_records
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
@@ -103,7 +88,7 @@ class SingleNodes(SparseLayout):
 
     leaves_stay = True
 
-    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
+    def __init__(self, hir: PredictEnsemble, shape: records.RecordShape) -> None:
         tiles = hir.tiles
         first = _pairs(tiles)
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
@@ -123,7 +108,7 @@ class SingleNodes(SparseLayout):
         super().__init__(hir, shape, record, n_records, (child, idle))
         self._add_trees(first[:-1] + 1, first)
 
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
+    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
         return b.compare("eq", b.add(self.child_word(b, at), 1), at.node)
 
@@ -150,7 +135,7 @@ class Tiles(SparseLayout):
 
     leaves_by_number = True
 
-    def __init__(self, hir: PredictEnsemble, shape: RecordShape) -> None:
+    def __init__(self, hir: PredictEnsemble, shape: records.RecordShape) -> None:
         tiles, nt = hir.tiles, shape.tile_size
         stored, is_leaf = _stored(tiles), tiles.leaf >= 0
         first = nt + np.concatenate([[0], np.cumsum(stored)])[tiles.item_offset]
@@ -168,20 +153,16 @@ class Tiles(SparseLayout):
         self._add_trees(number[tiles.item_offset[:-1]], first)
 
     def item_of(self) -> NDArray[np.int64]:
-        """Return the place of each leaf among the leaves."""
         return self._leaf
 
     @property
     def n_items(self) -> int:
-        """Number of leaves."""
         return self._n_leaves
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the place among the leaves."""
         return b.add(node, -self._first_leaf)
 
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return whether the number is a leaf's."""
+    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         return b.compare("ge", at.node, self._first_leaf)
 
     def readable(self, b: Builder, node: Value) -> Value:
@@ -201,7 +182,7 @@ def _n_records(tiles: TiledForest) -> int:
     return tiles.tile_size + int(_stored(tiles).sum())
 
 
-def _shape(hir: PredictEnsemble) -> RecordShape:
+def _shape(hir: PredictEnsemble) -> records.RecordShape:
     tiles = hir.tiles
     n_records = _n_records(tiles)
     numbers = n_records if tiles.tile_size == 1 else n_records + tiles.n_items
@@ -213,23 +194,21 @@ def _shape(hir: PredictEnsemble) -> RecordShape:
     encoding = TestEncoding.of(hir)
     bits = encoding.bits + max(1, n_records.bit_length())
     packed = tiles.tile_size == 1 and bits <= 32
-    return RecordShape(tiles.tile_size, encoding, True, packed)
+    return records.RecordShape(tiles.tile_size, encoding, True, packed)
 
 
-class Sparse(WalkRepresentation):
+class Sparse(layouts.WalkRepresentation):
     """``represent("sparse")``."""
 
     name = "sparse"
     byte_limit = 1 << 36
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the bytes of all records."""
         return _n_records(hir.tiles) * _shape(hir).words * 4
 
-    def lay_out(self, hir: PredictEnsemble) -> Layout:
-        """Build the records."""
+    def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
         made = SingleNodes if hir.tiles.tile_size == 1 else Tiles
         return made(hir, _shape(hir))
 
 
-register(Sparse())
+layouts.register(Sparse())

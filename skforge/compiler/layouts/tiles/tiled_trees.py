@@ -415,7 +415,6 @@ class BlockWalks(TileWalks, BlockCode):
         self.walk_codes(tree, *self._encoded, self.n)
 
     def start(self, sums: Buffer) -> None:
-        """Set the sums of every row to the base."""
         b, forest = self.b, self.tiling.hir.forest
         base = self._model("base", forest.base)
         outputs = forest.n_outputs
@@ -427,7 +426,6 @@ class BlockWalks(TileWalks, BlockCode):
                 b.store(sums, b.add(own, b.mul(r, per_row)), value)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add the leaves that the block's rows reach in one tree."""
         b, tiling = self.b, self.tiling
         forest, by_row = tiling.hir.forest, self._by_row
         self._walk_tree(tree)
@@ -458,7 +456,6 @@ class BlockWalks(TileWalks, BlockCode):
         self.each_done(self.n, add, ahead)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        """Write the sums of the block's first ``count`` rows to the result."""
         b, outputs = self.b, self.tiling.hir.forest.n_outputs
         to = b.mul(first, outputs)
         if self._by_row or outputs == 1:

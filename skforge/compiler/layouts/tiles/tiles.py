@@ -25,36 +25,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import (
-    BlockCode,
-    BlockLayout,
-    BlockRepresentation,
-    RowCode,
-    RowLayout,
-    RowRepresentation,
-    register,
-)
-from skforge.compiler.layouts.tiles.tile_layout import (
-    FEWEST_ROW_BITS,
-    LANES,
-    MAX_LEAVES,
-    TOP_LEVELS,
-    TileTests,
-    most_leaves,
-    needs_wide,
-    row_bits,
-    tile_bytes,
-    tile_roots,
-    tile_trees,
-)
+from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
+from skforge.compiler.layouts.tiles.tile_layout import LANES, MAX_LEAVES, tile_trees
 from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, leaf_table
-from skforge.compiler.layouts.tiles.tiled_trees import (
-    GROUP,
-    UNROLL,
-    BlockWalks,
-    TileWalks,
-    Tiling,
-)
+from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileWalks, Tiling
 from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
@@ -62,7 +37,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 
-class RowWalks(TileWalks, RowCode):
+class RowWalks(TileWalks, layouts.RowCode):
     """Emits the walks of one row; its rows are ``block`` trees, a multiple of 16."""
 
     fetches = True
@@ -122,7 +97,6 @@ class RowWalks(TileWalks, RowCode):
         return b.add(b.mul(number, self.t.stride), own)
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Walk all trees, then add their leaves."""
         b = self.b
         self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
         leaves = LeafSums(b, self.tiling.leaves, self._model)
@@ -160,13 +134,12 @@ class RowWalks(TileWalks, RowCode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowTiles(RowLayout):
+class RowTiles(layouts.RowLayout):
     """One forest for one target, one row at a time."""
 
     tiling: Tiling
 
-    def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:
-        """Compute the row's codes."""
+    def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         one, n_features = b.const(1), self.tiling.hir.forest.n_features
         rows = BlockRows(row.rows, one, one, row.start, n_features)
         return RowWalks(
@@ -181,7 +154,7 @@ MAX_COLUMNS = 4 * LANES
 
 #: Most trees that one row passes at once: the bits of an entry beside the tile or leaf
 #: of the largest trees number them.
-MAX_TREES = 1 << FEWEST_ROW_BITS
+MAX_TREES = 1 << tile_layout.FEWEST_ROW_BITS
 
 #: Supported sizes of tiles, and their levels.
 LEVELS = {7: 3, 15: 4}
@@ -197,28 +170,28 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling:
             tests = value_tests(hir.forest)
         else:
             codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-            tests = TileTests.of_codes(codes)
+            tests = tile_layout.TileTests.of_codes(codes)
         trees = tile_trees(hir.tiles, tests, levels)
         hir.shared[key] = (codes, trees, leaf_table(hir.forest, trees.leaf_row))
     return Tiling(hir, target, *hir.shared[key])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TileLayout(BlockLayout):
+class TileLayout(layouts.BlockLayout):
     """One forest for one target and block size."""
 
     tiling: Tiling
     block: int
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
         """Prepare the rows of a block: quantise them if tiles compare codes."""
-        kind = ValueWalks if self.tiling.codes is None else BlockWalks
+        kind = ValueWalks if self.tiling.codes is None else tiled_trees.BlockWalks
         walks = kind(b, self.tiling, self.block, model)
         walks.take(rows)
         return walks
 
 
-class Tiles(BlockRepresentation, RowRepresentation):
+class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     """``represent("tiles")``."""
 
     name = "tiles"
@@ -233,17 +206,21 @@ class Tiles(BlockRepresentation, RowRepresentation):
         return plan_codes(forest, np.uint16, merge_missing=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        """Return the approximate bytes of tiles, tops and leaves."""
         forest = hir.forest
         levels = LEVELS[hir.nest.tile_nodes]
-        top, slot = TOP_LEVELS, 3
+        top, slot = tile_layout.TOP_LEVELS, 3
         if hir.codes is None:
             top, slot = 0, 2 + forest.threshold.itemsize
-        n_tiles = int(tile_roots(hir.tiles, levels, top).sum())
+        n_tiles = int(tile_layout.tile_roots(hir.tiles, levels, top).sum())
         tops = 3 * 4 * (1 << top) * forest.n_trees
         width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
         leaves = forest.n_nodes // 2 * width
-        return n_tiles * tile_bytes(levels, needs_wide(hir.tiles), slot) + tops + leaves
+        return (
+            n_tiles
+            * tile_layout.tile_bytes(levels, tile_layout.needs_wide(hir.tiles), slot)
+            + tops
+            + leaves
+        )
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests and schedules that tiles of codes cannot express."""
@@ -267,7 +244,7 @@ class Tiles(BlockRepresentation, RowRepresentation):
             _check_codes(hir.codes.n_columns)
         else:
             _check_values(hir)
-        most = most_leaves(hir.tiles)
+        most = tile_layout.most_leaves(hir.tiles)
         if most > MAX_LEAVES:
             raise ScheduleError(
                 f'represent("tiles") takes trees of at most {MAX_LEAVES} leaves, but '
@@ -282,7 +259,7 @@ class Tiles(BlockRepresentation, RowRepresentation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Raise if blocks are not whole groups, or exceed the rows of an entry."""
-        most = 1 << row_bits(hir.tiles)
+        most = 1 << tile_layout.row_bits(hir.tiles)
         if block % GROUP or block > most:
             raise ScheduleError(
                 f'represent("tiles") takes blocks whose size is a multiple of {GROUP} '
@@ -291,12 +268,10 @@ class Tiles(BlockRepresentation, RowRepresentation):
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
-        """Lay out codes, tiles and leaves for blocks of ``block`` rows."""
+    ) -> layouts.BlockLayout:
         return TileLayout(tiles_of(hir, target), block)
 
-    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> RowLayout:
-        """Lay out codes, tiles and leaves for one row at a time."""
+    def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
         return RowTiles(tiles_of(hir, target))
 
 
@@ -330,4 +305,4 @@ def _check_values(hir: PredictEnsemble) -> None:
         )
 
 
-register(Tiles())
+layouts.register(Tiles())

@@ -17,12 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_nodes import (
-    Level,
-    assemble,
-    join_trees,
-    take_trees,
-)
+from skforge.compiler.passes.hir import tile_nodes
+from skforge.compiler.passes.hir.tile_nodes import Level, join_trees, take_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
@@ -38,12 +34,8 @@ def run(
 ) -> TiledForest:
     """Return the trees with every leaf at least ``depths`` tiles below its root.
 
-    ``depths`` has one entry per position, from :func:`required_depths`.
-
-    Raises
-    ------
-    ScheduleError
-        If padding would need too much memory; the error shows the nest.
+    ``depths`` has one entry per position, from :func:`required_depths`. Raises
+    ScheduleError if padding would need too much memory; the error shows the nest.
     """
     wanted = np.asarray(depths, dtype=np.int64)
     positions = np.flatnonzero(wanted > tiles.min_depth)
@@ -123,4 +115,4 @@ def _padded(
         )
         tree = np.repeat(tree[inner], taken.sum(axis=1))
         front = exits[taken]
-    return assemble(levels, tiles.tile_size, tiles.tree_order[positions])
+    return tile_nodes.assemble(levels, tiles.tile_size, tiles.tree_order[positions])

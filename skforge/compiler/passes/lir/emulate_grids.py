@@ -33,11 +33,8 @@ from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
-    Raises
-    ------
-    CompilerError
-        If a block's shape is not constant or differs between regions, or its threads
-        are not a whole number of warps.
+    Raises CompilerError if a block's shape is not constant or differs between regions,
+    or its threads are not a whole number of warps.
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function

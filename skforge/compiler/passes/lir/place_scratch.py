@@ -29,12 +29,8 @@ def run(function: Function, most_rows: int) -> tuple[Function, tuple[int, ...]]:
 
     The kernel's second parameter is the number of rows, at most ``most_rows`` per call.
     Each piece of scratch becomes a further parameter; the second result holds their
-    sizes in bytes, in whole cache lines.
-
-    Raises
-    ------
-    CompilerError
-        If a scratch size depends on more than the number of rows.
+    sizes in bytes, in whole cache lines. Raises CompilerError if a scratch size depends
+    on more than the number of rows.
     """
     placed = _Placed(function, most_rows)
     body = placed.body(function.body)

@@ -25,16 +25,7 @@ import numpy as np
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
-from skforge.compiler.ir.lir.nodes import (
-    Body,
-    Const,
-    Function,
-    Op,
-    Scalar,
-    Stmt,
-    Type,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import Const, Function, Op, Scalar, Stmt, Type, Value
 from skforge.compiler.ir.lir.types import dtype_of
 
 _Key: TypeAlias = tuple[Any, ...]
@@ -419,7 +410,7 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
 # ---------------------------------------------------------------- dead operations
 
 
-def drop_dead(body: Body, live: set[str] | None = None) -> Body:
+def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
     """Return ``body`` without dead operations; ``live`` gains the names it reads."""
     names: set[str] = set() if live is None else live
     kept: list[Stmt] = []

@@ -27,14 +27,7 @@ from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import (
-    loops_in,
-    map_loops,
-    map_statements,
-    statements,
-    stays_within,
-    substitute,
-)
+from skforge.compiler.ir.mir import walk
 from skforge.compiler.schedule.directives import Interleave
 
 #: Leaves take at most this part of shared memory, so that several blocks fit.
@@ -49,11 +42,11 @@ def run(function: mir.Function, hir: PredictEnsemble, room: int) -> mir.Function
         return function
 
     def change(loop: mir.Loop) -> mir.Loop:
-        if not loop.on_grid or any(one.on_grid for one in loops_in(loop.body)):
+        if not loop.on_grid or any(one.on_grid for one in walk.loops_in(loop.body)):
             return loop
         return replace(loop, body=_in_chunks(loop.body, hir, room))
 
-    return replace(function, body=map_loops(function.body, change))
+    return replace(function, body=walk.map_loops(function.body, change))
 
 
 def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
@@ -115,18 +108,18 @@ def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
 
 def _steps(nest: mir.Loop, leaves: str) -> mir.Loop | None:
     """Return the serial loop over trees of which each step is a range of trees."""
-    loops = [loop for loop in (nest, *loops_in(nest.body)) if loop.root == "tree"]
+    loops = [loop for loop in (nest, *walk.loops_in(nest.body)) if loop.root == "tree"]
     found = [
         loop
         for loop in loops
         if loop.kind == "serial"
         and loop.start == 0
-        and all(other is loop or stays_within(other, loop.step) for other in loops)
+        and all(other is loop or walk.stays_within(other, loop.step) for other in loops)
     ]
     if len(found) != 1 or not isinstance(found[0].step, int):
         return None
-    inside = [s for s in statements(found[0].body) if _stores(s, leaves)]
-    everywhere = [s for s in statements((nest,)) if _stores(s, leaves)]
+    inside = [s for s in walk.statements(found[0].body) if _stores(s, leaves)]
+    everywhere = [s for s in walk.statements((nest,)) if _stores(s, leaves)]
     return found[0] if len(inside) == len(everywhere) else None
 
 
@@ -179,7 +172,7 @@ def _chunks(
             one,
             bounds=(mir.Bound(size), *within),
             trip_count=None,
-            body=substitute(one.body, one.var, first.plus(mir.Affine((one.var,)))),
+            body=walk.substitute(one.body, one.var, first.plus(mir.Affine((one.var,)))),
         )
 
     def placed(stmt: mir.Stmt) -> mir.Stmt:
@@ -191,7 +184,7 @@ def _chunks(
         slot = replace(tree.position, terms=terms)
         return replace(stmt, indices=(slot, *stmt.indices[1:]))
 
-    body = map_statements(map_loops((nest,), moved), placed)
+    body = walk.map_statements(walk.map_loops((nest,), moved), placed)
     trees = mir.Range(first, (mir.Bound(size), mir.Bound(n_trees, first)))
     return mir.Loop(
         var,

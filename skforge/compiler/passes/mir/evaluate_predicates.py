@@ -127,12 +127,8 @@ def in_block(
 
     ``make`` returns the statement that prepares the walks' input for a range of rows;
     walks of cached rows read the rows themselves. ``name`` is the directive that errors
-    mention.
-
-    Raises
-    ------
-    ScheduleError
-        If the loops inside are not trees in model order around the rows.
+    mention. Raises ScheduleError if the loops inside are not trees in model order
+    around the rows.
     """
     block = _block_loop(name, loop, function.n_trees)
     fill = _fill(name, loop)

@@ -42,26 +42,12 @@ from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import (
-    loops_in,
-    map_loops,
-    map_statements,
-    statements,
-    substitute,
-)
+from skforge.compiler.ir.mir import walk
+from skforge.compiler.ir.mir.walk import loops_in, map_statements, substitute
+from skforge.compiler.passes.mir import reduces
 from skforge.compiler.passes.mir.privatize import Sums, privatize
-from skforge.compiler.passes.mir.reduces import (
-    RowScope,
-    is_conflicting,
-    owns_rows,
-    shared_with,
-    vector_width,
-)
-from skforge.compiler.schedule.directives import (
-    AtomicReduce,
-    SharedReduce,
-    VectorReduce,
-)
+from skforge.compiler.passes.mir.reduces import RowScope, owns_rows, shared_with
+from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.nest import Size
 
 #: Rows that a thread adds up at a time: one cache line of float64 sums.
@@ -77,12 +63,12 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     body = function.body
     if function.result.holds_sums:
         body = _Legalizer(function, hir).descend(body, RowScope())
-    return replace(function, body=map_loops(body, _carried_out))
+    return replace(function, body=walk.map_loops(body, _carried_out))
 
 
 def _carried_out(loop: mir.Loop) -> mir.Loop:
     """Remove the reduction directives from a loop."""
-    marks = loop.without(AtomicReduce, SharedReduce, VectorReduce)
+    marks = loop.without(d.AtomicReduce, d.SharedReduce, d.VectorReduce)
     return replace(loop, marks=marks)
 
 
@@ -118,15 +104,10 @@ def _is_split(loop: mir.Loop) -> bool:
     Blocks of a GPU's grid share only global memory, and threads of a block synchronise
     only between loops over threads, so sums over several lie outside such a loop.
     """
-    inside = [i for i in loops_in(loop.body) if is_conflicting(i)]
+    inside = [i for i in loops_in(loop.body) if reduces.is_conflicting(i)]
     if loop.on_threads:
         return bool(inside)
     return loop.on_grid and any(i.on_grid for i in inside)
-
-
-def _shares_trees(loop: mir.Loop) -> bool:
-    """Whether CPU threads share the trees of a loop."""
-    return loop.kind == "parallel" and loop.root == "tree"
 
 
 class _Legalizer:
@@ -184,7 +165,8 @@ class _Legalizer:
         made = self._made_legal(body, scope)
         whole = all(loop.var in self._parts for loop in scope.outside)
         whole = whole and self._hir.reduction == "exact"
-        if not whole or not any(map(_shares_trees, loops_in(body))):
+        roots = {loop.root for loop in loops_in(body) if loop.kind == "parallel"}
+        if not whole or "tree" not in roots:  # CPU threads share rows alone
             return made
         return tuple(self._add_in_parallel(stmt, scope) for stmt in made)
 
@@ -231,7 +213,7 @@ class _Legalizer:
         """Store a leaf value per tree and row, and add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
-        shared = any(loop.has(SharedReduce) for loop in loops_in(body))
+        shared = any(loop.has(d.SharedReduce) for loop in loops_in(body))
         leaves = mir.Array(
             self._name("leaves"), (self._n_trees, scope.extent, *width), shared=shared
         )
@@ -247,7 +229,7 @@ class _Legalizer:
                 indices += (mir.Outputs(),)
             return mir.StoreLeaf(leaves.name, indices, stmt.value)
 
-        widths = [vector_width(loop) for loop in loops_in(body)]
+        widths = [reduces.vector_width(loop) for loop in loops_in(body)]
         total = mir.ReduceDimension(
             mir.RESULT,
             leaves.name,
@@ -261,7 +243,7 @@ class _Legalizer:
 
     def _note_names(self, body: mir.Body) -> None:
         """Record which tree each walk's value comes from."""
-        for stmt in statements(body):
+        for stmt in walk.statements(body):
             match stmt:
                 case mir.Let(names=(name, *_), op=mir.GetTree(index=index)):
                     self._position[name] = index

@@ -26,12 +26,8 @@ from typing import TypeAlias
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.passes.mir.reduces import (
-    RowScope,
-    is_conflicting,
-    owns_rows,
-    vector_width,
-)
+from skforge.compiler.passes.mir import reduces
+from skforge.compiler.passes.mir.reduces import RowScope, is_conflicting, owns_rows
 from skforge.compiler.schedule.directives import AtomicReduce, SharedReduce
 
 #: Whether iterations of a loop need slots of their own.
@@ -171,7 +167,7 @@ class _Slots:
             if self._has_slots(stmt):
                 level = self._levels.setdefault(_key(stmt, depth), _Level())
                 level.slots = max(level.slots, stmt.most_trips)
-                level.width = vector_width(stmt) or level.width
+                level.width = reduces.vector_width(stmt) or level.width
                 below = depth + 1
             self._measure(stmt.body, below)
 

@@ -28,7 +28,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -39,17 +39,7 @@ from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import EntryKind
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import entry_symbols
-from skforge.compiler.runtime.entry.text import (
-    ARRAY_DATA,
-    ARRAY_DTYPE,
-    ARRAY_NDIM,
-    ARRAY_SHAPE,
-    ARRAY_STRIDES,
-    DTYPE_CODES,
-    DTYPE_KIND,
-    OB_TYPE,
-    write,
-)
+from skforge.compiler.runtime.entry import text
 from skforge.compiler.target import Target
 
 #: Work, in rows * node visits, from which the GIL is released: about 20 us.
@@ -243,7 +233,7 @@ def build_entry(
     if shares is not None:
         holder.kept.append(shares)
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    holder.jit = compile_functions([write(kind)], target, symbols)
+    holder.jit = compile_functions([text.write(kind)], target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
@@ -272,7 +262,9 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
     holder.words[1] = id(function)
     holder.words[0] = id(owner)
-    names = [str(p) for p in _without_types(signature(function))]
+    # CPython keeps parameters of builtins as text, without types.
+    given = signature(function).parameters.values()
+    names = [str(p.replace(annotation=Parameter.empty)) for p in given]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
     return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
 
@@ -285,11 +277,6 @@ def _holder_named(name: str) -> type[_Holder]:
 def retire(entry: Any) -> None:
     """Make an entry's method pass on every call from now on."""
     entry.__self__.words[0] = 0
-
-
-def _without_types(given: Signature) -> list[Parameter]:
-    """Return parameters in the form that CPython can keep as text for builtins."""
-    return [p.replace(annotation=Parameter.empty) for p in given.parameters.values()]
 
 
 # ------------------------------------------------------------ the process
@@ -324,27 +311,27 @@ def _arrays_are_laid_out_as_known() -> bool:
     """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
-    for dtype, code in DTYPE_CODES.items():
+    for dtype, code in text.DTYPE_CODES.items():
         array = np.empty((3, 5), dtype)
         kind, data, shape, strides, own = (
             ctypes.c_int64.from_address(id(array) + offset).value
             for offset in (
-                OB_TYPE,
-                ARRAY_DATA,
-                ARRAY_SHAPE,
-                ARRAY_STRIDES,
-                ARRAY_DTYPE,
+                text.OB_TYPE,
+                text.ARRAY_DATA,
+                text.ARRAY_SHAPE,
+                text.ARRAY_STRIDES,
+                text.ARRAY_DTYPE,
             )
         )
         if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False
-        if ctypes.c_int.from_address(id(array) + ARRAY_NDIM).value != array.ndim:
+        if ctypes.c_int.from_address(id(array) + text.ARRAY_NDIM).value != array.ndim:
             return False
         pair = ctypes.c_int64 * 2
         found = *pair.from_address(shape), *pair.from_address(strides)
         if found != (*array.shape, *array.strides):
             return False
-        bits = ctypes.c_uint32.from_address(own + DTYPE_KIND).value
+        bits = ctypes.c_uint32.from_address(own + text.DTYPE_KIND).value
         if bits & 0xFFFFFF != code:
             return False
     return True

@@ -210,13 +210,11 @@ class CupyDevice(GpuDevice):
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        """Make the device, or one of its streams, current."""
         context: AbstractContextManager[Any]
         context = self._cupy.cuda.Device(self.number) if stream is None else stream
         return context
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
-        """Compile a text, or take it from the cache, and load it."""
         code = code_of(source, self.arch, self.kind)
         module = self._cupy.cuda.function.Module()
         try:
@@ -232,7 +230,6 @@ class CupyDevice(GpuDevice):
         return _Kernels(self._cupy, module, self.kind).bind
 
     def pointer(self, memory: Any) -> Any:
-        """Return an address in the form that CuPy passes by value."""
         return np.uintp(memory.ptr)
 
     def upload(self, data: Array) -> Any:
@@ -261,13 +258,11 @@ class CupyDevice(GpuDevice):
         return Staging(stream, host_rows, host_result, *memory)
 
     def send(self, staging: Staging, n_bytes: int) -> None:
-        """Start copying rows to the device."""
         way = self._runtime.memcpyHostToDevice
         source = staging.host_rows.ctypes.data
         self._copy(staging.rows.ptr, source, n_bytes, way, staging.stream)
 
     def fetch(self, staging: Staging, n_bytes: int) -> None:
-        """Start copying the result from the device."""
         way = self._runtime.memcpyDeviceToHost
         to = staging.host_result.ctypes.data
         self._copy(to, staging.result.ptr, n_bytes, way, staging.stream)

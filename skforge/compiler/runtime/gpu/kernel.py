@@ -184,11 +184,7 @@ class GpuKernel:
         return loaded
 
     def _in_parts(
-        self,
-        device: GpuDevice,
-        n_rows: int,
-        part: int,
-        upto: Callable[[int, int], int],
+        self, device: GpuDevice, n_rows: int, part: int, upto: Callable[[int, int], int]
     ) -> None:
         """Call ``upto(first, part)``, which returns the next row, until all are done.
 
