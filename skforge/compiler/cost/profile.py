@@ -8,7 +8,7 @@ from statistics import median
 from skforge.compiler.target import Target
 
 #: Largest ratio of two measurements of a number that agree, and of a measured number to
-#: the modelled one that other work may explain: of registers, L1 and L2; of the rest.
+#: the modelled one that other work may explain: of registers and L1; of the rest.
 AGREE, NOISE, FAR_NOISE = 1.25, 1.4, 5.0
 
 
@@ -46,7 +46,7 @@ class MachineProfile:
         mine, modelled = asdict(self), asdict(self.of(target))
         speed = median(mine[name] / modelled[name] for name in mine)
         for name, number in modelled.items():
-            most = FAR_NOISE if name.endswith("l3") else NOISE
+            most = FAR_NOISE if name.endswith(("l2", "l3")) else NOISE
             if agree(mine[name], speed * number, most):
                 mine[name] = speed * number
         return MachineProfile(**mine)

@@ -43,7 +43,7 @@ SAMPLE, STEP = 4e-5, 4e-6
 #: them are enough, and two after some seconds of CPU time, or of any time.
 SAME, ENOUGH, MOST_CPU, MOST_SECONDS = 1.1, 8, 0.06, 1.0
 
-#: Ratio to the modelled number from which a number is measured twice.
+#: Ratio to the modelled number from which a number is doubtful.
 FAR = 3.0
 
 #: The best clock first: CPU time leaves out other processes, but some systems count it
@@ -202,12 +202,18 @@ def measure(target: Target) -> dict[str, float]:
     """Return the nanoseconds of each kind of work on this machine, by name.
 
     They are the numbers of ``MachineProfile``, without those that samples disagree on.
-    A number that is far from the modelled one is measured twice.
+    One that is not the modelled one at this machine's speed is measured twice: in one
+    of 100 processes, comparisons took 2.8 times as long throughout.
     """
     clock = fine_clock()
-    works = {} if clock is None else works_of(target, clock)
-    found = least_times(works)
-    again = least_times({name: works[name] for name in far_off(found, target)})
+    if clock is None:
+        return {}
+    found = least_times(works_of(target, clock))
+    numbers = asdict(MachineProfile.of(target)) | found
+    settled = asdict(MachineProfile(**numbers).settled(target))
+    odd = [name for name, number in found.items() if settled[name] == number]
+    works = works_of(target, clock) if odd else {}  # in other memory
+    again = least_times({name: works[name] for name in odd})
     pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
     sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
     return without_kernels(sound, target)
