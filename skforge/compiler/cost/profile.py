@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from statistics import median
 
 from skforge.compiler.target import Target
@@ -37,19 +37,26 @@ class MachineProfile:
         """Return whether all numbers agree with another profile's."""
         return all(map(agree, astuple(self), astuple(other)))
 
+    def beside(self, modelled: MachineProfile) -> tuple[float, list[str]]:
+        """Return the ratio to a modelled profile, and the numbers that it is not of."""
+        mine, others = asdict(self), asdict(modelled)
+        speed = median(mine[name] / others[name] for name in mine)
+        odd = []
+        for name, number in others.items():
+            most = FAR_NOISE if name.endswith(("l2", "l3")) else NOISE
+            if not agree(mine[name], speed * number, most):
+                odd.append(name)
+        return speed, odd
+
     def settled(self, target: Target) -> MachineProfile:
         """Return the CPU's modelled profile at this one's speed, where both agree.
 
         Schedules depend on the ratios of numbers. Two schedules often take nearly the
         same time; by every measured number, each process would choose another one.
         """
-        mine, modelled = asdict(self), asdict(self.of(target))
-        speed = median(mine[name] / modelled[name] for name in mine)
-        for name, number in modelled.items():
-            most = FAR_NOISE if name.endswith(("l2", "l3")) else NOISE
-            if agree(mine[name], speed * number, most):
-                mine[name] = speed * number
-        return MachineProfile(**mine)
+        speed, odd = self.beside(modelled := self.of(target))
+        mine = {name: getattr(self, name) for name in odd}
+        return replace(MachineProfile(*(speed * x for x in astuple(modelled))), **mine)
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:

@@ -14,7 +14,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from math import inf
 from typing import Any, TypeAlias
@@ -209,11 +209,10 @@ def measure(target: Target) -> dict[str, float]:
     if clock is None:
         return {}
     found = least_times(works_of(target, clock))
-    numbers = asdict(MachineProfile.of(target)) | found
-    settled = asdict(MachineProfile(**numbers).settled(target))
-    odd = [name for name, number in found.items() if settled[name] == number]
+    modelled = MachineProfile.of(target)
+    _, odd = replace(modelled, **found).beside(modelled)
     works = works_of(target, clock) if odd else {}  # in other memory
-    again = least_times({name: works[name] for name in odd})
+    again = least_times({name: works[name] for name in odd if name in found})
     pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
     sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
     return without_kernels(sound, target)
