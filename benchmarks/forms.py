@@ -61,7 +61,7 @@ class Cell:
 
 def _estimators(n_trees: int) -> dict[str, Callable[[], Any]]:
     from lightgbm import LGBMClassifier, LGBMRegressor
-    from sklearn import ensemble
+    from sklearn import ensemble, pipeline, preprocessing
     from xgboost import XGBClassifier, XGBRegressor
 
     many, one = {"n_estimators": n_trees, "random_state": 0}, {"n_jobs": 1}
@@ -87,7 +87,27 @@ def _estimators(n_trees: int) -> dict[str, Callable[[], Any]]:
         "XGBRegressor": lambda: XGBRegressor(max_depth=6, **many, **one),
         "LGBMClassifier": lambda: LGBMClassifier(**light),
         "LGBMRegressor": lambda: LGBMRegressor(**light),
+        "scaler, RandomForestClassifier": lambda: pipeline.make_pipeline(
+            preprocessing.StandardScaler(),
+            ensemble.RandomForestClassifier(max_depth=8, **many, **one),
+        ),
+        "scaler, XGBClassifier": lambda: pipeline.make_pipeline(
+            preprocessing.StandardScaler(), XGBClassifier(max_depth=6, **many, **one)
+        ),
     }
+
+
+def _of_texts(model: Any) -> Any:
+    """Return a pipeline's scaler on the numbers, beside an encoder of the texts."""
+    from sklearn import compose, pipeline, preprocessing
+
+    scaler, last = (step for _, step in model.steps)
+    texts = [NAMES[i] for i in CATEGORICAL]
+    encoder = preprocessing.OneHotEncoder(handle_unknown="ignore")
+    columns = compose.make_column_transformer(
+        (scaler, [name for name in NAMES if name not in texts]), (encoder, texts)
+    )
+    return pipeline.make_pipeline(columns, last)
 
 
 def _table(seed: int) -> tuple[Any, Any]:
@@ -121,16 +141,34 @@ def _categories(X: Any) -> Any:
     return frame
 
 
+def _texts(X: Any) -> Any:
+    return _categories(X).astype({NAMES[i]: str for i in CATEGORICAL})
+
+
+def _narrow_texts(X: Any) -> Any:
+    first, *others = (NAMES[i] for i in range(N_FEATURES) if i not in CATEGORICAL)
+    frame = _texts(X).astype(dict.fromkeys(others, np.float32))
+    return frame.assign(**{first: frame[first] > 0})
+
+
 def _polars(X: Any) -> Any:
+    return _polars_of(_frame(X))
+
+
+def _polars_of(frame: Any) -> Any:
     import polars as pl
 
-    return pl.DataFrame({name: X[:, i] for i, name in enumerate(NAMES)})
+    return pl.from_pandas(frame)
 
 
 def _arrow(X: Any) -> Any:
+    return _arrow_of(_frame(X))
+
+
+def _arrow_of(frame: Any) -> Any:
     import pyarrow as pa
 
-    return pa.table({name: X[:, i] for i, name in enumerate(NAMES)})
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 def _sparse(X: Any) -> Any:
@@ -156,12 +194,21 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "pandas, categories": _categories,
     "polars": _polars,
     "pyarrow": _arrow,
+    "pandas, texts": _texts,
+    "texts, float32, bool": _narrow_texts,
+    "texts, nullable": lambda X: _texts(X).convert_dtypes(),
+    "polars, texts": lambda X: _polars_of(_texts(X)),
+    "pyarrow, texts": lambda X: _arrow_of(_texts(X)),
 }
+#: Forms of which some columns are no numbers.
+WITH_TEXTS = tuple(form for form in FORMS if "texts" in form)
+NUMERIC = tuple(f for f in FORMS if f not in (*WITH_TEXTS, "pandas, categories"))
 #: What a model is trained on: the form, and the forms it may be called with.
 TRAINED = {
-    "array": tuple(form for form in FORMS if form != "pandas, categories"),
-    "frame": tuple(form for form in FORMS if form != "pandas, categories"),
+    "array": NUMERIC,
+    "frame": NUMERIC,
     "categories": ("pandas, categories",),
+    "texts": WITH_TEXTS,
 }
 
 
@@ -169,15 +216,19 @@ def _fitted(name: str, make: Callable[[], Any], trained: str) -> Any:
     """Return a fitted model, or None if it takes no such rows."""
     X, y = _table(0)
     model = make()
-    form = {"array": "float64", "frame": "pandas", "categories": "pandas, categories"}
-    if trained == "categories":
+    form = {"array": "float64", "frame": "pandas"}.get(trained, f"pandas, {trained}")
+    if trained == "texts":
+        if not name.startswith("scaler, "):
+            return None
+        model = _of_texts(model)
+    elif trained == "categories":
         if name.startswith("XGB"):
             model.set_params(enable_categorical=True)
         elif name.startswith("Hist"):
             model.set_params(categorical_features="from_dtype")
         elif not name.startswith("LGBM"):
             return None
-    return model.fit(FORMS[form[trained]](X), y)
+    return model.fit(FORMS[form](X), y)
 
 
 def _called(predict: Callable[[Any], Any], rows: Any) -> tuple[Any, str, list[str]]:
@@ -251,9 +302,8 @@ def cells(
             model = _fitted(name, make, trained)
             if model is None:
                 continue
-            sample = FORMS["float64" if trained == "array" else allowed[-1]](X)
-            if trained == "frame":
-                sample = FORMS["pandas"](X)
+            first = {"array": "float64", "frame": "pandas"}.get(trained, allowed[0])
+            sample = FORMS[first](X)
             fast = CompiledForest(model, n_jobs=1, tuning="off").fit(sample)
             chosen = [form for form in allowed if not forms or form in forms]
             yield from _cells_of(
@@ -297,6 +347,9 @@ def _cells_of(
                     raise SystemExit(f"{where}: the source raises {error}")
                 yield replace(where, error=error[:120])
                 continue
+            if _called(ours, pool[0])[1].startswith("SourceNeededError"):
+                yield replace(where, error="needs the model")
+                continue
             if found := differences(ours, theirs, pool[0]):
                 raise SystemExit(f"{where}: {found}")
             taken = paired(ours, theirs, pool, slot)
@@ -317,7 +370,8 @@ def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
         "brackets are the µs of skforge's call. Cells below "
         f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
         f"{len(cliffs)} of them among {len(timed)}. – is a form that both refuse with "
-        "the same error. *loaded* models come from a .skforge file.",
+        "the same error, or for which a *loaded* model, one from a .skforge file, asks "
+        "for the model itself.",
         "",
         in_words(facts),
         "",
