@@ -15,7 +15,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
-from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -158,13 +158,6 @@ def test_rows_that_are_answered_alone_are_counted():
         f"{START}; no conversion to float64 mends that. By themselves, 15 of 16 rows "
         "are answered by kernels."
     )
-
-
-def test_models_that_answer_every_row_say_so():
-    votes = VotingClassifier([("a", forest()), ("b", forest())], weights=[1, -2])
-    _, (text,) = fitted(votes.fit(NUMBERS, Y), NUMBERS)
-    assert text.startswith(START.replace("Pipeline", "VotingClassifier"))
-    assert text.endswith("; no conversion to float64 mends that.")
 
 
 @pytest.mark.parametrize(

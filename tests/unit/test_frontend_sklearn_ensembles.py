@@ -127,6 +127,15 @@ class Own(DecisionTreeClassifier):
         return super().predict(X)[::-1]
 
 
+def must_be_trees(model, member):
+    kind = "Regressor" if model.endswith("Regressor") else "Classifier"
+    return (
+        f"{model} over {member} cannot be one Forest: its members must be "
+        f"DecisionTree{kind} or ExtraTree{kind}. CompiledForest compiles other forests "
+        "one by one."
+    )
+
+
 def refusals():
     X, rng = data()
     y = rng.normal(size=N)
@@ -138,16 +147,13 @@ def refusals():
         "sum of leaves, so it cannot be compiled.": AdaBoostRegressor(**few).fit(X, y),
         "AdaBoostClassifier was fitted with one class, so there is nothing to "
         "compile.": AdaBoostClassifier(**few).fit(X, np.zeros(N)),
-        "AdaBoostClassifier over LogisticRegression cannot be compiled: its members "
-        "must be DecisionTreeClassifier or ExtraTreeClassifier.": AdaBoostClassifier(
+        must_be_trees("AdaBoostClassifier", "LogisticRegression"): AdaBoostClassifier(
             linear, **few
         ).fit(X, label),
-        "BaggingRegressor over KNeighborsRegressor cannot be compiled: its members "
-        "must be DecisionTreeRegressor or ExtraTreeRegressor.": BaggingRegressor(
+        must_be_trees("BaggingRegressor", "KNeighborsRegressor"): BaggingRegressor(
             KNeighborsRegressor(), **few
         ).fit(X, y),
-        "BaggingClassifier over RandomForestClassifier cannot be compiled: its members "
-        "must be DecisionTreeClassifier or ExtraTreeClassifier.": BaggingClassifier(
+        must_be_trees("BaggingClassifier", "RandomForestClassifier"): BaggingClassifier(
             RandomForestClassifier(2), **few
         ).fit(X, label),
         "Own overrides predict, so its predictions cannot be "

@@ -80,4 +80,4 @@ def test_a_modelled_cpu_is_measured_where_it_can_be(monkeypatch, tmp_path):
     monkeypatch.setenv("SKFORGE_CACHE", "on")
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(machine, "measure", lambda _: asdict(GENERIC[256]))
-    assert machine.machine_profile(target) == GENERIC[256]
+    assert machine.machine_profile(target) == GENERIC[256].settled(target)
