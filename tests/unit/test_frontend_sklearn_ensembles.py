@@ -173,10 +173,10 @@ def test_refusals():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(stacking)
     assert str(error.value) == (
-        "skforge cannot compile sklearn.ensemble._stacking.StackingClassifier; it "
-        "computes its predictions from those of its members; use CompiledForest(model), "
-        "which compiles the members that are forests. It reads models of lightgbm, "
-        "onnx, sklearn, xgboost."
+        "skforge cannot read sklearn.ensemble._stacking.StackingClassifier; it "
+        "computes its predictions from those of its members; use "
+        "CompiledForest(model), which compiles the members that are forests. It reads "
+        "models of lightgbm, onnx, sklearn, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())
