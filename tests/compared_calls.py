@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import polars
 
 Call = tuple[Any, str, list[str]]
 
+#: An error of polars' own that is no Exception.
+_PANIC = (polars.exceptions.PanicException,)
 _LEFT_OUT = re.compile(" encountered in |Empty dataset at worker")
 
 
@@ -24,10 +27,11 @@ def called(call: Callable[[Any], Any], rows: Any) -> Call:
         warnings.simplefilter("always")
         try:
             answer, error = call(rows), ""
-        except Exception as raised:  # noqa: BLE001 - the other must raise the same
+        except (Exception, *_PANIC) as raised:  # noqa: BLE001 - so must the other
             text = str(raised).partition("Stack trace")[0]
             answer, error = None, f"{type(raised).__name__}: {text}"
     # some libraries name the line of their code, and where in memory an object lies
+    error = error.replace("np.float64(nan)", "nan")
     error = re.sub(r"\[\d+:\d+:\d+\] ?|0x[0-9a-f]+|:\d+:", "", error)
     said = [f"{w.category.__name__}: {w.message}" for w in caught]
     return answer, error, [text for text in said if not _LEFT_OUT.search(text)]
@@ -52,7 +56,7 @@ def apart(
         return f"warnings {said}, not {own_said}"
     if error:
         return ""
-    if isinstance(expected, list):
+    if isinstance(expected, list) or isinstance(answer, list):
         if not isinstance(answer, list) or len(answer) != len(expected):
             return f"{type(answer)}, not a list of {len(expected)}"
         others = also or [None] * len(answer)

@@ -314,7 +314,7 @@ def framed(
         values = values_of(rows, name)
         missing = [v is None or v != v for v in values]
         numeric = all(v is None or isinstance(v, _NUMBERS) for v in values)
-        if kind in NUMBERS and not numeric:
+        if kind in (*NUMBERS, "codes") and not numeric:
             return None  # an error
         if in_categories and isinstance(table.X[name].dtype, pd.CategoricalDtype):
             columns[name] = pd.Categorical(values, dtype=table.X[name].dtype)

@@ -57,7 +57,8 @@ def read_members(
         try:
             if rows is not None and not is_compiled(member):
                 fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
-        except UnsupportedModelError as reason:
+        except (UnsupportedModelError, AttributeError) as raised:  # it has no predict
+            reason = UnsupportedModelError(str(raised))
             refused = refused or no_member(model, reason)
             why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)

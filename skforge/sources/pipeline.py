@@ -31,6 +31,7 @@ from skforge.sources.forms import computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
+from skforge.sources.table_reader import TableForm
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -210,6 +211,36 @@ class PipelineSource(Source):
         if self._form is not None:
             return None
         dtypes = computed(form, self._known.width)
+        wide = [np.dtype(np.float64)] * len(dtypes)
+        other = self._folded_for(form, dtypes)
+        if isinstance(form, TableForm) and dtypes != wide:
+            # some steps take these frames as float64, and others as they are
+            also = self._folded_for(form, wide)
+            if other is not None and also is not None:
+                if not other._reads_as(also, dtypes):
+                    return None  # both agree where they were tried
+            elif other is None:
+                other, dtypes = also, wide
+        if other is None:
+            return None
+        gaps = list(other._known.forms[form])
+        if self._reads_as(other, dtypes):
+            self._known.forms[form] = self._known.stored[told(form)] = gaps
+            return self
+        return other
+
+    def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
+        """Tell whether another's forests answer all numbers of some dtypes alike."""
+        mine, others = (self.forest, *self.more), (other.forest, *other.more)
+        return (
+            mine[0].input_dtype == others[0].input_dtype
+            and self._known.shares(other._known)
+            and inside(self._known.bounds, other._known.bounds, dtypes)
+            and all(map(partial(same_tests, dtypes=dtypes), mine, others))
+        )
+
+    def _folded_for(self, form: Any, dtypes: list[Any]) -> PipelineSource | None:
+        """Fold the steps for columns of some dtypes; None if that answers otherwise."""
         whole = form == np.float32 and self.forest.input_dtype == np.float64
         try:
             if whole:
@@ -217,34 +248,35 @@ class PipelineSource(Source):
             else:
                 parts = folded(self.model, form=dtypes)
             other = PipelineSource(self.model, parts.forest, form, parts)
-            if not other._agrees():
+            if not other._agrees((), self):
                 return None
         except (UnsupportedModelError, ValueError, TypeError):
             return None
         gaps = nullable(form)
-        if gaps and not other._agrees(gaps):
-            gaps = [column for column in gaps if other._agrees([column])]
+        if gaps and not other._agrees(gaps, self):
+            gaps = [column for column in gaps if other._agrees([column], self)]
         other._known.forms[form] = gaps
-        mine, others = (self.forest, *self.more), (other.forest, *other.more)
-        if (
-            not whole
-            and self._known.shares(other._known)
-            and inside(self._known.bounds, parts.bounds, dtypes)
-            and all(map(partial(same_tests, dtypes=dtypes), mine, others))
-        ):
-            self._known.forms[form] = self._known.stored[told(form)] = gaps
-            return self
         return other
 
-    def _agrees(self, gaps: Sequence[int] = ()) -> bool:
-        """Tell whether the forest has the pipeline's scores on rows of its form."""
-        rows = self.drawn(_FORM_ROWS, 0.05)
+    def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
+        """Tell whether the forest has the pipeline's scores on rows of its form.
+
+        Rows are drawn around its tests, and around those of a forest for other rows.
+        """
         self._known.forms[self._form] = gaps
-        given = self._known.decoded(rows, self._form, gaps)
+        return all(self._agrees_on(one, gaps) for one in (self, like))
+
+    def _agrees_on(self, drawing: PipelineSource, gaps: Sequence[int]) -> bool:
+        rows = drawing.drawn(_FORM_ROWS, 0.05)
+        for column, texts in drawing._known.texts.items():
+            for at, code in enumerate((texts.none, texts.nan, texts.unknown)):
+                rows[at::9, column] = rows[at::9, column] if code is None else code
+        decoded = partial(drawing._known.decoded, form=self._form, gaps=gaps)
+        given = decoded(rows)
         fine = [
             self._known.read(given[i : i + 1]) is not None for i in range(len(rows))
         ]
-        given = self._known.decoded(rows[fine], self._form, gaps)
+        given = decoded(rows[fine])
         read = self._known.read(given) if any(fine) else None
         if read is None:
             return False
@@ -253,7 +285,7 @@ class PipelineSource(Source):
             warnings.simplefilter("always")
             try:
                 expected = self._last.raw_of(self._transformed(given))
-            except (ValueError, TypeError):
+            except (ArithmeticError, LookupError, TypeError, ValueError):
                 return False
         if {str(one.message) for one in caught} - {self._known.warning}:
             return False

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import compose, ensemble, impute, preprocessing, tree
+from sklearn import (
+    compose,
+    ensemble,
+    feature_selection,
+    impute,
+    preprocessing,
+    tree,
+)
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
@@ -243,3 +250,30 @@ def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
     assert pa.types.is_dictionary(rows.schema.field("kids").type)
     for _ in range(2):
         np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))
+
+
+def test_small_integers_meet_the_thresholds_near_their_ends() -> None:
+    wide = pd.DataFrame({"x": np.linspace(-300, 300, N_ROWS)})
+    selector = feature_selection.VarianceThreshold()  # takes numbers as they are
+    model = make_pipeline(selector, tree.DecisionTreeRegressor()).fit(wide, wide.x)
+    fast = plain(model).fit(wide)
+    for dtype in ("int8", "uint8", "int16"):
+        values = np.arange(-128, 128) if dtype != "uint8" else np.arange(256)
+        column = values.astype(dtype)
+        for rows in (pa.table({"x": column}), pl.DataFrame({"x": column})):
+            np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))
+
+
+def test_float32_of_tables_is_what_the_first_step_makes_of_it() -> None:
+    """A scaler takes polars' float32 as float64: so these values are known."""
+    random = np.random.default_rng(3)
+    halves = pd.DataFrame({"a": random.integers(-3, 4, N_ROWS) / 2})
+    encoder = preprocessing.OrdinalEncoder(
+        handle_unknown="use_encoded_value", unknown_value=-1
+    )
+    scaler = preprocessing.StandardScaler(with_mean=False)
+    model = make_pipeline(scaler, encoder, tree.DecisionTreeRegressor())
+    fast = plain(model.fit(halves, halves.a)).fit(halves)
+    rows = halves.astype(np.float32)
+    for form in (rows, pl.from_pandas(rows), pa.Table.from_pandas(rows)):
+        np.testing.assert_array_equal(fast.predict(form), model.predict(form))

@@ -42,8 +42,8 @@ class Stage:
         """Return the transformer's own answer for these columns, as it gives it."""
         try:
             return _called(self.transformer, _matrix(self, columns))
-        except (ArithmeticError, LookupError) as error:
-            cannot_fold(f"{class_of(self.transformer)} fails on a number: {error!r}")
+        except (ArithmeticError, LookupError, ValueError) as error:
+            cannot_fold(f"{class_of(self.transformer)} fails on a value: {error!r}")
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
         """Ask a transformer whether it accepts columns with missing values."""
@@ -164,7 +164,9 @@ def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
     """Return values in a dtype, so that a greater number never becomes a smaller."""
     if dtype.kind in "iu" and values.dtype.kind == "f":
         ends = np.iinfo(dtype)
-        values = np.clip(np.nan_to_num(values), float(ends.min), float(ends.max) / 2)
+        most = float(ends.max)  # of 64 bits it is one too large
+        most = most if int(most) == ends.max else float(np.nextafter(most, 0))
+        values = np.clip(np.nan_to_num(values), float(ends.min), most)
     if dtype.kind == "b" and values.dtype.kind == "f":
         return values > 0
     with np.errstate(over="ignore"):
