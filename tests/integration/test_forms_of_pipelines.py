@@ -262,6 +262,7 @@ def test_small_integers_meet_the_thresholds_near_their_ends() -> None:
         column = values.astype(dtype)
         for rows in (pa.table({"x": column}), pl.DataFrame({"x": column})):
             np.testing.assert_array_equal(fast.predict(rows), model.predict(rows))
+    assert not fast.counters()["library"]["calls"]
 
 
 def test_float32_of_tables_is_what_the_first_step_makes_of_it() -> None:
