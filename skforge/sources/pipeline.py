@@ -211,7 +211,8 @@ class PipelineSource(Source):
         if self._form is not None:
             return None
         dtypes = computed(form, self._known.width)
-        wide = [np.dtype(np.float64)] * len(dtypes)
+        float64 = np.dtype(np.float64)
+        wide = [float64 if one.kind == "f" else one for one in dtypes]
         other = self._folded_for(form, dtypes)
         if isinstance(form, TableForm) and dtypes != wide:
             # some steps take these frames as float64, and others as they are
