@@ -69,6 +69,8 @@ def apart(
 
 
 def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
+    if isinstance(expected, list):  # of several outputs, each with its classes
+        return apart((answer, "", []), (expected, "", []), rows, also)
     if type(answer) is not type(expected) or answer.dtype != expected.dtype:
         kind = getattr(answer, "dtype", "")
         return f"{type(answer)} {kind}, not {type(expected)} {expected.dtype}"

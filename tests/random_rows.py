@@ -173,6 +173,7 @@ class Rows:
         except (
             *(TypeError, ValueError, OverflowError, KeyError, IndexError),
             *(NotImplementedError, pa.ArrowException, pl.exceptions.PolarsError),
+            pl.exceptions.PanicException,
         ):
             return rows, ""
 
