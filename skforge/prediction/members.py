@@ -13,7 +13,7 @@ from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
 from skforge.compiler.frontends.pipeline.split import Part
 from skforge.config import tuning_seconds
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, SkforgeError, UnsupportedModelError
 from skforge.prediction.verification import take_rows
 from skforge.sources.members import Members, answers_of, orders_of, rows_of_members
 
@@ -57,8 +57,11 @@ def read_members(
         try:
             if rows is not None and not is_compiled(member):
                 fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
-        except (UnsupportedModelError, AttributeError) as raised:  # it has no predict
-            reason = UnsupportedModelError(str(raised))
+        except (UnsupportedModelError, AttributeError, ValueError) as raised:
+            ours = isinstance(raised, SkforgeError)
+            if ours and not isinstance(raised, UnsupportedModelError):
+                raise
+            reason = UnsupportedModelError(str(raised))  # its own predict may fail
             refused = refused or no_member(model, reason)
             why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)

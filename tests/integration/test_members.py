@@ -17,7 +17,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -370,3 +370,16 @@ def test_changes_are_noticed(change: Any) -> None:
     change(model)
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
         pickle.dumps(fast)
+
+
+def test_a_member_whose_own_predict_fails_runs_as_it_is() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(80, 3))
+    labels = (rows[:, 0] > 0).astype(int)
+    forest = ensemble.RandomForestClassifier(3, max_depth=3, random_state=0)
+    silent = FixedThresholdClassifier(forest, response_method="decision_function")
+    votes = [("a", silent), ("b", make_pipeline(PCA(2), forest))]
+    model = ensemble.VotingClassifier(votes, voting="soft").fit(rows, labels)
+    fast = plain(model).fit(rows)
+    np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(rows))
+    assert "runs in scikit-learn" in fast.inspect("pipeline")
