@@ -238,7 +238,7 @@ class _Comparing:
                 for name, copy in copies.items():
                     ours = called(getattr(copy, method), rows)
                     self._count(rows)
-                    if found := _of_a_copy(name, ours, theirs, judged):
+                    if found := _of_a_copy(name, ours, theirs, rows):
                         differs.append(f"{name}: {method} of {word}: {found}")
             if len(differs) > 3:
                 return
@@ -367,7 +367,8 @@ def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
     if name == "artifact":
         if any(isinstance(a, np.ndarray) and not len(a) for a in (ours[0], theirs[0])):
             return ""  # without rows: it has no library that would look at them
-        needed = ours[1].startswith(SourceNeededError.__name__)
+        flat = "InvalidInputError: rows must be two-dimensional"
+        needed = ours[1].startswith((SourceNeededError.__name__, flat))
         if needed or (ours[1] and theirs[1]):
             return ""
     return apart(ours, theirs, rows)

@@ -296,7 +296,7 @@ class Predictor:
         self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
     ) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
-        X = self.source.prepared(X)
+        X = self.source.prepared(X, method)
         found = self._by_blocks(method, X, n_jobs)
         if found is not None:
             return found

@@ -172,7 +172,7 @@ class Source(ABC):
         """
         return {}
 
-    def prepared(self, X: Any) -> Any:
+    def prepared(self, X: Any, method: str = "predict") -> Any:
         """Return rows after work to be done once a call; other methods take both."""
         return X
 

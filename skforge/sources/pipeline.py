@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, reference_raw
@@ -272,12 +273,11 @@ class PipelineSource(Source):
         for column, texts in drawing._known.texts.items():
             for at, code in enumerate((texts.none, texts.nan, texts.unknown)):
                 rows[at::9, column] = rows[at::9, column] if code is None else code
-        decoded = partial(drawing._known.decoded, form=self._form, gaps=gaps)
-        given = decoded(rows)
+        given = drawing._known.decoded(rows, self._form, gaps)
         fine = [
             self._known.read(given[i : i + 1]) is not None for i in range(len(rows))
         ]
-        given = decoded(rows[fine])
+        given = _safe_indexing(given, np.flatnonzero(fine))
         read = self._known.read(given) if any(fine) else None
         if read is None:
             return False

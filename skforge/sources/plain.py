@@ -278,7 +278,7 @@ class PlainRows:
 
         try:
             found = _get_feature_names(X)
-        except TypeError:  # names of mixed types
+        except (TypeError, ValueError):  # names of mixed types, or one twice
             return None
         if names is None:
             return "" if found is None else _with_names(self._r.estimator)

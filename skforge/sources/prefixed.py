@@ -59,7 +59,7 @@ class PrefixedSource(Source):
             "transformed."
         )
 
-    def prepared(self, X: Any) -> Prepared:
+    def prepared(self, X: Any, method: str = "predict") -> Prepared:
         """Return rows after the first steps, transformed once for all further calls."""
         if type(X) is Prepared:
             return X
@@ -68,7 +68,8 @@ class PrefixedSource(Source):
             for step in self._steps:
                 rows = step.transform(rows)
         except Exception:
-            self.model.predict(X)  # a wrapper around the pipeline may refuse X first
+            # a wrapper around the pipeline may refuse X first
+            getattr(self.model, method, self.model.predict)(X)
             raise
         return Prepared(rows)
 

@@ -118,10 +118,13 @@ def codes_in(column: Any, kind: str, texts: TextCodes) -> Array | None:
     if kind == "polars":
         return texts.codes(column.to_list())
     if kind == "pyarrow":
+        is_coded = hasattr(column.type, "index_type")
+        if is_coded and column.null_count:
+            return None  # pyarrow's array of it has the last text in their places
         if len(column) < _MANY:
             return texts.codes(column.to_pylist())
         column = column.combine_chunks()
-        coded = column if hasattr(column, "indices") else column.dictionary_encode()
+        coded = column if is_coded else column.dictionary_encode()
         names = coded.dictionary.to_pylist()
         gaps = coded.indices.null_count > 0
         table = texts.codes([*names, None] if gaps else names)

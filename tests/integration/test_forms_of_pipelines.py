@@ -170,6 +170,19 @@ def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
 
 
+def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
+    """As an array, pyarrow puts the last text where the index is null."""
+    model = fitted("median", "forest")
+    fast = plain(model).fit(FRAME)
+    rows = FORMS["table, all types"](FRAME)
+    at = rows.schema.get_field_index("sex")
+    values = ["m", None, "f"] * 100
+    gaps = rows[:300].set_column(at, "sex", pa.array(values).dictionary_encode())
+    for part in (gaps, gaps[:3], gaps[3:]):
+        expected = model.predict_proba(part)
+        np.testing.assert_array_equal(fast.predict_proba(part), expected, strict=True)
+
+
 def test_scalers_round_otherwise_in_float32() -> None:
     """The thresholds of float64 rows would answer some of these rows wrongly."""
     model = fitted("standard", "forest")

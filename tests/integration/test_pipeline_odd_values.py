@@ -67,6 +67,22 @@ def test_a_missing_text_where_an_imputer_knows_another_mark(value):
     assert_alike(model, X, with_value(X, "a", value), with_value(X, "b", value))
 
 
+@pytest.mark.filterwarnings("ignore::skforge.PerformanceWarning")
+def test_none_that_frames_between_steps_give_as_nan(asked):
+    """Pandas makes NaN of None beside texts, and keeps it alone."""
+    X = texts().astype({"a": object})[["a"]]
+    X.loc[::9, "a"] = None
+    imputer = SimpleImputer(missing_values="?", strategy="most_frequent")
+    steps = imputer, pre.TargetEncoder(cv=3), DecisionTreeRegressor(random_state=0)
+    model = make_pipeline(*steps).set_output(transform="pandas")
+    model.fit(X, X["a"].isna())
+    fast = plain(model).fit(X)
+    assert answers(fast, model, X[1:9], asked) == "kernels"
+    for rows in (X, X[:1], X[:9]):
+        assert answers(fast, model, rows, asked) == "pipeline"
+    assert model.predict(X[:1]) != model.predict(X[:2])[0]
+
+
 @pytest.mark.parametrize("drop", [None, "if_binary"])
 def test_none_is_another_category_than_nan(drop):
     X = texts()

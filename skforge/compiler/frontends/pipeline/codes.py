@@ -129,16 +129,22 @@ class TextCodes:
         return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
-        """Return values that have these codes; some accepted one for any other."""
+        """Return values that have these codes; some accepted one for any other.
+
+        Values of one code take turns.
+        """
         found = np.full(len(codes), self.texts[0] if self.texts else None, object)
+        values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (
-            *zip(range(len(self.texts)), self.texts, strict=True),
             (self.nan, np.nan),
             (self.none, None),
             (self.unknown, UNKNOWN),
         ):
-            if code is not None:
-                found[np.isnan(codes) if code != code else codes == code] = value
+            if code is not None:  # no two NaN are equal keys
+                values.setdefault(-1 if code != code else code, []).append(value)
+        for code, own in values.items():
+            at = np.isnan(codes) if code < 0 else codes == code
+            found[at] = np.resize(np.array(own, object), int(at.sum()))
         return found
 
 

@@ -48,6 +48,10 @@ def codes_of(
             if not known_as[0]:
                 continue
             one = _outputs(plan, columns, source, given)
+            # a step that returns frames may give None beside texts as NaN
+            beside = np.concatenate([given, values[:1]])
+            if not len(_alike(one, _outputs(plan, columns, source, beside)[:1])):
+                continue
             if absent is None:
                 absent, others[name] = one, np.nan
                 continue
