@@ -216,8 +216,7 @@ class Predictor:
 
     def _variant(self, X: Any) -> Predictor | None:
         """Return the predictor for rows of another form, made for the first of them."""
-        frame = type(X) is not np.ndarray
-        form = None if frame and is_large(X) else self.source.form(X)
+        form = self.source.form(X)
         if form is None:
             return None
         if form not in self.variants:

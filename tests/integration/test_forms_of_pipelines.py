@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 
 import skforge
 from skforge import SourceNeededError
+from skforge.prediction import blocks
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -168,6 +169,18 @@ def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
 
     model.predict_proba = refuse
     np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_large_rows_are_read_by_blocks(name: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(blocks, "MOST_VALUES", 256)
+    monkeypatch.setattr(blocks, "BLOCK_VALUES", 512)
+    model = fitted("standard", "forest")
+    fast, rows = plain(model).fit(FRAME), FORMS[name](FRAME)
+    for _ in range(2):
+        expected = model.predict_proba(rows)
+        np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
+    assert not fast.counters()["library"]["calls"]
 
 
 def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
