@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.frontends.pipeline.codes import TextCodes
+from skforge.compiler.frontends.pipeline.codes import MANY, TextCodes
 
 Array = NDArray[Any]
 
@@ -30,8 +31,6 @@ _OBJECT = "object"
 #: Types of Python objects that are numbers.
 _PLAIN = frozenset((float, int, bool))
 _TABLES = {("polars", "DataFrame"), ("pyarrow", "Table")}
-#: From so many rows on, the distinct texts of a column are found first.
-_MANY = 256
 
 
 class TableForm(NamedTuple):
@@ -116,20 +115,13 @@ def numbers_in(column: Any, kind: str) -> tuple[Array, Array | None] | None:
 def codes_in(column: Any, kind: str, texts: TextCodes) -> Array | None:
     """Return the codes of a column's texts; None if the pipeline must answer."""
     if kind == "polars":
-        return texts.codes(column.to_list())
+        if len(column) < MANY or find_spec("pyarrow") is None:
+            return texts.codes(column.to_list())
+        return texts.of_arrow(column.to_arrow(), None)
     if kind == "pyarrow":
-        is_coded = hasattr(column.type, "index_type")
-        if is_coded and column.null_count:
+        if column.null_count and hasattr(column.type, "index_type"):
             return None  # pyarrow's array of it has the last text in their places
-        if len(column) < _MANY:
-            return texts.codes(column.to_pylist())
-        column = column.combine_chunks()
-        coded = column if is_coded else column.dictionary_encode()
-        names = coded.dictionary.to_pylist()
-        gaps = coded.indices.null_count > 0
-        table = texts.codes([*names, None] if gaps else names)
-        at = coded.indices.fill_null(len(names)) if gaps else coded.indices
-        return None if table is None else np.asarray(table[np.asarray(at)])
+        return texts.of_arrow(column, None)
     return texts.codes(column)
 
 

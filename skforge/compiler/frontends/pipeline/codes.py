@@ -7,7 +7,7 @@ trees can say, or if the pipeline refuses numbers between those it knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array
 
-#: From so many texts on, the distinct ones are found first.
-_MANY = 256
+#: From so many texts on, a code is found once for each distinct one.
+MANY = 256
 
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
@@ -66,39 +66,54 @@ class TextCodes:
         """Return the codes of pandas' array of a column."""
         dtype = values.dtype
         if type(values).__name__ == "Categorical":
-            found = self._taken(values.codes, values.categories.tolist())
-            if found is not None:
-                return found  # else some category is refused, which rows may not have
-        elif type(dtype).__name__ == "StringDtype":
+            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
+        if type(dtype).__name__ == "StringDtype":
             arrow = getattr(values, "_pa_array", None)
             if arrow is not None and isinstance(dtype.na_value, float):
-                return self._of_arrow(arrow)
+                return self.of_arrow(arrow, np.nan)
         elif dtype != np.object_:
             return None
         given = np.asarray(values, np.object_)
-        if len(given) >= _MANY and self.none == self.nan:
+        if len(given) >= MANY and self.none == self.nan:
             from pandas import factorize
 
-            return self._taken(*factorize(given))
+            at, found = factorize(given)
+            return self._taken(at, [*found, np.nan])
         return self.codes(given.tolist())
 
-    def _of_arrow(self, values: Any) -> Array | None:
-        """Return the codes of pyarrow's texts, where null is NaN."""
-        if len(values) < _MANY:
+    def of_arrow(self, values: Any, gap: float | None) -> Array | None:
+        """Return the codes of pyarrow's texts, where null is NaN or None."""
+        if len(values) < MANY:
             texts = values.to_pylist()
-            return self.codes([np.nan if text is None else text for text in texts])
-        found = values.combine_chunks().dictionary_encode()
-        at = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return self._taken(at, found.dictionary.to_pylist())
+            return self.codes([gap if text is None else text for text in texts])
+        from pyarrow import array, compute
 
-    def _taken(self, at: Array, texts: Any) -> Array | None:
-        """Return the codes of ``texts[at]``, where -1 is NaN."""
-        table = self.codes([*texts, np.nan])
-        if table is None:
-            if (at < 0).any():
-                return None
-            table = self.codes(texts)
-        return None if table is None else np.asarray(table[at])
+        if hasattr(values, "combine_chunks"):
+            values = values.combine_chunks()
+        known = [text for text in self.table if text is not None]
+        coded = hasattr(values, "indices")
+        searched = str(values.type) in ("string", "large_string")
+        if not coded and (not searched or len(known) > len(values)):
+            values, coded = values.dictionary_encode(), True
+        if coded:
+            known = values.dictionary.to_pylist()
+            at = values.indices.cast("int64").fill_null(-1)
+        else:  # half the time of finding the distinct ones
+            at = compute.index_in(values, value_set=array(known, values.type))
+            at = at.fill_null(len(known))
+        at = np.asarray(at)
+        if not coded and values.null_count:
+            at = np.where(np.asarray(values.is_null()), -1, at)
+        texts = [gap if text is None else text for text in known]
+        return self._taken(at, [*texts, UNKNOWN, gap])
+
+    def _taken(self, at: Array, values: Sequence[Any]) -> Array | None:
+        """Return the codes of ``values[at]``."""
+        table = list(map(self.code, values))
+        refused = np.array([code is None for code in table])
+        if refused.any() and refused[at].any():
+            return None
+        return np.array(table, np.float64)[at]  # None becomes NaN
 
     def named(self) -> dict[str, Any]:
         """Return the codes as JSON has them; see ``Source.codes``."""
