@@ -24,7 +24,7 @@ class ForestKind:
     max_features: int = 5
     max_depth: int = 9  # of random and full trees; chains go to twice that
     dtypes: tuple[str, ...] = ("float32", "float64")
-    comparisons: tuple[Comparison, ...] = NUMERIC
+    comparisons: tuple[Comparison, ...] = (*NUMERIC, Comparison.EQ, Comparison.NE)
     uniform_comparison: bool = False  # one numeric comparison per forest
     categories: bool = True
     missing: tuple[Missing, ...] = tuple(Missing)

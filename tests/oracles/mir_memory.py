@@ -176,8 +176,10 @@ class Walks:
             if codes is not None:
                 table = self._hir.codes
                 assert table is not None
-                self._truth[row] = codes[table.column_of] <= table.rank_of
-                return self._truth[row]
+                own = codes[table.column_of]
+                left = np.where(table.equal, own == table.rank_of, own <= table.rank_of)
+                self._truth[row] = left
+                return left
             forest = self._hir.forest
             every = np.arange(forest.n_predicates)
             values = self._rows[row, forest.feature]

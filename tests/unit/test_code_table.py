@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.bins import code_dtype, plan_codes
+from skforge import load_forest
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import (
+    ColumnKind,
+    code_dtype,
+    column_count,
+    plan_codes,
+)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, evaluate_predicates
 from skforge.compiler.passes.hir import normalize_predicates
@@ -29,6 +39,33 @@ def test_code_above_rank_is_the_predicate(
         left = evaluate_predicates(normal, np.full(len(X), p), X[:, normal.feature[p]])
         right = codes[:, table.column_of[p]] > table.rank_of[p]
         np.testing.assert_array_equal(right, ~left)
+
+
+@given(random_forest(), st.integers(0, 99))
+def test_tests_for_equality_share_columns(forest: Forest, seed: int) -> None:
+    normal, comparison = normalize_predicates.run(forest)
+    table = plan_codes(normal, np.uint16, merge=True)
+    X = edge_rows(normal, 40, seed)
+    codes = encode_rows(table, normal, comparison, X)
+    own, rank = codes[:, table.column_of], table.rank_of
+    right = np.where(table.equal, own != rank, own > rank)
+    for p in range(normal.n_predicates):
+        x = X[:, normal.feature[p]]
+        left = evaluate_predicates(normal, np.full(len(X), p), x)
+        kind = table.kind[table.column_of[p]], normal.missing[p]
+        fine = np.full(len(X), True)  # merged codes do not cover missing values
+        if kind[0] == ColumnKind.ORDER and kind[1] != Missing.NEVER:
+            fine = ~np.isnan(x) & ((kind[1] == Missing.NAN) | (abs(x) > 1e-30))
+        np.testing.assert_array_equal(right[fine, p], ~left[fine])
+
+
+def test_one_column_holds_all_values_of_a_feature() -> None:
+    X = np.random.default_rng(0).choice(5, (300, 1))
+    model = make_pipeline(OneHotEncoder(), DecisionTreeRegressor(random_state=0))
+    normal, _ = normalize_predicates.run(load_forest(model.fit(X, X[:, 0] % 2)))
+    assert (normal.comparison == Comparison.EQ).sum() == 2
+    assert column_count(normal) == 2
+    assert column_count(normal, merge=True) == 1
 
 
 def test_long_columns_are_cut(big_forest: Forest) -> None:

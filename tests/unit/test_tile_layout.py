@@ -37,7 +37,7 @@ NAMES = ("scalar", "deep", "chains", "mixed trees", "multiclass", "full")
 
 def laid_out(made: Forest, levels: int) -> tuple[Forest, CodePlaces, TiledTrees]:
     normal, _ = normalize_predicates.run(made)
-    table = plan_codes(normal, np.uint16, merge_missing=True)
+    table = plan_codes(normal, np.uint16, merge=True)
     codes = CodePlaces.of(normal, table, LANES)
     nodes = tile_nodes.run(normal, 2**levels - 1, "complete")
     return normal, codes, tile_trees(nodes, TileTests.of_codes(codes), levels)
@@ -198,9 +198,9 @@ def test_buckets_never_decrease(thresholds: list[float], values: list[float]) ->
 
 def test_columns_merge_where_only_missing_values_differ() -> None:
     made, _ = normalize_predicates.run(forest("any missing"))
-    merged = plan_codes(made, np.uint16, merge_missing=True)
+    merged = plan_codes(made, np.uint16, merge=True)
     assert merged.n_columns < plan_codes(made, np.uint16).n_columns
-    assert column_count(made, merge_missing=True) == merged.n_columns
+    assert column_count(made, merge=True) == merged.n_columns
     assert column_count(made) == plan_codes(made, np.uint16).n_columns
     codes = CodePlaces.of(made, merged, LANES)
     assert codes.copies == 2 and int(codes.rank_of.max()) < GONE_RIGHT
@@ -211,7 +211,7 @@ def test_columns_merge_where_only_missing_values_differ() -> None:
 def test_columns_are_counted_without_a_plan(made: Forest) -> None:
     normal, _ = normalize_predicates.run(made)
     for merge in (False, True):
-        plan = plan_codes(normal, np.uint16, merge_missing=merge)
+        plan = plan_codes(normal, np.uint16, merge=merge)
         assert column_count(normal, merge) == plan.n_columns
 
 

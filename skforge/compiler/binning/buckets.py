@@ -139,9 +139,9 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
         low, high = finite[edge], finite[len(finite) - 1 - edge]
         with np.errstate(over="ignore"):
             width = high - low
-        if not 0 < width < float(info.max):
-            continue
-        scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
+            if not 0 < width < float(info.max):
+                continue
+            scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
         shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
         one, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
         which = bucket_of(thresholds, one, other, thresholds.dtype.type(count - 1))

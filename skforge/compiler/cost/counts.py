@@ -100,7 +100,7 @@ class ForestCounts:
         if forest.threshold.itemsize > 4 or len(used) > TOP_FEATURES:
             values_top = 0
         lanes = LanesCost.of(forest, target)
-        code_columns = column_count(forest, merge_missing=True)
+        code_columns = column_count(forest, merge=True)
         ordered = forest.comparison < Comparison.IN
         of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
         levels = np.ceil(np.log2(of_column + 1))

@@ -124,7 +124,7 @@ def _tiles(forest: Forest, target: Target) -> list[Schedule]:
         return []
     normal, _ = normalize_predicates.run(forest)
     found = []
-    if column_count(normal, merge_missing=True) <= MAX_COLUMNS:
+    if column_count(normal, merge=True) <= MAX_COLUMNS:
         if forest.n_trees <= MAX_TREES:
             found += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
         found += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]

@@ -111,7 +111,7 @@ class ForestFacts:
         columns, values = 0, False
         if forest.n_predicates:
             normal, _ = normalize_predicates.run(forest)
-            columns = column_count(normal, merge_missing=True)
+            columns = column_count(normal, merge=True)
             values = tiled_values.refusal(normal) is None
         lanes = lanes_cost(forest, target) if forest.n_predicates else float("inf")
         permutes = forest.n_predicates > 0 and target.has("avx2") and most <= MAX_LEAVES

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array, Missing
+from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
@@ -177,7 +177,10 @@ def _on_rows(
     start = end - forest.n_predicates
     source, swaps = source[start:end], tests.swapped[start:end]
     missing = _at_missing(plan, forest, texts)
-    missing &= bounds.nan[source] | np.isin(source, [*texts])
+    # where NaN is refused, it joins all values but one, as codes of tiles want it
+    some = bounds.nan[source] | np.isin(source, [*texts])
+    most = tests.comparison[start:end] == Comparison.NE
+    missing = np.where(some, missing, most)
     distinct, index = deduplicate_predicates(
         source,
         tests.comparison[start:end],

@@ -4,8 +4,9 @@ The top levels of a tree are one table, kept in registers for a block of rows: t
 columns and ranks of its nodes, heap node h at lane h, and the item behind each exit.
 Below, the nodes of each ``levels`` levels under one node are a *tile*::
 
-    rank[2 ** levels]: u16   slot 0 unused; a missing node is never passed
-    column[2 ** levels]: u8
+    rank[2 ** levels]: u16   a missing node is never passed; slot 0: the nodes that test
+                             for equality, as bits
+    column[2 ** levels]: u8  slot 0 unused
     child exits, leaf exits: u16   the first exit of each child, of each leaf
     first child, first leaf: u16   minus one; u32 in *wide* tiles
 
@@ -57,18 +58,24 @@ class TileTests:
     rank: NDArray[Any]  # the rank or threshold to exceed to go right
     never: float  # a rank that nothing exceeds
     top_levels: int = TOP_LEVELS
-    gone_right: NDArray[np.bool_] | None = None  # whether missing values go right
+    #: Whether missing values go right too, or codes below the rank; None: nowhere.
+    marked: NDArray[np.bool_] | None = None
 
     @classmethod
     def of_codes(cls, codes: CodePlaces) -> TileTests:
         """Return tests that compare codes in registers."""
         place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
-        return cls(place, rank, NEVER)
+        equal = codes.table.equal
+        return cls(place, rank, NEVER, marked=equal if equal.any() else None)
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of a node."""
         return self.place.itemsize + self.rank.itemsize
+
+    def marks_at(self, slots: int) -> int:
+        """Return the byte of a tile with the bits of marked nodes, in a slot 0."""
+        return 0 if self.rank.itemsize == 2 else self.rank.itemsize * slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +93,7 @@ class TiledTrees:
     tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
     leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is unused
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
-    top_gone: NDArray[np.bool_] | None = None  # where missing values go right
+    top_marked: NDArray[np.bool_] | None = None  # as TileTests.marked
     rank_bytes: int = 2
     slot_bytes: int = 3
 
@@ -94,6 +101,13 @@ class TiledTrees:
     def stride(self) -> int:
         """Bytes of a tile."""
         return tile_bytes(self.levels, self.wide, self.slot_bytes)
+
+    @property
+    def marked_bits(self) -> NDArray[np.uint32]:
+        """Return the marked nodes of the top levels, (n_trees, registers)."""
+        assert self.top_marked is not None
+        packed = np.packbits(self.top_marked, axis=-1, bitorder="little")
+        return packed.view(np.uint32)[..., 0]
 
     @property
     def column_at(self) -> int:
@@ -191,7 +205,7 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
         tile_offset=first_tile * body.bytes.shape[1],
         leaf_offset=leaf_offset,
         leaf_row=leaf_row,
-        top_gone=None if tests.gone_right is None else top.gone,
+        top_marked=None if tests.marked is None else top.marked,
         rank_bytes=tests.rank.itemsize,
         slot_bytes=tests.slot_bytes,
     )
@@ -213,8 +227,8 @@ class _Top:
         self.column = np.zeros((n, registers, LANES), np.uint16)
         shape = n, registers, LANES
         self.rank: NDArray[Any] = np.full(shape, tests.never, tests.rank.dtype)
-        self.gone = np.zeros(shape, np.bool_)
-        gone = self.gone.reshape(n, registers * LANES)
+        self.marked = np.zeros(shape, np.bool_)
+        marked = self.marked.reshape(n, registers * LANES)
         columns = self.column.reshape(n, registers * LANES)
         ranks = self.rank.reshape(n, registers * LANES)
         self.item = np.zeros((n, 1 << levels), np.uint32)
@@ -230,8 +244,8 @@ class _Top:
                 predicate = nodes.predicate[item, 0]
                 columns[tree, heap] = tests.place[predicate]
                 ranks[tree, heap] = tests.rank[predicate]
-                if tests.gone_right is not None:
-                    gone[tree, heap] = tests.gone_right[predicate]
+                if tests.marked is not None:
+                    marked[tree, heap] = tests.marked[predicate]
                 tree = np.repeat(tree, 2)
                 heap = (2 * heap[:, None] + _SIDES).reshape(-1)
                 item = nodes.child[item].reshape(-1).astype(np.int64)
@@ -271,6 +285,9 @@ class _Body:
         # A spare tile keeps loads past the last one inside the buffer.
         self.bytes = np.zeros((n + 1, size), np.uint8)
         self.bytes.view(tests.rank.dtype)[:, :slots] = tests.never
+        marks = self.bytes.view(np.uint16)[:n, tests.marks_at(slots) // 2]
+        if tests.marked is not None:
+            marks[:] = 0
         # Flat, because NumPy stores by one index three times faster than by two.
         rank = self.bytes.reshape(-1).view(tests.rank.dtype)
         column = self.bytes.reshape(-1).view(tests.place.dtype)
@@ -287,10 +304,9 @@ class _Body:
             wide_tile = tile.astype(np.int64)
             rank[wide_tile * ranks + heap] = tests.rank[predicate]
             column[wide_tile * columns + (first + heap)] = tests.place[predicate]
-            if tests.gone_right is not None:  # as bits, in the unused slot 0
-                right = np.where(tests.gone_right[predicate], 1 << heap, 0)
-                bits = np.bincount(tile, right, n).astype(column.dtype)
-                column[first::columns][:n] += bits
+            if tests.marked is not None:  # as bits, in the unused slot 0
+                right = np.where(tests.marked[predicate], 1 << heap, 0)
+                marks += np.bincount(tile, right, n).astype(np.uint16)
             tile = np.repeat(tile, 2)
             heap = (2 * heap[:, None] + _SIDES).reshape(-1)
             item = nodes.child.take(item, axis=0).reshape(-1)

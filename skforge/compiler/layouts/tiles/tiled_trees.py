@@ -3,6 +3,7 @@
 For each tree, with ``live`` the rows whose walks have not ended::
 
     for each row:           bits = codes[row][columns of the top] > ranks of the top
+                            or != them, where the test is one for equality
     for each 16 rows:       exit = the number the bits spell, level by level
                             item[exit] joins ``live`` if it is a tile, else ``done``
     while any row is live:
@@ -97,6 +98,8 @@ class TileWalks:
         """Declare the tests of the trees' top levels."""
         self.top_column = self._model("top_column", self.t.top_column.reshape(-1))
         self.top_rank = self._model("top_rank", self.t.top_rank.reshape(-1))
+        if self.t.top_marked is not None:
+            self.top_equal = self._model("top_equal", self.t.marked_bits.reshape(-1))
 
     def _scratch(self) -> None:
         """Allocate the lists of rows and the results for each row."""
@@ -171,14 +174,27 @@ class TileWalks:
         places = [b.add(own, k * LANES) for k in range(registers)]
         columns = [b.load(self.top_column, at, vec) for at in places]
         ranks = [b.load(self.top_rank, at, vec) for at in places]
+        equal: list[Value | None] = [None] * registers
+        if self.t.top_marked is not None:
+            first = b.mul(tree, registers)
+            equal = [b.load(self.top_equal, b.add(first, k)) for k in range(registers)]
         with b.loop(0, n, UNROLL, hint="row") as r:
             for u in range(UNROLL):
                 row = b.add(r, u)
                 registers_of_row = self._row(row)
-                for k, (column, rank) in enumerate(zip(columns, ranks, strict=True)):
+                for k, column in enumerate(columns):
                     code = b.permute(registers_of_row, column)
-                    passed = b.mask_bits(b.compare("gt", code, rank), U32)
+                    passed = self._right(code, ranks[k], equal[k])
                     b.store(self.top_bits, b.add(row, k * self.block), passed)
+
+    def _right(self, code: Value, rank: Value, equal: Value | None) -> Value:
+        """Return the nodes that send a row right, as bits; some test for equality."""
+        b, bits = self.b, U32 if code.type.lanes == LANES else U16
+        passed = b.mask_bits(b.compare("gt", code, rank), bits)
+        if equal is None:
+            return passed
+        below = b.mask_bits(b.compare("lt", code, rank), bits)
+        return b.binary("or", passed, b.binary("and", below, equal))
 
     def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
         """Return the heap number of the child that a bit of ``bits`` selects."""
@@ -281,7 +297,10 @@ class TileWalks:
         rank = b.load(self.tiles, tile, Vec(U16, slots))
         registers = self._row(row)
         code = b.permute(registers, b.convert(own, U16))
-        return b.mask_bits(b.compare("gt", code, rank), U16)
+        equal = None
+        if t.top_marked is not None:  # in slot 0, whose own bit is not read
+            equal = b.load(self.tiles, tile, U16)
+        return self._right(code, rank, equal)
 
     def _compare_tiles(
         self, live: Value, first: Value, ahead: list[Value]

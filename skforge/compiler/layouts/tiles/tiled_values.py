@@ -90,8 +90,8 @@ class ValueWalks(BlockWalks):
         column = place[self.t.top_column] * self.block
         self.top_column = model("top_value", column.astype(np.uint32).reshape(-1))
         self.top_rank = model("top_threshold", self.t.top_rank.reshape(-1))
-        if self.t.top_gone is not None:
-            gone = self.t.top_gone.astype(np.uint32).reshape(-1)
+        if self.t.top_marked is not None:
+            gone = self.t.top_marked.astype(np.uint32).reshape(-1)
             self.top_gone = model("top_gone_right", gone)
         self._column_starts = model("column_starts", np.array(self._starts, np.int64))
 

@@ -24,7 +24,7 @@ from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
 from skforge.compiler.layouts.tiles.tile_layout import LANES, MAX_LEAVES, tile_trees
@@ -55,6 +55,9 @@ class RowWalks(TileWalks, layouts.RowCode):
         self.top_column = model("row_top_column", column.astype(np.uint8).reshape(-1))
         rank = np.pad(trees.top_rank.reshape(n - spare, -1), [(0, spare), (0, 0)])
         self.top_rank = model("row_top_rank", rank.reshape(-1))
+        if trees.top_marked is not None:
+            equal = np.pad(trees.marked_bits, [(0, spare), (0, 0)])
+            self.top_equal = model("row_top_equal", equal.reshape(-1))
         item = np.pad(trees.top_item, [(0, spare), (0, 0)], constant_values=1)
         self.top_item = model("row_top_item", item.reshape(-1))
         offset = np.pad(trees.leaf_offset, (0, spare))
@@ -77,9 +80,13 @@ class RowWalks(TileWalks, layouts.RowCode):
                     at = b.add(own, k * LANES)
                     column = b.load(self.top_column, at, Vec(U8, LANES))
                     code = b.permute(self._values, b.convert(column, U16))
-                    passed = b.compare("gt", code, b.load(self.top_rank, at, vec))
+                    equal = None
+                    if self.t.top_marked is not None:
+                        place = b.add(b.mul(b.add(t, u), registers), k)
+                        equal = b.load(self.top_equal, place)
+                    rank = b.load(self.top_rank, at, vec)
                     to = b.add(t, u + k * self.block)
-                    b.store(self.top_bits, to, b.mask_bits(passed, U32))
+                    b.store(self.top_bits, to, self._right(code, rank, equal))
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         b = self.b
@@ -203,7 +210,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
         """Return codes whose columns mix both rules for missing values."""
-        return plan_codes(forest, np.uint16, merge_missing=True)
+        return plan_codes(forest, np.uint16, merge=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         forest = hir.forest
