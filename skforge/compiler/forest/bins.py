@@ -78,12 +78,13 @@ def plan_codes(
     """
     ordered = forest.comparison <= Comparison.LE
     equal = _merged_equal(forest, merge, dtype)
-    predicate, threshold = np.arange(forest.n_predicates), forest.threshold
+    predicate = np.arange(forest.n_predicates, dtype=np.int32)
+    threshold = forest.threshold
     if equal.any():
         # x == v if it passes v's lower neighbour and not v; or v and not its upper one
         below, above = _neighbours(forest, equal)
-        predicate = np.concatenate([predicate, np.flatnonzero(equal)])
-        threshold = np.concatenate([np.where(equal, above, threshold), below[equal]])
+        predicate = np.append(predicate, np.flatnonzero(equal).astype(np.int32))
+        threshold = np.append(np.where(equal, above, threshold), below[equal])
     group, order = _groups(forest, ordered | equal, merge, predicate)
     if chosen is not None:
         order = order[chosen[predicate[order]]]
@@ -107,12 +108,12 @@ def plan_codes(
         fresh = changes.copy()
         fresh[1:] |= threshold[order][1:] != threshold[order][:-1]
         rank = rank[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]
-    own = order < forest.n_predicates
+    real = order < forest.n_predicates
     column_of = np.zeros(forest.n_predicates, np.int32)
-    column_of[order[own]] = column[own]
+    column_of[order[real]] = column[real]
     rank_of = np.zeros(forest.n_predicates, np.int32)
-    rank_of[order[own]] = rank[own]
-    order, threshold = predicate[order].astype(np.int32), threshold[order]
+    rank_of[order[real]] = rank[real]
+    order, threshold = predicate[order], threshold[order]
     head = order[start]
     single = ~(ordered | equal)[head]
     return CodeTable(
@@ -134,7 +135,7 @@ def _merged_equal(
     forest: Forest, merge: bool, dtype: type[np.unsignedinteger[Any]]
 ) -> NDArray[np.bool_]:
     """Return the tests for equality that share columns with thresholds."""
-    equal = (forest.comparison == Comparison.EQ) & np.bool_(merge)
+    equal: NDArray[np.bool_] = (forest.comparison == Comparison.EQ) & np.bool_(merge)
     if not equal.any():
         return equal
     equal &= ~forest.missing_left | (forest.missing == Missing.NEVER)
@@ -142,7 +143,8 @@ def _merged_equal(
     ordered = (forest.comparison <= Comparison.LE) | equal
     counts = np.bincount(_keys(forest, False)[ordered], 1 + equal[ordered])
     # a column that is split might part a value's two thresholds
-    return equal & (counts.max(initial=0) <= np.iinfo(dtype).max)
+    equal &= counts.max(initial=0) <= np.iinfo(dtype).max
+    return equal
 
 
 def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
