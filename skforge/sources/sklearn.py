@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Array, Source, are, is_flag, register
 from skforge.sources.plain import Read, Reading
 from skforge.sources.sparse import most_entries
@@ -249,31 +248,33 @@ class HistGradientBoostingSource(SklearnSource):
         "BaseHistGradientBoosting",
     )
     kinds = ("histogram",)
+    checks = {  # noqa: RUF012
+        "coded": lambda at, forest: (
+            are(int, at) and {*at} <= {*range(forest.n_features)}
+        ),
+        "named": lambda flags, _forest: are(bool, flags),
+    }
     _nan_is_fine = _infinity_is_fine = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._columns = () if self.model is None else model_columns(model)
-        self._named = any(column.names for column in self._columns)
-        self._coded = [
-            column.feature for column in self._columns if column.categories is not None
-        ]
+        self._coded, self._named = self.rules["coded"], self.rules["named"]
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind; raise for a model with an encoder."""
-        if getattr(self.model, "is_categorical_", None) is not None:
-            raise UnsupportedModelError(
-                f"{type(self.model).__name__} encodes its categories with an encoder "
-                "of its own, which cannot be stored; use joblib.dump, or "
-                "skforge.save(fast.forest_, path)."
-            )
-        return super().describe()
+    @classmethod
+    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        """Return the columns of categories, and whether these have names."""
+        columns = [one for one in model_columns(model) if one.categories is not None]
+        named = [bool(one.names) for one in columns]
+        return {"coded": [one.feature for one in columns], "named": named}
 
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
+        if self.model is None:
+            return None  # it has no encoder
         check_is_fitted(self.model)
         encoded = self.model._preprocess_X(X, reset=False)
         rows = np.empty(encoded.shape, np.float64)
@@ -297,15 +298,15 @@ class HistGradientBoostingSource(SklearnSource):
     @property
     def direct(self) -> bool:
         """Whether the encoder takes arrays, without a warning in its own name."""
-        return not self._named and not (self._coded and self.warning)
+        return not any(self._named) and not (self._coded and self.warning)
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
         found = replace(self._reading(), fill=None)  # it takes no sparse rows
-        if not self._named:
+        if not any(self._named):
             return found
-        all_named = all(c.names for c in self._columns if c.categories is not None)
-        return replace(found, arrays=False, lists=False) if all_named else None
+        found = replace(found, arrays=False, lists=False)
+        return found if all(self._named) else None
 
     def read(self, X: Any) -> Read | None:
         """Read rows of which the encoder says nothing: it warns in its own name."""
@@ -319,7 +320,7 @@ class HistGradientBoostingSource(SklearnSource):
         return not self._coded or not np.isinf(X[:, self._coded]).any()
 
     def _scores(self, rows: Array) -> Any:
-        if not self._named:
+        if not any(self._named):
             return self.model._raw_predict(rows, n_threads=1)
         encoded = np.empty(rows.shape, np.float64)
         for at, column in enumerate(self._columns):

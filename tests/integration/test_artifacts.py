@@ -336,23 +336,44 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
         "The classes_ of RandomForestClassifier are not numbers, booleans or strings, "
         "so they cannot be stored; use joblib.dump."
     )
-    coded = np.c_[X, Y]
-    model = HistGradientBoostingClassifier(max_iter=2, categorical_features=[6])
-    compiled = plain(model).fit(coded, Y)
-    with pytest.raises(UnsupportedModelError) as error:
-        compiled.drop_estimator()
-    assert str(error.value) == (
-        "HistGradientBoostingClassifier encodes its categories with an encoder of its "
-        "own, which cannot be stored; use joblib.dump, or "
-        "skforge.save(fast.forest_, path)."
-    )
     with pytest.raises(InvalidInputError) as error:
         skforge.save(model, tmp_path / "model.skforge")
     assert str(error.value) == (
         "model must be a CompiledForest, a CompiledModule or a Forest. "
-        "Got HistGradientBoostingClassifier instead."
+        "Got RandomForestClassifier instead."
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_histogram_boosting_with_categories(named, tmp_path):
+    pd = pytest.importorskip("pandas")
+    random, n = np.random.default_rng(0), 400
+    codes = random.integers(0, 5, n)
+    rows = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
+    rows["c"] = pd.Categorical(np.array([*"vwxyz"])[codes]) if named else rows["c"]
+    rows = rows if named else rows.to_numpy()
+    kinds = "from_dtype" if named else [1]
+    model = HistGradientBoostingClassifier(max_iter=9, categorical_features=kinds)
+    model.fit(rows, (codes % 2).astype(bool))
+    other = saved(plain(model).fit(rows), tmp_path)
+    for method in ("predict", "predict_proba", "decision_function"):
+        for part in (rows, rows[:1], rows[3:9]):
+            expected = getattr(model, method)(part)
+            np.testing.assert_array_equal(getattr(other, method)(part), expected)
+    if named:
+        unknown = rows.assign(c=pd.Categorical(np.array([*"vwxyq"])[codes]))
+        found = other.predict({"a": [0.1, 1], "c": ["v", None], "b": [0, 1]})
+        gap = pd.DataFrame(
+            {"a": [0.1, 1], "c": pd.Categorical(["v", None]), "b": [0, 1]}
+        )
+        np.testing.assert_array_equal(found, model.predict(gap))
+    else:
+        unknown = np.where(rows == rows[0, 1], np.inf, rows)
+        new = np.array([[0.0, 77, 1], [0, -1, 1], [0, np.nan, 1], [0, 2.5, 1]])
+        np.testing.assert_array_equal(other.predict(new), model.predict(new))
+    with pytest.raises(SourceNeededError):
+        other.predict(unknown)
 
 
 def test_models_that_were_files(tmp_path):

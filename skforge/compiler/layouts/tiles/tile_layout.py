@@ -286,8 +286,7 @@ class _Body:
         self.bytes = np.zeros((n + 1, size), np.uint8)
         self.bytes.view(tests.rank.dtype)[:, :slots] = tests.never
         marks = self.bytes.view(np.uint16)[:n, tests.marks_at(slots) // 2]
-        if tests.marked is not None:
-            marks[:] = 0
+        marks[:] = 0
         # Flat, because NumPy stores by one index three times faster than by two.
         rank = self.bytes.reshape(-1).view(tests.rank.dtype)
         column = self.bytes.reshape(-1).view(tests.place.dtype)
