@@ -170,8 +170,8 @@ class PipelineRows:
             return None
         names, columns, types = found
         at: Sequence[int] = range(self.width)
-        if names is not None:
-            if self.names is None or len({*names}) < len(names):
+        if names is not None and self.names is not None:
+            if len({*names}) < len(names):
                 return None
             if self.by_name is None:
                 if (*names,) != self.names:
@@ -213,9 +213,18 @@ class PipelineRows:
             rows[:, place] = values
             if missing is not None:
                 rows[missing, place] = np.nan
-        if form.kind in ("array", "list") and not self._is_exact(rows):
-            return None
-        return rows, (self.warning or "") if form.kind in ("array", "list") else ""
+        if form.kind in ("array", "list"):
+            said = self.warning or "" if self._is_exact(rows) else None
+        else:
+            names = X.columns if form.kind == "polars" else X.schema.names
+            said = self._warning_of(X, names)
+        return None if said is None else (rows, said)
+
+    def _warning_of(self, X: Any, names: Any) -> str | None:
+        """Return the warning for a frame's names; None if it is not read."""
+        if self.names is not None:
+            return ""
+        return self._plain.warning_of(X, names, "sklearn") if self.by_position else None
 
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
@@ -229,9 +238,7 @@ class PipelineRows:
     def _frame(self, X: Any) -> Read | None:
         if self.bounds.low.dtype != np.float64:
             return None
-        said: str | None = ""
-        if self.names is None:
-            said = self._plain.warning_of(X) if self.by_position else None
+        said = self._warning_of(X, X.columns)
         found = None if said is None else self._frames.read(X, self.forms)
         if found is None or said is None:
             return None

@@ -105,7 +105,6 @@ class PlainRows:
         "_named",
         "_r",
         "_seen",
-        "_seen_table",
         "_tables",
         "_width",
         "unnamed",
@@ -119,9 +118,8 @@ class PlainRows:
         self._named = [i for i, names in enumerate(category_names) if names]
         #: By feature and id of a category dtype; the dtype is kept alive.
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
-        #: The columns of the last frame, with the warning for them.
-        self._seen: tuple[Any, str | None] = (None, None)
-        self._seen_table: tuple[Any, list[str], str | None] = (None, [], None)
+        #: By class of frames: the last one's columns, and the warning for them.
+        self._seen: dict[type, tuple[Any, str | None]] = {}
         warns = reading.warns and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
@@ -185,18 +183,19 @@ class PlainRows:
             return None
         return rows, self.unnamed
 
-    def warning_of(self, X: Any) -> str | None:
-        """Return the warning for the names of a pandas frame; None if it is refused."""
-        columns = X.columns
-        seen, warning = self._seen
-        if columns is not seen:
-            if type(columns) is not type(seen) or not columns.equals(seen):
-                warning = self._compared(X, columns, self._r.compares)
-            self._seen = columns, warning
+    def warning_of(self, X: Any, names: Any, compares: str | None) -> str | None:
+        """Return the warning for the names of a frame; None if they are refused."""
+        seen, warning = self._seen.get(type(X), (None, None))
+        if names is not seen:
+            same = names.equals if hasattr(names, "equals") else names.__eq__
+            if type(names) is not type(seen) or not same(seen):
+                warning = self._compared(X, names, compares)
+            self._seen[type(X)] = names, warning
         return warning
 
     def _pandas(self, X: Any) -> Read | None:
-        columns, warning = X.columns, self.warning_of(X)
+        columns = X.columns
+        warning = self.warning_of(X, columns, self._r.compares)
         if warning is None:
             return None
         blocks = X._mgr.blocks
@@ -258,11 +257,8 @@ class PlainRows:
             return None
         if self._r.tables == "equal" and _large(values):  # it reads column by column
             return None
-        kind, seen, warning = self._seen_table
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
-        if type(X) is not kind or names != seen:
-            warning = self._compared(X, names, self._r.tables)
-            self._seen_table = type(X), names, warning
+        warning = self.warning_of(X, names, self._r.tables)
         return None if warning is None else (self._cast(values), warning)
 
     def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:

@@ -141,7 +141,7 @@ def table_of(frame: Any, form: TableForm, gaps: Collection[int]) -> Any:
         if number is not None and number.kind != "f":
             values = [number.type(0 if v != v else v).item() for v in values]
         objects = [None if out else v for v, out in zip(values, gone, strict=True)]
-        columns[name] = _column(form.kind, objects, own)
+        columns[str(name)] = _column(form.kind, objects, own)
     if form.kind == "polars":
         import polars
 

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 import skforge
 from skforge import SourceNeededError
 from skforge.prediction import blocks
+from tests.compared_calls import difference
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -194,6 +195,23 @@ def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
     for part in (gaps, gaps[:3], gaps[3:]):
         expected = model.predict_proba(part)
         np.testing.assert_array_equal(fast.predict_proba(part), expected, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_tables_for_a_pipeline_of_arrays(kind: str, dtype: str) -> None:
+    """They are read by position, with the pipeline's warning about names."""
+    X = FRAME[NUMBERS].fillna(0).to_numpy("f8")
+    steps = preprocessing.StandardScaler(), ensemble.RandomForestClassifier(5)
+    model = make_pipeline(*steps).fit(X, X[:, 0] > X[:, 0].mean())
+    fast, frame = plain(model).fit(X), pd.DataFrame(X.astype(dtype), columns=NUMBERS)
+    rows = pl.from_pandas(frame) if kind == "polars" else pa.Table.from_pandas(frame)
+    for _ in range(3):
+        assert not difference(fast.predict_proba, model.predict_proba, rows)
+        assert not difference(fast.predict_proba, model.predict_proba, rows[:1])
+    assert not fast.counters()["library"]["calls"]
+    short = rows.drop(NUMBERS[:1])
+    assert not difference(fast.predict_proba, model.predict_proba, short)
 
 
 def test_scalers_round_otherwise_in_float32() -> None:

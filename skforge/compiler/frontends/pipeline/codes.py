@@ -91,18 +91,15 @@ class TextCodes:
         if hasattr(values, "combine_chunks"):
             values = values.combine_chunks()
         known = [text for text in self.table if text is not None]
-        coded = hasattr(values, "indices")
-        searched = str(values.type) in ("string", "large_string")
-        if not coded and (not searched or len(known) > len(values)):
-            values, coded = values.dictionary_encode(), True
-        if coded:
-            known = values.dictionary.to_pylist()
-            at = values.indices.cast("int64").fill_null(-1)
+        plain = str(values.type) in ("string", "large_string")
+        if not hasattr(values, "indices") and (not plain or len(known) > len(values)):
+            values = values.dictionary_encode()
+        if hasattr(values, "indices"):
+            known, at = values.dictionary.to_pylist(), values.indices
         else:  # half the time of finding the distinct ones
             at = compute.index_in(values, value_set=array(known, values.type))
-            at = at.fill_null(len(known))
-        at = np.asarray(at)
-        if not coded and values.null_count:
+        at = np.asarray(at.cast("int64").fill_null(len(known)))
+        if values.null_count:
             at = np.where(np.asarray(values.is_null()), -1, at)
         texts = [gap if text is None else text for text in known]
         return self._taken(at, [*texts, UNKNOWN, gap])
