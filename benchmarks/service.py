@@ -46,8 +46,8 @@ NUMBERS = ["cache_use", "input_tokens", "waiting", "running", "generated", "pref
 DERIVED, POD, BUCKET = "tokens_left", "pod", "bucket"
 PODS, BUCKETS = ["", "decode", "prefill"], [0, 1, 2, 3]
 N_TRAINED, N_BULK, N_SWAPS = 3000, 100, 200
-#: Seconds between two trainings.
-PERIOD = 3.0
+#: Seconds between two trainings, and calls of a sample.
+PERIOD, CALLS = 1.0, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def serve(system: str, rate: int, trains: bool, seconds: float) -> Service:
 
     def train() -> None:
         seed = 100
-        while not stop.wait(PERIOD / 3):
+        while not stop.wait(PERIOD):
             seed += 1
             held["answer"] = make(trained.__wrapped__(seed, categories=False))
             held["models"] += 1
@@ -314,8 +314,9 @@ def bulk(rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, call in ways.items():
             begin = time.perf_counter()
-            call()
-            taken[name].append(time.perf_counter() - begin)
+            for _ in range(CALLS):
+                call()
+            taken[name].append((time.perf_counter() - begin) / CALLS)
     return {name: median(every) for name, every in taken.items()}
 
 
@@ -393,7 +394,7 @@ def main(
     facts = {
         "machine": machine(),
         "services": [asdict(one) for one in services],
-        "bulk": bulk(60),
+        "bulk": bulk(15),
         "pauses": {**pauses(8), "compiling, without gc.freeze": before},
         "compile_seconds": compile_seconds(9),
         "memory": memory(swaps),
