@@ -61,12 +61,13 @@ class Columns(NamedTuple):
 class _Plan:
     """The taken rows of a block's values, their columns in the rows, and their dtype.
 
-    ``number`` is the NumPy dtype of its numbers; None for others. ``plain`` tells
-    whether every step takes them as float64.
+    ``places`` has both in pairs. ``number`` is the NumPy dtype of its numbers; None for
+    others. ``plain`` tells whether every step takes them as float64.
     """
 
     taken: Any
     to: Any
+    places: list[tuple[int, int]]
     dtype: Any
     number: Any
     plain: bool
@@ -126,7 +127,11 @@ class FrameReader:
             return None
         found = Columns(np.zeros((len(X), self._width)), [], [], [], layout[0])
         for values, plan in layout[1]:
-            if plan.number is None or type(values) is np.ndarray:
+            if plan.number is None:
+                for at, place in plan.places:
+                    one = values if values.ndim == 1 else values[at]
+                    found.others.append((place, one))
+            elif type(values) is np.ndarray:
                 _copy(values, plan, found)
             else:
                 _copy_nullable(values, plan, found)
@@ -197,7 +202,8 @@ def _plan(to: Array, dtype: Any) -> _Plan:
     if number not in _NUMBERS and number not in _OTHERS:
         number = None
     plain = number is None or (isinstance(dtype, np.dtype) and number in _NUMBERS)
-    return _Plan(_as_slice(taken), _as_slice(to[taken]), dtype, number, plain)
+    places = [*zip(taken.tolist(), to[taken].tolist(), strict=True)]
+    return _Plan(_as_slice(taken), _as_slice(to[taken]), places, dtype, number, plain)
 
 
 def _as_slice(places: Array) -> Any:
@@ -208,18 +214,11 @@ def _as_slice(places: Array) -> Any:
 
 
 def _copy(values: Any, plan: _Plan, found: Columns) -> None:
-    """Copy the wanted columns of a block's values, or list them."""
-    taken, to = plan.taken, plan.to
-    if type(taken) is not slice and not len(taken):
-        return
-    if plan.number is not None:
-        part = values[taken]
-        found.rows[:, to] = part.T
-        if part.dtype.kind in "iu":
-            found.whole.append((_listed(to), part))
-        return
-    for at, place in zip(_listed(taken), _listed(to), strict=True):
-        found.others.append((place, values if values.ndim == 1 else values[at]))
+    """Copy the wanted columns of a block's numbers."""
+    part = values[plan.taken]
+    found.rows[:, plan.to] = part.T
+    if part.dtype.kind in "iu":
+        found.whole.append((_listed(plan.to), part))
 
 
 def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:

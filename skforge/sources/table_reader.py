@@ -112,7 +112,7 @@ def numbers_in(column: Any, kind: str) -> tuple[Array, Array | None] | None:
         return None
 
 
-def codes_in(column: Any, kind: str, texts: TextCodes) -> Array | None:
+def codes_in(column: Any, kind: str, texts: TextCodes) -> Array | float | None:
     """Return the codes of a column's texts; None if the pipeline must answer."""
     if kind == "polars":
         if len(column) < MANY or find_spec("pyarrow") is None:

@@ -62,8 +62,8 @@ class TextCodes:
         ]
         return None if None in found else np.array(found, np.float64)
 
-    def of_column(self, values: Any) -> Array | None:
-        """Return the codes of pandas' array of a column."""
+    def of_column(self, values: Any) -> Array | float | None:
+        """Return the codes of pandas' array of a column; a number for one row."""
         dtype = values.dtype
         if type(values).__name__ == "Categorical":
             return self._taken(values.codes, [*values.categories.tolist(), np.nan])
@@ -81,9 +81,12 @@ class TextCodes:
             return self._taken(at, [*found, np.nan])
         return self.codes(given.tolist())
 
-    def of_arrow(self, values: Any, gap: float | None) -> Array | None:
+    def of_arrow(self, values: Any, gap: float | None) -> Array | float | None:
         """Return the codes of pyarrow's texts, where null is NaN or None."""
-        if len(values) < MANY:
+        if (n := len(values)) == 1:  # a third of the time
+            text = values[0].as_py()
+            return self.code(gap if text is None else text)
+        if n < MANY:
             texts = values.to_pylist()
             return self.codes([gap if text is None else text for text in texts])
         from pyarrow import array, compute
@@ -92,7 +95,7 @@ class TextCodes:
             values = values.combine_chunks()
         known = [text for text in self.table if text is not None]
         plain = str(values.type) in ("string", "large_string")
-        if not hasattr(values, "indices") and (not plain or len(known) > len(values)):
+        if not hasattr(values, "indices") and (not plain or len(known) > n):
             values = values.dictionary_encode()
         if hasattr(values, "indices"):
             known, at = values.dictionary.to_pylist(), values.indices
