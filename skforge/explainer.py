@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
+from skforge._docs import documented
 from skforge._version import __version__
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -244,19 +245,11 @@ class TreeExplainer:
             self.assert_additivity(values, raw)
         return values
 
+    @documented(shap_values)
     def shap_interaction_values(
         self, X: Any, y: Any = None, tree_limit: int | None = None
     ) -> Array:
         """Return the SHAP interaction values of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_features,)
-            Rows, as in :meth:`shap_values`.
-        y : None
-            Not used.
-        tree_limit : int, default=None
-            As in :meth:`shap_values`.
 
         Returns
         -------
@@ -264,9 +257,15 @@ class TreeExplainer:
                 (n_samples, n_features, n_features, n_outputs)
             Symmetric; each row adds up to the feature's SHAP value. They are
             path-dependent, so explainers with background rows have none.
+
+        Raises
+        ------
+        InvalidInputError
+            If the explainer has background rows.
         """
         return self._values(X, tree_limit, interactions=True)[0]
 
+    @documented(shap_values)
     def __call__(
         self,
         X: Any,
@@ -279,14 +278,8 @@ class TreeExplainer:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows, as in :meth:`shap_values`.
-        y : None
-            Not used.
         interactions : bool, default=False
             Return interaction values.
-        check_additivity, approximate : bool
-            As in :meth:`shap_values`.
 
         Returns
         -------

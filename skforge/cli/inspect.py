@@ -88,9 +88,9 @@ def _level_text(
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lir_passes, lower
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.kernels import code_levels, gpu_text
+    from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
-    from skforge.tuning.search.ranges import table_at
 
     passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
     passes += ["lower-to-lir", *(step.name for step in lir_passes(target))]

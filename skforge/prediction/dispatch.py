@@ -13,14 +13,13 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.runtime.schedules import schedule_table
+from skforge.compiler.runtime.schedules import schedule_table, table_at
 from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
 from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.ranges import table_at
 from skforge.tuning.tuner import Tuner
 
 Table = dict[BatchRange, Schedule]

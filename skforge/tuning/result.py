@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
-from skforge.tuning.search.ranges import range_text, table_at
+from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
 
 VERSION = 1

@@ -163,7 +163,7 @@ def test_blocks_are_shared_among_threads(monkeypatch) -> None:
     monkeypatch.setattr(shares, "thread_limit", lambda: None)
     rows, raw, _ = expected("multiclass")
     compiled = compile_forest(forest("multiclass"), target="emulated", n_jobs=2)
-    assert compiled._threads(len(rows), None) == 2
+    assert compiled.threads(len(rows)) == 2
     _same(compiled.predict_raw(rows), raw)
 
 

@@ -479,13 +479,13 @@ def test_small_work_stays_on_the_calling_thread(monkeypatch) -> None:
     monkeypatch.setattr(module_shares, "thread_limit", lambda: None)
     made = drawn(100, 8, shape="full")
     module = compile_forest(made, n_jobs=8)
-    assert [module._threads(n, None) for n in (0, 1, 2)] == [1, 1, 1]
-    assert module._threads(100_000, None) == 8
-    assert module._threads(100_000, 3) == 3
-    assert compile_forest(made)._threads(100_000, None) == 1
+    assert [module.threads(n) for n in (0, 1, 2)] == [1, 1, 1]
+    assert module.threads(100_000) == 8
+    assert module._share(100_000, 3).threads == 3
+    assert compile_forest(made).threads(100_000) == 1
     # blocks of tiles have as many rows as give every thread one
     tiles = compile_forest(made, tiled_schedule(512), n_jobs=8)
-    assert tiles._threads(512, None) == 8
+    assert tiles.threads(512) == 8
 
 
 def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
@@ -497,7 +497,7 @@ def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
         return next(2**i for i in range(24) if threads(2**i) == 2)
 
     walks = shared_from(lambda n: module._leaf_shares.of(n, 2).threads)
-    assert walks < shared_from(lambda n: module._threads(n, None))
+    assert walks < shared_from(module.threads)
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -477,3 +479,21 @@ def test_algorithm_1_stays_in_a_space_of_ones_own():
     none = sparse.where(lambda cache_trees: cache_trees)
     points = _tried(none, Target.cuda(), 4096)
     assert points and all(point in none for point in points)
+
+
+def test_spaces_are_known_in_a_process_that_imports_nothing_else():
+    code = (
+        "from skforge.tuning import ScheduleSpace as S; "
+        "print([s.name for s in (S.cpu(), S.cpu_paper(), S.gpu(), S.gpu_full())])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    names = [
+        make().name
+        for make in (
+            ScheduleSpace.cpu,
+            ScheduleSpace.cpu_paper,
+            ScheduleSpace.gpu,
+            ScheduleSpace.gpu_full,
+        )
+    ]
+    assert (done.stdout, done.stderr) == (f"{names}\n", "")

@@ -548,17 +548,14 @@ class Lowering:
         """
         if loop.root != "tree" or self._k.carried:
             return None
-        reduces = list(reduces_in(loop.body))
-        inside = [loop, *loops_in(loop.body), *loops_in(loop.remainder)]
+        body = (*loop.body, *loop.remainder)
+        reduces, inside = list(reduces_in(body)), [loop, *loops_in(body)]
         first = reduces[0] if reduces else None
         if (
             first is None
             or any(element_of(r) != element_of(first) or r.atomic for r in reduces)
-            or any(
-                element_of(r) != element_of(first) for r in reduces_in(loop.remainder)
-            )
             or any(i.kind != "serial" or i.root != "tree" for i in inside)
-            or holds_whole_array_ops(loop.body)
+            or holds_whole_array_ops(body)
             or any(isinstance(i, mir.Class | mir.Outputs) for i in first.indices)
             or variables(first) & {i.var for i in inside}
         ):

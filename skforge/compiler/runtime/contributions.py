@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from skforge.compiler.layouts.background.background import BLOCK, game_of
 from skforge.compiler.layouts.background.game import background_tables
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
@@ -72,9 +72,7 @@ class Contributions:
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
-        table = sorted(self.schedules[element].items())
-        first = [start for (start, _), _ in table]
-        return table[max(0, bisect_right(first, n_rows) - 1)][1]
+        return table_at(self.schedules[element], n_rows)
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
         """Return a level of a kernel as text; see ``CompiledModule.inspect``."""

@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 
@@ -22,6 +22,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
@@ -31,7 +32,7 @@ from skforge.compiler.runtime.gpu.compilers import compile_ptx
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
 from skforge.compiler.schedule.directives import Kind, Represent
-from skforge.compiler.schedule.nest import Size, size_value
+from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
@@ -128,7 +129,8 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
     Parallel trees may need a number per tree and row, more than fits in memory for a
     million rows. Rows are independent, so they can run in parts.
     """
-    arrays = list(_scratch(list(lowered.stages.values())[-1].body))
+    body = list(lowered.stages.values())[-1].body
+    arrays = [s.array.dims for s in statements(body) if isinstance(s, mir.AllocArray)]
     n_outputs = lowered.hir.forest.n_outputs
 
     def scratch(n_rows: int) -> int:
@@ -144,21 +146,6 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
     while most > 1 and scratch(most) > limit:
         most //= 2
     return most
-
-
-def _scratch(body: mir.Body) -> Iterator[tuple[Size | None, ...]]:
-    """Yield the extents of every array that a body allocates."""
-    for stmt in body:
-        match stmt:
-            case mir.AllocArray(array=array):
-                yield array.dims
-            case mir.Loop(body=inner, remainder=rest):
-                yield from _scratch((*inner, *rest))
-            case mir.DepthSwitch(cases=cases):
-                for case in cases:
-                    yield from _scratch(case)
-            case _:
-                pass
 
 
 #: The slots before the model's: rows, n_rows, row_stride, result.

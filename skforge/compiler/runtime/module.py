@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
@@ -29,7 +30,6 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import (
     OUTPUTS,
     REFUSED,
-    EntryKind,
     Output,
     Refused,
     steps,
@@ -58,9 +58,6 @@ from skforge.exceptions import InvalidInputError
 
 OutArray: TypeAlias = Array | None
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
-
-#: Work, in rows * trees * levels, up to which a bound method is an entry: about 40 us.
-METHOD_WORK = 60_000
 
 #: A batch of at most FEW_ROWS rows is small. After SMALL_CALLS such calls of a method,
 #: its entry is compiled: it takes 15 ms and saves 5 us per call.
@@ -114,9 +111,6 @@ class CompiledModule(Explained):
         made = lru_cache(maxsize=1)(partial(_estimate, forest, target))
         self._estimate = None if target.is_gpu else made
         self._shares = self._shares_of(self.kernels.element)
-        self._levels = forest.n_trees * max(
-            1.0, float(forest.tree_depths().mean()) if forest.n_trees else 1.0
-        )
 
     def _shares_of(self, element: Element) -> Shares:
         made = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
@@ -367,10 +361,7 @@ class CompiledModule(Explained):
 
     def threads(self, n_rows: int) -> int:
         """Return the maximum number of threads for a call with that many rows."""
-        return self._threads(n_rows, None)
-
-    def _threads(self, n_rows: int, n_jobs: int | None) -> int:
-        return self._share(n_rows, n_jobs).threads
+        return self._share(n_rows, None).threads
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
         """Return the range and the threads of a call."""
@@ -439,26 +430,15 @@ class CompiledModule(Explained):
         made = steps(forest, output)
         if made is None or self.target.is_gpu or not entries.supports(forest):
             return None
-        work = max(1, int(self._levels))
-        widest = max(forest.n_features, forest.n_outputs)
-        most_rows = max(1, entries.MAX_VALUES // widest)
-        if self._most_entry_rows is not None:
-            most_rows = min(most_rows, self._most_entry_rows)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)
         shares = self._shares.table(threads) if threads > 1 else None
-        kind = EntryKind(
-            n_features=forest.n_features,
-            n_outputs=forest.n_outputs,
-            row_dtype=forest.input_dtype.name,
-            sum_dtype=forest.accumulator_dtype.name,
-            steps=made,
+        kind = replace(
+            entries.kind_of(
+                forest, made, self.kernels.first_rows, self._most_entry_rows
+            ),
             refused=refused,
             limit=float(limit),
-            last_rows=tuple(first - 1 for first in self.kernels.first_rows[1:]),
-            most_rows=most_rows,
-            gil_rows=max(1, entries.GIL_WORK // work),
-            method_rows=max(1, METHOD_WORK // work),
             shared=shares is not None,
         )
         labels = classes if output == "labels" else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Integral
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 
 from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, with_article
+
+T = TypeVar("T")
 
 #: One for all batches or one per range, or a preset's name; None and "auto": defaults.
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
@@ -73,6 +75,12 @@ def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
                 "schedule."
             )
     return table
+
+
+def table_at(table: Mapping[BatchRange, T], n_rows: int) -> T:
+    """Return the value for a batch size; between ranges, the lower range's."""
+    below = [batch for batch in table if batch[0] <= n_rows]
+    return table[max(below) if below else min(table)]
 
 
 def _schedule(value: Schedule | str) -> Schedule:

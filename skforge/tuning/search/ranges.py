@@ -8,6 +8,7 @@ from math import exp, log, log2
 from typing import TypeVar
 
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.schedule import Schedule
 
 T = TypeVar("T")
@@ -56,13 +57,6 @@ def plan_ranges(
         share = shares[batch] / sum(shares.values())
         plans.append(RangePlan(batch, few, min(main, most), default, share))
     return plans
-
-
-def table_at(table: Mapping[BatchRange, T], n_rows: int) -> T:
-    """Return the value of the last range that begins with ``n_rows`` rows or fewer."""
-    starts = sorted(table.items(), key=_first_row)
-    below = [value for (first, _), value in starts if first <= n_rows]
-    return below[-1] if below else starts[0][1]
 
 
 def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:

@@ -25,8 +25,9 @@ from dataclasses import replace
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import map_statements, statements
+from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.passes.mir.gpu_nest import MAX_BYTES, holds_grid, own_bytes
+from skforge.compiler.passes.mir.reduces import reduces_in, retarget
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
@@ -68,30 +69,18 @@ class _Keeper:
             return None
         self._count += 1
         name = f"kept_{self._count}"
-
-        def change(stmt: mir.Stmt) -> mir.Stmt:
-            if not isinstance(stmt, mir.Reduce):
-                return stmt
-            return replace(stmt, target=name, indices=(mir.Affine(), *stmt.indices[1:]))
-
         return (
             mir.AllocArray(mir.Array(name, (1, None), lanes=True), zero=False),
             mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
-            *map_statements(rest, change),
+            *retarget(rest, name, lambda row: mir.Affine()),
             mir.StoreRows(name, fill.rows),
         )
 
 
 def _only_reduces(body: mir.Body) -> bool:
     """Whether a body touches sums only by non-atomic adds to the result."""
-    seen = list(statements(body))
-    for stmt in seen:
-        match stmt:
-            case mir.Reduce(target=target, atomic=atomic):
-                if target != mir.RESULT or atomic:
-                    return False
-            case mir.AllocArray() | mir.StoreRows() | mir.Fill():
-                return False
-            case _:
-                pass
-    return any(isinstance(stmt, mir.Reduce) for stmt in seen)
+    other = mir.AllocArray | mir.StoreRows | mir.Fill
+    if any(isinstance(stmt, other) for stmt in statements(body)):
+        return False
+    adds = list(reduces_in(body))
+    return bool(adds) and all(r.target == mir.RESULT and not r.atomic for r in adds)

@@ -195,7 +195,7 @@ class _Legalizer:
             sums = Sums(mir.RESULT, scope.rows, local=False)
             return (fill, *privatize(body, scope, sums, self._name))
         array = mir.Array(self._name("sums"), (scope.extent, None))
-        body = _retarget(body, array.name, scope)
+        body = reduces.retarget(body, array.name, scope.local)
         sums = Sums(array.name, scope.local_rows, local=True)
         return (
             mir.AllocArray(array, zero=True),
@@ -253,16 +253,3 @@ class _Legalizer:
                     self._tree_of[name] = tree
                 case _:
                     pass
-
-
-def _retarget(body: mir.Body, name: str, scope: RowScope) -> mir.Body:
-    """Point the reduces at the scope's scratch rows."""
-
-    def change(stmt: mir.Stmt) -> mir.Stmt:
-        if not isinstance(stmt, mir.Reduce):
-            return stmt
-        row = stmt.indices[0]
-        assert isinstance(row, mir.Affine)
-        return replace(stmt, target=name, indices=(scope.local(row), *stmt.indices[1:]))
-
-    return map_statements(body, change)

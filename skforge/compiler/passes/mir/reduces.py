@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from skforge.compiler.ir.mir import nodes as mir
@@ -31,6 +31,21 @@ def variables(reduce: mir.Reduce) -> set[str]:
 def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
     """Yield every reduce in a body, including nested ones."""
     return (stmt for stmt in walk.statements(body) if isinstance(stmt, mir.Reduce))
+
+
+def retarget(
+    body: mir.Body, array: str, row_of: Callable[[Affine], Affine]
+) -> mir.Body:
+    """Point the reduces of a body at an array whose rows have other numbers."""
+
+    def change(stmt: mir.Stmt) -> mir.Stmt:
+        if not isinstance(stmt, mir.Reduce):
+            return stmt
+        row, *rest = stmt.indices
+        assert isinstance(row, Affine)
+        return replace(stmt, target=array, indices=(row_of(row), *rest))
+
+    return walk.map_statements(body, change)
 
 
 _WHOLE_ARRAY = (

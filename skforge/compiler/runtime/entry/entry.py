@@ -36,7 +36,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.libm import power_loop
-from skforge.compiler.outputs.steps import EntryKind
+from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.runtime.entry import text
@@ -44,6 +44,8 @@ from skforge.compiler.target import Target
 
 #: Work, in rows * node visits, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000
+#: Work up to which a bound method is an entry: about 40 us.
+METHOD_WORK = 60_000
 #: Most labels in a table in an entry's code.
 MAX_LABELS = 1000
 #: Most values of a batch; for larger ones the ordinary path costs nothing noticeable.
@@ -194,6 +196,32 @@ def supports(forest: Forest) -> bool:
         and forest.n_trees > 0
         and forest.n_features > 0
         and _numpy_api() is not None
+    )
+
+
+def kind_of(
+    forest: Forest,
+    steps: Steps,
+    first_rows: Sequence[int],
+    most_rows: int | None,
+) -> EntryKind:
+    """Return what an entry computes, for batches of a size that pays.
+
+    ``first_rows`` are the least rows of each batch range.
+    """
+    work = max(1, int(forest.n_trees * max(1.0, float(forest.tree_depths().mean()))))
+    most = max(1, MAX_VALUES // max(forest.n_features, forest.n_outputs))
+    return EntryKind(
+        n_features=forest.n_features,
+        n_outputs=forest.n_outputs,
+        row_dtype=forest.input_dtype.name,
+        sum_dtype=forest.accumulator_dtype.name,
+        steps=steps,
+        refused="nothing",
+        last_rows=tuple(first - 1 for first in first_rows[1:]),
+        most_rows=most if most_rows is None else min(most, most_rows),
+        gil_rows=max(1, GIL_WORK // work),
+        method_rows=max(1, METHOD_WORK // work),
     )
 
 
