@@ -174,7 +174,7 @@ class FrameReader:
             dtypes = [None] * self._width
             for plan in plans:
                 if plan.number is not None:
-                    for place in _listed(plan.to):
+                    for _, place in plan.places:
                         dtypes[place] = plan.dtype
             form = self._forms[plans] = tuple(dtypes)
         return form
@@ -218,12 +218,12 @@ def _copy(values: Any, plan: _Plan, found: Columns) -> None:
     part = values[plan.taken]
     found.rows[:, plan.to] = part.T
     if part.dtype.kind in "iu":
-        found.whole.append((_listed(plan.to), part))
+        found.whole.append(([place for _, place in plan.places], part))
 
 
 def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:
     """Copy a column of nullable numbers."""
-    (place,) = _listed(plan.to)
+    ((_, place),) = plan.places
     mask = getattr(values, "_mask", None)
     if mask is None:  # of pyarrow
         mask = values.isna()
@@ -237,9 +237,3 @@ def _copy_nullable(values: Any, plan: _Plan, found: Columns) -> None:
     if gone:
         found.rows[mask, place] = np.nan
         found.gaps.append(place)
-
-
-def _listed(places: Any) -> list[int]:
-    if type(places) is slice:
-        return [*range(places.start, places.stop)]
-    return list(places.tolist())

@@ -29,10 +29,13 @@ from skforge.sources.table_reader import (
     columns_of,
     kind_of,
     numbers_in,
+    row_of,
     table_of,
 )
 
 Array = NDArray[Any]
+
+_MOST_LAYOUTS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,8 @@ class PipelineRows:
     either: Collection[int] = ()
     #: The same as text, those that an artifact knows included.
     stored: dict[str, list[int]] = field(default_factory=dict)
+    #: By names and types of columns: a table's form, and places with columns.
+    _layouts: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def reading(self) -> Reading:
@@ -190,8 +195,33 @@ class PipelineRows:
         form = TableForm(kind, tuple(own.get(i) for i in range(self.width)))
         return form, dict(zip(at, columns, strict=True))
 
+    def _one_row(self, values: Any, form: TableForm, places: Any) -> Array | None:
+        """Read a table's only row by values; each of its columns would take 3 us."""
+        row, most = np.zeros((1, self.width)), self.largest
+        for place, at in places:
+            value = values[at]
+            if place in self.texts:
+                value = self.texts[place].code(value)
+            elif value is None and place in self.forms[form]:
+                value = np.nan
+            if value is None or (type(value) is int and not -most <= value <= most):
+                return None
+            row[0, place] = value
+        return row
+
     def _table(self, X: Any) -> Read | None:
         """Read polars frames, pyarrow tables, and arrays and lists of objects."""
+        kind, said, key, names = kind_of(X), self.warning or "", None, None
+        if kind in ("polars", "pyarrow"):
+            names = list(X.columns if kind == "polars" else X.schema.names)
+            if (warned := self._warning_of(X, names)) is None:
+                return None
+            said = warned
+            if len(X) == 1:
+                kinds, only = row_of(X, kind)
+                if (key := (*names, *kinds)) in self._layouts:
+                    row = self._one_row(only, *self._layouts[key])
+                    return None if row is None else (row, said)
         parts = self._parts(X)
         if parts is None or parts[0] not in self.forms:
             return None
@@ -213,12 +243,14 @@ class PipelineRows:
             rows[:, place] = values
             if missing is not None:
                 rows[missing, place] = np.nan
-        if form.kind in ("array", "list"):
-            said = self.warning or "" if self._is_exact(rows) else None
-        else:
-            names = X.columns if form.kind == "polars" else X.schema.names
-            said = self._warning_of(X, names)
-        return None if said is None else (rows, said)
+        if names is None:
+            return (rows, said) if self._is_exact(rows) else None
+        if key and not any(mark in str(own) for own in form.types for mark in "<("):
+            at = [names.index(self.names[i]) if self.names else i for i in columns]
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[key] = form, [*zip(columns, at, strict=True)]
+        return rows, said
 
     def _warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for a frame's names; None if it is not read."""

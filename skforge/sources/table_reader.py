@@ -47,6 +47,14 @@ def number_of(own: Any) -> np.dtype[Any] | None:
     return None if code is None else np.dtype(code)
 
 
+def row_of(X: Any, kind: str) -> tuple[list[Any], Sequence[Any]]:
+    """Return the kinds of a table's columns, and the values of its only row."""
+    if kind == "polars":
+        return [*map(type, X.dtypes)], X.row(0)
+    kinds = [one.id for one in X.schema.types]
+    return kinds, [column[0].as_py() for column in X.columns]
+
+
 @lru_cache(maxsize=256)
 def _is_known(own: Any) -> bool:
     name = str(own).lower().partition("(")[0].partition("<")[0]
@@ -75,11 +83,9 @@ def columns_of(
     names: list[str] | None = None
     columns: Sequence[Any]
     if kind == "polars":
-        names, columns = X.columns, X.get_columns()
-        types = [column.dtype for column in columns]
+        names, columns, types = X.columns, X.get_columns(), X.dtypes
     elif kind == "pyarrow":
-        names, columns = X.schema.names, X.columns
-        types = [column.type for column in columns]
+        names, columns, types = X.schema.names, X.columns, X.schema.types
     else:
         if kind == "list" and len({*map(len, X)}) > 1:
             return None

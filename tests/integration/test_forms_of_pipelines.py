@@ -214,6 +214,33 @@ def test_tables_for_a_pipeline_of_arrays(kind: str, dtype: str) -> None:
     assert not difference(fast.predict_proba, model.predict_proba, short)
 
 
+@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
+@pytest.mark.parametrize("step", ["standard", "median"])
+def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
+    model = fitted(step, "forest")
+    fast, frame = plain(model).fit(FRAME), FRAME.astype({"age": "f4", "kids": "int64"})
+    make = pl.from_pandas if kind == "polars" else pa.Table.from_pandas
+    first = make(frame[:1])
+    rows = [make(frame[i : i + 1]) for i in range(1, 40)]
+    for name in frame:
+        for value in (None, 0, 1, 2**60, -(2**60), 1e300, "m", "other"):
+            odd = first.to_dicts()[0] if kind == "polars" else first.to_pylist()[0]
+            try:
+                odd = [odd | {name: value}]
+                same = pl.DataFrame(odd, first.schema) if kind == "polars" else None
+                rows.append(
+                    pa.Table.from_pylist(odd, first.schema) if same is None else same
+                )
+            except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+                continue  # the column cannot hold it
+    assert len(rows) > 50
+    fast.predict_proba(first)
+    for row in rows:
+        swapped = row.select([*frame.columns[::-1]])
+        for other in (row, swapped):
+            assert not difference(fast.predict_proba, model.predict_proba, other)
+
+
 def test_scalers_round_otherwise_in_float32() -> None:
     """The thresholds of float64 rows would answer some of these rows wrongly."""
     model = fitted("standard", "forest")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.schedule.apply import apply, apply_all
+from skforge.compiler.schedule.apply import apply, apply_all, draw
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import Bound
 from skforge.compiler.schedule.directives import (
@@ -21,7 +21,6 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.draw import draw
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Times, root_nest, size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
