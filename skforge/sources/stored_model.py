@@ -119,15 +119,16 @@ class StoredModel:
         shape: tuple[int, ...] = getattr(X, "shape", ())
         framed = is_pandas(X) or is_table(X)
         steps = self.rules.get("rows")  # of a pipeline, whose steps know other dtypes
-        selects = framed and steps is not None and steps["by_name"] is not None
-        if len(shape) == 2 and shape[1] != width and not selects:
+        coded = bool(self.rules.get("coded"))  # an encoder takes columns by name
+        selects = coded or (steps is not None and steps["by_name"] is not None)
+        if len(shape) == 2 and shape[1] != width and not (framed and selects):
             raise InvalidInputError(
                 f"the model was trained on {width} features, but the rows have "
                 f"{shape[1]} columns."
             )
         categories = any(self.forest.category_names) and steps is None
-        by_name = selects or (categories and framed)
-        why = None if by_name else mistake_in(X, width, numeric=steps is None)
+        by_name = framed and (selects or categories)
+        why = None if by_name else mistake_in(X, width, numeric=not (steps or coded))
         if why is not None:
             raise InvalidInputError(why)
         names = (steps or self.rules).get("feature_names")

@@ -372,8 +372,14 @@ def test_histogram_boosting_with_categories(named, tmp_path):
         unknown = np.where(rows == rows[0, 1], np.inf, rows)
         new = np.array([[0.0, 77, 1], [0, -1, 1], [0, np.nan, 1], [0, 2.5, 1]])
         np.testing.assert_array_equal(other.predict(new), model.predict(new))
-    with pytest.raises(SourceNeededError):
-        other.predict(unknown)
+    forms = [unknown]
+    if named:  # the encoder takes texts, and columns of frames by name
+        texts = rows.to_numpy()
+        forms += [texts, texts[:3].tolist(), rows.assign(d=1), rows.astype({"c": str})]
+    for form in forms:
+        model.predict(form) if form is not unknown else None
+        with pytest.raises(SourceNeededError):
+            other.predict(form)
 
 
 def test_models_that_were_files(tmp_path):
