@@ -28,7 +28,7 @@ from skforge.compiler.passes.hir import normalize_predicates
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import COUNTS, counted
-from tests.strategies_forest import edge_rows, random_forest
+from tests.strategies_forest import NUMERIC, edge_rows, random_forest
 
 #: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
 MACHINES = ((16, 8), (8, 6), (8, 5), (4, 0), (2, 0))
@@ -151,7 +151,8 @@ def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTab
 @given(st.data())
 def test_random_forests(data: st.DataObject) -> None:
     missing = data.draw(st.sampled_from(list(Missing)))
-    forest = data.draw(random_forest(max_depth=5, max_features=9, missing=(missing,)))
+    options = {"max_depth": 5, "max_features": 9, "comparisons": NUMERIC}
+    forest = data.draw(random_forest(missing=(missing,), **options))
     if forest.n_predicates:
         check(forest, *data.draw(st.sampled_from(MACHINES)))
 
