@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import is_zipfile
@@ -30,6 +31,8 @@ from skforge.compiler.forest.record import (
     plain_out,
     refusal,
 )
+from skforge.compiler.frontends import read_forests
+from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
@@ -43,7 +46,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
-from skforge.sources.store import check
+from skforge.sources.store import bare_state, check, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 
@@ -124,7 +127,7 @@ def _contents(
             )
         kept = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
-        manifest["forest"] = forest_out(kept.forest_, arrays)
+        manifest |= _forests_out(kept.estimator, "", arrays)
     return manifest, arrays
 
 
@@ -212,12 +215,12 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
             f"it holds {with_article(kind)}, which skforge.load does not read; use "
             f"{advice}."
         )
+    if kind == "estimator":
+        return _estimator_in(entry(manifest, "estimator", dict), manifest, arrays)
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":
         return forest
-    if kind == "module":
-        return _module_in(entry(manifest, "module", dict), forest)
-    return _estimator_in(entry(manifest, "estimator", dict), forest, arrays)
+    return _module_in(entry(manifest, "module", dict), forest)
 
 
 # ------------------------------------------------------------ modules
@@ -336,26 +339,16 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         "gpu_min_rows": None if crossover is None else int(crossover),
         "fitted_target": _target_out(wrapper.fitted_target_),
         "compile_time": float(wrapper.compile_time_).hex(),
-        "model": {
-            "class_name": model.class_name,
-            "kind": model.kind,
-            "rules": dict(model.rules),
-            "methods": list(model.methods),
-            "tags": dict(model.tags),
-            "attributes": {
-                name: _value_out(value, f"attribute.{name}", arrays)
-                for name, value in model.attributes.items()
-            },
-        },
+        "model": _model_out(model, "", arrays),
     }
 
 
 def _estimator_in(
-    record: dict[str, Any], forest: Forest, arrays: Arrays
+    record: dict[str, Any], manifest: dict[str, Any], arrays: Arrays
 ) -> CompiledForest:
     from skforge.estimators import CompiledForest
 
-    model = _model_in(entry(record, "model", dict), forest, arrays)
+    model = _model_in(entry(record, "model", dict), manifest, "", arrays)
     given = entry(record, "params", dict)
     params = {name: entry(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
     params["tuning"] = tuner_in(entry(given, "tuning", str, dict))
@@ -381,7 +374,7 @@ def _estimator_in(
     wrapper.__dict__.update(
         _stored=model,
         _asked=(target, asked[1]),
-        forest_=forest,
+        forest_=model.forest,
         schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
         gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
@@ -402,14 +395,78 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
     return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
 
 
-def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredModel:
+# ------------------------------------------------------------ models as data
+
+
+def _forests_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
+    """Return a model's forests, but not those of a wrapper: its members have them."""
+    if model.kind == "wrapper":
+        return {}
+    first, more = model.forest, model.more
+    found: dict[str, Any] = {"forest": forest_out(first, arrays, f"{name}forest")}
+    if more:
+        found["more"] = [
+            forest_out(one, arrays, f"{name}more.{i}") for i, one in enumerate(more)
+        ]
+    return found
+
+
+def _forests_in(
+    record: dict[str, Any], name: str, arrays: Arrays, whole: Any = None
+) -> tuple[Forest, ...]:
+    if "forest" not in record and whole is not None:
+        return read_forests(whole)
+    kept = {"forest": entry(record, "forest", dict)}
+    for i, one in enumerate(entry(record, "more", list, None) or ()):
+        kept[f"more.{i}"] = entry({"more": one}, "more", dict)
+    return tuple(
+        forest_in(one, arrays, f"{name}{own}").validate() for own, one in kept.items()
+    )
+
+
+def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
+    """Return the record of a model, but not its forest; arrays are named after it."""
+    record = {
+        "class_name": model.class_name,
+        "kind": model.kind,
+        "rules": dict(model.rules),
+        "methods": list(model.methods),
+        "tags": dict(model.tags),
+        "attributes": {
+            key: _value_out(value, f"{name}attribute.{key}", arrays)
+            for key, value in model.attributes.items()
+        },
+    }
+    if model.whole is not None:
+        record["whole"] = _value_out(model.whole, f"{name}whole", arrays)
+    if model.twins:
+        record["twins"] = {
+            form: {
+                "rows": twin.rules["rows"],
+                **_forests_out(twin, f"{name}twin.{i}.", arrays),
+            }
+            for i, (form, twin) in enumerate(model.twins.items())
+        }
+    return record
+
+
+def _model_in(
+    record: dict[str, Any], forests: dict[str, Any], name: str, arrays: Arrays
+) -> StoredModel:
+    """Return a model whose forests' records are in ``forests``."""
+    whole = None
+    if "whole" in record:
+        whole = _value_in(f"{name}whole", record["whole"], arrays)
+        if not is_wrapper(whole):
+            raise refusal("whole")
+    forest, *more = _forests_in(forests, name, arrays, whole)
     attributes = {
-        name: _value_in(name, value, arrays)
-        for name, value in entry(record, "attributes", dict).items()
+        key: _value_in(key, value, arrays)
+        for key, value in entry(record, "attributes", dict).items()
     }
     methods = entry(record, "methods", list)
     class_name = entry(record, "class_name", str)
-    if not all(type(name) is str for name in methods):
+    if not all(type(one) is str for one in methods):
         raise refusal("model")
     model = StoredModel(
         forest,
@@ -419,16 +476,34 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
         tuple(methods),
         attributes,
         entry(record, "tags", dict),
+        whole,
+        tuple(more),
     )
     try:
+        model = _with_twins(model, record, name, arrays)
         check(model)
     except (TypeError, ValueError) as error:
         raise refusal("model") from error
     return model
 
 
+def _with_twins(
+    model: StoredModel, record: dict[str, Any], name: str, arrays: Arrays
+) -> StoredModel:
+    twins = {}
+    records = entry(record, "twins", dict, None) or {}
+    for i, form in enumerate(records):
+        own = entry(records, form, dict)
+        forest, *more = _forests_in(own, f"{name}twin.{i}.", arrays)
+        rules = {**model.rules, "rows": own.get("rows")}
+        twins[form] = replace(model, forest=forest, more=(*more,), rules=rules)
+    return replace(model, twins=twins)
+
+
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     """Return JSON for a fitted attribute; arrays go to ``arrays``."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)  # without dimensions
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             return {"objects": [plain_out(one) for one in value.tolist()]}
@@ -436,26 +511,53 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"array": name}
     if isinstance(value, list):
         return [_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+    if isinstance(value, np.ufunc):
+        return {"function": value.__name__}
+    if isinstance(value, StoredModel):
+        record = _model_out(value, f"{name}.", arrays)
+        return {"model": record, **_forests_out(value, f"{name}.", arrays)}
+    if is_part(kind_of(value)):
+        state = {
+            key: _value_out(one, f"{name}.{key}", arrays)
+            for key, one in bare_state(value).items()
+        }
+        return {"class": kind_of(value), "state": state}
     return plain_out(value)
 
 
 def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, list):
-        return [_value_in(name, one, arrays) for one in value]
-    if isinstance(value, dict) and value.keys() == {"objects"}:
-        if type(value["objects"]) is not list:
-            raise refusal(name)
-        return np.array([_plain(name, one) for one in value["objects"]], dtype=object)
-    if isinstance(value, dict) and value.keys() == {"array"}:
-        array = arrays.get(value["array"]) if type(value["array"]) is str else None
-        if array is None:
-            raise refusal(name)
-        return np.array(array)
-    return _plain(name, value)
+        return [_value_in(f"{name}.{i}", one, arrays) for i, one in enumerate(value)]
+    if not isinstance(value, dict):
+        return _plain(name, value)
+    match [*value.items()]:
+        case [("objects", list(objects))]:
+            return np.array([_plain(name, one) for one in objects], dtype=object)
+        case [("array", str(at))] if at in arrays:
+            array = np.array(arrays[at])
+            return array if array.ndim else array[()]
+        case [("function", str(called))]:
+            function = getattr(np, called, None)
+            if isinstance(function, np.ufunc):
+                return function
+        case [("model", dict(record)), *_]:
+            return _model_in(record, value, f"{name}.", arrays)
+        case [("class", str(kind)), ("state", dict(state))]:
+            values = {
+                key: _value_in(f"{name}.{key}", one, arrays)
+                for key, one in state.items()
+            }
+            try:
+                return rebuilt(class_of(kind), values)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise refusal(name) from error
+        case [("float", _)]:
+            return _plain(name, value)
+    raise refusal(name)
 
 
 def _plain(name: str, value: Any) -> Any:
     plain = plain_in(name, value)
-    if type(plain) not in (bool, int, float, str):
+    if type(plain) not in (bool, int, float, str, type(None)):
         raise refusal(name)
     return plain

@@ -232,7 +232,8 @@ class Predictor:
                     source.forest, None, like.target, like.reduction
                 )
                 by_reference(module)
-                variant = Predictor(module, source.model, source=source)
+                model = source.model if source.stored is None else source.stored
+                variant = Predictor(module, model, source=source)
                 variant.counters = self.counters
                 self.variants[form] = variant
             own = self.variants[form]

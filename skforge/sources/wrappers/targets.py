@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.model_selection import FixedThresholdClassifier
 
 from skforge.compiler.frontends.members import TUNED, kind_of
 from skforge.sources.base import Array, UnsureError
@@ -74,6 +75,7 @@ class Threshold(Node):
             used = next(name for name in methods if hasattr(own, name))
             threshold = 0.5 if used == "predict_proba" else 0.0
         self._threshold = threshold
+        self._label, self._response = label, model.response_method
         classes = model.classes_
         order = np.array([0, 1])
         if label is not None:
@@ -84,6 +86,17 @@ class Threshold(Node):
                 ]
             )
         self._labels = classes[order]
+
+    def kept(self, members: Sequence[Any]) -> Any:
+        """Return a classifier with this threshold: tuned ones keep their scorer."""
+        made = FixedThresholdClassifier(
+            None,
+            threshold=self._threshold,
+            pos_label=self._label,
+            response_method=self._response,
+        )
+        (made.estimator_,) = members
+        return made
 
     def answer(self, method: str, raw: Array) -> Any:
         """Compare with the threshold, or ask the member."""

@@ -14,12 +14,22 @@ from skforge.sources.base import Array, UnsureError
 from skforge.sources.wrappers.nodes import Answer, Constant, Leaf, Node, positives
 
 
-class MeanVote(Node):
-    """``VotingRegressor.predict``."""
+class _Vote(Node):
+    """A vote of all members that were not dropped."""
 
     def __init__(self, model: Any, members: Sequence[Node]) -> None:
         super().__init__(model, members)
         self._weights = model._weights_not_none
+
+    def kept(self, members: Sequence[Any]) -> Any:
+        """Return a vote that knows of no dropped members."""
+        made = super().kept(members)
+        made.weights = self._weights
+        return made
+
+
+class MeanVote(_Vote):
+    """``VotingRegressor.predict``."""
 
     def answer(self, method: str, raw: Array) -> Any:
         """Return the weighted mean."""
@@ -27,12 +37,11 @@ class MeanVote(Node):
         return np.average(found, axis=1, weights=self._weights)
 
 
-class Votes(Node):
+class Votes(_Vote):
     """``VotingClassifier``: the mean of probabilities, or most labels."""
 
     def __init__(self, model: Any, members: Sequence[Node]) -> None:
         super().__init__(model, members)
-        self._weights = model._weights_not_none
         self._soft = model.voting == "soft"
         self._labels = model.le_.classes_
         if self._weights is not None and not self._soft:
