@@ -238,9 +238,10 @@ def _table_in(rows: list[Any]) -> dict[Any, Any]:
     for row in rows:
         if type(row) is not list or len(row) != 3 or type(row[0]) is not int:
             raise refusal("schedules")
-        if type(row[1]) not in (int, type(None)):
+        schedule = _schedule_in(row[2])
+        if type(row[1]) not in (int, type(None)) or type(schedule) is not Schedule:
             raise refusal("schedules")
-        table[row[0], row[1]] = _schedule_in(row[2])
+        table[row[0], row[1]] = schedule
     return table
 
 
@@ -549,7 +550,7 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
             }
             try:
                 return rebuilt(class_of(kind), values)
-            except (AttributeError, TypeError, ValueError) as error:
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise refusal(name) from error
         case [("float", _)]:
             return _plain(name, value)

@@ -383,9 +383,9 @@ class Source(ABC):
                     warnings.simplefilter("ignore")  # about having 0 rows
                     none = np.empty((0, self.forest.n_features), "f4")
                     found = self.call(method, none)
+                answers[method] = [found.dtype.str, list(found.shape)]
             except Exception:  # noqa: BLE001 - then no answer is kept
                 continue
-            answers[method] = [found.dtype.str, list(found.shape)]
         return answers
 
 

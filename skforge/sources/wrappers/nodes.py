@@ -45,7 +45,7 @@ class Node(ABC):
 
     def kept(self, members: Sequence[Any]) -> Any:
         """Return a copy of the model around other members."""
-        return with_members(self.model, members)
+        return with_members(self.model, members) if members else self.model
 
     @abstractmethod
     def answer(self, method: str, raw: Array) -> Any:
