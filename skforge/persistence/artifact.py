@@ -31,7 +31,7 @@ from skforge.compiler.forest.record import (
     plain_out,
     refusal,
 )
-from skforge.compiler.frontends import read_forests
+from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
@@ -401,7 +401,7 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
 
 def _forests_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     """Return a model's forests, but not those of a wrapper: its members have them."""
-    if model.kind == "wrapper":
+    if model.kind == "wrapper" and answers_itself(model):
         return {}
     first, more = model.forest, model.more
     found: dict[str, Any] = {"forest": forest_out(first, arrays, f"{name}forest")}

@@ -24,6 +24,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
 from skforge.compiler.forest.mistakes import mistake_in
 from skforge.compiler.frontends.base import Frontend, register
+from skforge.compiler.frontends.wrappers.model import is_whole
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
 #: Methods that a stored model may offer.
@@ -174,7 +175,7 @@ register(
         lambda model: isinstance(model, StoredModel),
         lambda model, _: model.forest,
         load_all=_forests,
-        is_whole=lambda model: model.whole is None,
+        is_whole=lambda model: model.whole is None or is_whole(model.whole),
     )
 )
 
