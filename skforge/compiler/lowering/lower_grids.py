@@ -60,8 +60,9 @@ def run(
     has more elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
-    _GridLowering(kernel).host(function.body)
-    lowered = kernel.finish(name)
+    with kernel.b:
+        _GridLowering(kernel).host(function.body)
+        lowered = kernel.finish(name)
     for item in lowered.data:
         if item.data.size > MOST_ELEMENTS:
             raise ScheduleError(
@@ -137,15 +138,15 @@ class _GridLowering(ThreadLowering):
     def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
         """Emit a launch that runs ``body`` for 0 … count, one thread each."""
         b = self._k.b
-        blocks = b.binary("div", b.add(count, UTILITY_THREADS - 1), UTILITY_THREADS)
+        blocks = (count + (UTILITY_THREADS - 1)) // UTILITY_THREADS
         block = Value(b.name("block"), I64)
         with b.body() as stmts:
-            first = b.mul(block, UTILITY_THREADS)
+            first = block * UTILITY_THREADS
             threads = b.const(UTILITY_THREADS)
             thread = Value(b.name("thread"), I64)
             with b.body() as inside:
-                i = b.binary("add", first, thread)
-                b.if_(b.compare("lt", i, count), lambda: body(i))
+                i = first + thread
+                b.if_(i < count, lambda: body(i))
             dims = (("block.x", thread, threads),)
             b.emit(lir.BlockRegion(dims, tuple(inside)))  # type: ignore[arg-type]
         b.emit(lir.Grid((("grid.x", block, blocks),), tuple(stmts)))
@@ -192,7 +193,7 @@ class _GridLowering(ThreadLowering):
         }
         total = b.const(1)
         for count in counts.values():
-            total = b.binary("mul", total, count)
+            total = total * count
         with b.body() as stmts:
             self._place = "block"
             self._block_number = self._linear(numbers, counts)
@@ -200,7 +201,7 @@ class _GridLowering(ThreadLowering):
             self._place = "host"
         for buffer, array in self._allocs:
             size = self._gpu.elements(self._sizes(array))
-            b.emit(lir.Alloc(buffer, b.binary("mul", total, size)))
+            b.emit(lir.Alloc(buffer, total * size))
         if not counts:
             counts = {"grid.x": b.const(1)}
             numbers = {"grid.x": Value(b.name("x"), I64)}
@@ -225,13 +226,13 @@ class _GridLowering(ThreadLowering):
         k, b = self._k, self._k.b
         loop, *rest = loops
         step = k.size(loop.step)
-        offset = b.binary("mul", numbers[loop.kind], step)
-        var = b.binary("add", k.size(loop.start), offset)
+        offset = numbers[loop.kind] * step
+        var = k.size(loop.start) + offset
         with self._bound(loop.var, var):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
                 self._grid_loops(tuple(rest), numbers, body)
                 return
-            inside = b.compare("lt", var, k.bound(loop.bounds))
+            inside = var < k.bound(loop.bounds)
             b.if_(inside, lambda: self._grid_loops(tuple(rest), numbers, body))
 
     # ------------------------------------------------------------ a block
@@ -342,8 +343,7 @@ class _GridLowering(ThreadLowering):
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
         """Emit a switch on depth around barriers, uniform over the block."""
         k, b = self._k, self._k.b
-        table = k.class_table(stmt.class_of)
-        selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
+        selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
 
         def case(body: mir.Body) -> Callable[[], None]:
             return lambda: self._together(body)
@@ -387,27 +387,25 @@ class _GridLowering(ThreadLowering):
 
         def columns(r: Value, first: Value, n: int) -> None:
             for c in range(0, n - width + 1, width):
-                body(r, b.add(first, c))
+                body(r, first + c)
             if n % width:
-                last = b.add(first, n - n % width)
-                inside = b.compare("lt", last, b.const(n_columns))
-                b.if_(inside, lambda: body(r, last))
+                last = first + (n - n % width)
+                b.if_(last < b.const(n_columns), lambda: body(r, last))
 
         with self._region():
             number = self._thread_number()
-            first = b.binary("rem", number, width)
+            first = number % width
 
             def row(r: Value, _: tuple[Value, ...]) -> None:
                 if whole:
 
                     def part(c: Value, _: tuple[Value, ...]) -> None:
-                        columns(r, b.binary("add", first, c), chunk)
+                        columns(r, first + c, chunk)
 
                     b.for_(b.const(0), b.const(whole), b.const(chunk), part)
-                columns(r, b.add(first, whole), n_columns - whole)
+                columns(r, first + whole, n_columns - whole)
 
-            start = b.binary("div", number, width)
-            b.for_(start, n_rows, b.const(threads // width), row)
+            b.for_(number // width, n_rows, b.const(threads // width), row)
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
         """Allocate a block's scratch in shared memory, or its part of global memory."""
@@ -428,8 +426,7 @@ class _GridLowering(ThreadLowering):
             buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
-            first = b.binary("mul", self._block_number, size)
-            view = ArrayView(buffer, dims, first)
+            view = ArrayView(buffer, dims, self._block_number * size)
         k.arrays[array.name] = view
         if stmt.zero:
             with self._gpu.spread_by(self._block_each):

@@ -50,7 +50,7 @@ def share_rows(
     ``by_row`` says that neighbouring threads take neighbouring rows; ``cells``
     distributes rows and columns over the block's threads.
     """
-    b, n_features, rows = k.b, k.hir.forest.n_features, stmt.rows
+    n_features, rows = k.hir.forest.n_features, stmt.rows
     limits = [bound.limit for bound in rows.bounds if isinstance(bound.limit, int)]
     if not limits:
         raise ScheduleError(
@@ -61,13 +61,11 @@ def share_rows(
     layout = stmt.layout or _layout(min(limits), by_row)
     stride, step, size = _strides(layout, min(limits), n_features)
     cached = memory.allocate("cached_rows", k.rows.element, size, "cache of rows")
-    start = b.binary("mul", first, k.row_stride)
+    start = first * k.row_stride
 
     def copy(row: Value, feature: Value) -> None:
-        there = b.binary("add", b.binary("mul", row, k.row_stride), feature)
-        value = b.load(k.rows, b.binary("add", start, there))
-        here = b.binary("add", b.mul(row, stride), b.mul(feature, step))
-        b.store(cached, here, value)
+        there = row * k.row_stride + feature
+        cached[row * stride + feature * step] = k.rows[start + there]
 
     cells(count, n_features, copy)
     return RowView(cached, stride, first, step)
@@ -89,16 +87,16 @@ def share_codes(
     search = GatheredBins(rules, table, 0, step, element)
 
     def column(i: Value) -> None:
-        row, number = b.binary("div", i, n_columns), b.binary("rem", i, n_columns)
-        start = b.binary("mul", b.binary("add", first, row), k.row_stride)
-        search.write_column(k.rows, start, b.mul(row, stride), number, codes)
+        row, number = i // n_columns, i % n_columns
+        start = (first + row) * k.row_stride
+        search.write_column(k.rows, start, row * stride, number, codes)
 
     if search.has_order:
-        memory.each(b.mul(count, n_columns), column)
+        memory.each(count * n_columns, column)
 
     def tests(row: Value) -> None:
-        start = b.binary("mul", b.binary("add", first, row), k.row_stride)
-        search.write_tests(k.rows, start, b.mul(row, stride), codes)
+        start = (first + row) * k.row_stride
+        search.write_tests(k.rows, start, row * stride, codes)
 
     if search.has_tests:
         memory.each(count, tests)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
+from skforge.compiler.ir.lir.types import BUILDER
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
@@ -23,12 +24,24 @@ def with_lanes(element: Scalar, like: Type) -> Type:
 
 
 class Builder:
-    """Appends statements to the innermost open body."""
+    """Appends statements to the innermost open body.
+
+    In a ``with`` statement, expressions of values append to it, too.
+    """
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
         self._count = self._named = 0
         self._constants: list[dict[tuple[Type, str], Value]] = [{}]
+
+    def __enter__(self) -> Builder:
+        """Let expressions of values append to this builder."""
+        self._outer = BUILDER.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let them append to the builder before."""
+        BUILDER.reset(self._outer)
 
     # ------------------------------------------------------------ plumbing
 

@@ -57,37 +57,33 @@ class ThreadCode(ContributionCode):
 
     def take(self, row: Value) -> None:
         """Set the row to explain."""
-        rows, one = self._rows, self.b.add(row, 1)
+        rows, one = self._rows, row + 1
         self._rows = BlockRows(rows.rows, one, rows.stride, row, rows.n_features)
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         b = self.b
         b.store(self._passed, b.const(0), b.const(1, U8))
-        start = b.mul(self._rows.first, self._rows.stride)
+        start = self._rows.first * self._rows.stride
         with b.loop(first, last, hint="n") as n:
             line = self._number(self._node_line, n)
-            at = b.add(start, self._number(self._line_feature, line))
-            x = b.load(self._rows.rows, at)
-            number = b.load(self._tests.numbers, line)
+            at = start + self._number(self._line_feature, line)
+            x = self._rows.rows[at]
+            number = self._tests.numbers[line]
             kinds = range(len(self._t.tests.kinds))
             tests = [
                 lambda kind=kind: [self._tests.left(kind, number, x)] for kind in kinds
             ]
             (left,) = b.switch(self._number(self._line_kind, line), tests, [BOOL])
-            before = b.load(self._passed, self._number(self._node_before, n))
-            left = b.convert(left, U8)
-            at = b.add(b.mul(b.sub(n, first), 2), 1)
-            b.store(self._passed, at, b.binary("and", before, left))
-            right = b.binary("and", before, b.binary("xor", left, b.const(1, U8)))
-            b.store(self._passed, b.add(at, 1), right)
+            before = self._passed[self._number(self._node_before, n)]
+            left = left.to(U8)
+            at = (n - first) * 2 + 1
+            self._passed[at] = before & left
+            self._passed[at + 1] = before & (left ^ b.const(1, U8))
 
     def _masks(self, turn: walk.Turn, i: Value) -> list[tuple[Value, Value]]:
         b = self.b
-        at = b.add(b.mul(i, 2), 1)
-        left, right = (
-            b.compare("ne", b.load(self._passed, b.add(at, k)), b.const(0, U8))
-            for k in range(2)
-        )
+        at = i * 2 + 1
+        left, right = (self._passed[at + k].ne(b.const(0, U8)) for k in range(2))
         return [(left, right)]
 
 
@@ -133,8 +129,8 @@ class _RowsOfBlock(layouts.GpuBlockCode):
 
         def thread(number: Value) -> None:
             with b.loop(shape.rows // shape.threads, hint="each") as k:
-                row = b.add(rows.first, b.add(b.mul(k, shape.threads), number))
-                with b.when(b.compare("lt", row, rows.n_rows)):
+                row = rows.first + (k * shape.threads + number)
+                with b.when(row < rows.n_rows):
                     self._code.take(row)
                     self._code.start(self._sums)
                     with b.loop(len(self._data.part_start) - 1, hint="tree") as tree:

@@ -58,28 +58,26 @@ class InteractionCode(ContributionCode):
         assert self.d.pairs is not None
         zero = self.b.const(0.0, F64)
         with self.b.loop(self._n_held * len(self.d.pairs.columns) * self._block) as i:
-            self.b.store(self._pair_sums, i, zero)
+            self._pair_sums[i] = zero
 
     def _turn(self, turn: Turn, sums: Buffer) -> None:
         b, lanes, together = self.b, self._lanes, self._together
         assert self.d.pairs is not None
         first = turn.tree["pair"]
-        count = b.sub(turn.tree["last_pair"], first)
+        count = turn.tree["last_pair"] - first
         zero = b.const(0.0, self._vec)
-        with b.loop(b.mul(count, together), hint="pair") as i:
-            b.store(self._own_pairs, b.mul(i, lanes), zero)
+        with b.loop(count * together, hint="pair") as i:
+            self._own_pairs[i * lanes] = zero
         super()._turn(turn, sums)
-        start = b.mul(turn.output, len(self.d.pairs.columns) * self._block)
-        start = b.add(start, b.mul(turn.vector, lanes))
+        start = turn.output * (len(self.d.pairs.columns) * self._block)
+        start = start + turn.vector * lanes
         with b.loop(count, hint="pair") as i:
-            place = b.add(start, self._number(self._pair, b.add(first, i)))
+            place = start + self._number(self._pair, first + i)
             for k in range(together):
-                own = b.add(b.mul(i, together * lanes), k * lanes)
-                own = b.load(self._own_pairs, own, self._vec)
-                at = b.add(place, k * lanes)
-                total = b.load(self._pair_sums, at, Vec(F64, lanes))
-                total = b.binary("add", total, b.convert(own, F64))
-                b.store(self._pair_sums, at, total)
+                own = self._own_pairs[i * (together * lanes) + k * lanes, self._vec]
+                at = place + k * lanes
+                total = self._pair_sums[at, Vec(F64, lanes)] + own.to(F64)
+                self._pair_sums[at] = total
 
     def _pair_up(
         self,
@@ -92,28 +90,27 @@ class InteractionCode(ContributionCode):
         """Add a node's gifts, times A of each other feature, to their pairs."""
         b, each = self.b, self._lanes // 8
         zero = b.const(0.0, self._vec)
-        passed = [b.binary("or", left, right) for left, right in masks]
+        passed = [left | right for left, right in masks]
         for q in range(n):
             for k, mask in enumerate(passed):
                 gifts[q][k] = b.select(mask, gifts[q][k], zero)
-        own = b.sub(i, turn.tree["first"])
-        at = b.add(turn.constants, b.mul(own, self.d.rows * n))
+        at = turn.constants + (i - turn.tree["first"]) * (self.d.rows * n)
         loss = [self._constant(at, n, LOSS, q) for q in range(n)]
-        first = b.load(self._others, i)
-        last = b.load(self._others, b.add(i, 1))
+        first = self._others[i]
+        last = self._others[i + 1]
         with b.loop(first, last, hint="other") as e:
-            place = b.add(self._number(self._other_bits, e), b.mul(turn.vector, each))
-            gain = b.add(turn.constants, self._number(self._other_gain, e))
+            place = self._number(self._other_bits, e) + turn.vector * each
+            gain = turn.constants + self._number(self._other_gain, e)
             slot = self._number(self._other_slot, e)
             gains = [self._constant(gain, n, 0, q) for q in range(n)]
             for k in range(self._together):
-                bits = b.load(self._passed, b.add(place, k * each), self._bits)
+                bits = self._passed[place + k * each, self._bits]
                 mask = b.reinterpret(bits, Mask(self._lanes))
-                total = b.load(self._own_pairs, b.add(slot, k * self._lanes), self._vec)
+                total = self._own_pairs[slot + k * self._lanes, self._vec]
                 for q in range(n):
                     a = b.select(mask, gains[q], loss[q])
                     total = self._multiply_add(gifts[q][k], a, total)
-                b.store(self._own_pairs, b.add(slot, k * self._lanes), total)
+                self._own_pairs[slot + k * self._lanes] = total
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the interactions of one output; each row sums to a feature's value."""
@@ -121,34 +118,31 @@ class InteractionCode(ContributionCode):
         assert d.pairs is not None
         width, n_pairs = forest.n_features + 1, len(d.pairs.columns)
         element = self._result.element
-        bias = b.convert(b.load(self._bias, output), element)
-        count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
-        start = b.mul(held, forest.n_features * self._block)
-        first = b.mul(held, n_pairs * self._block)
+        bias = self._bias[output].to(element)
+        count = (rows.n_rows - rows.first).min(self._block)
+        start = held * (forest.n_features * self._block)
+        first = held * (n_pairs * self._block)
         divisor = b.const(float(forest.divisor), F64)
         half = b.const(0.5, F64)
         zero = b.const(0.0, element)
 
         def column(pair: Value, k: int) -> Value:
-            return b.convert(b.load(self._columns, b.add(b.mul(pair, 2), k)), I64)
+            return self._columns[pair * 2 + k].to(I64)
 
         with b.loop(count, hint="r") as r:
-            row = b.add(b.mul(b.add(rows.first, r), forest.n_outputs), output)
-            at = b.mul(row, width * width)
+            at = ((rows.first + r) * forest.n_outputs + output) * (width * width)
             with b.loop(width * width, hint="cell") as cell:
-                b.store(self._result, b.add(at, cell), zero)
+                self._result[at + cell] = zero
             with b.loop(n_pairs, hint="pair") as pair:
-                place = b.add(first, b.add(b.mul(pair, self._block), r))
-                x = b.binary("mul", b.load(self._pair_sums, place), half)
+                x = self._pair_sums[first + (pair * self._block + r)] * half
                 ends = column(pair, 0), column(pair, 1)
-                value = b.convert(b.binary("div", x, divisor), element)
+                value = (x / divisor).to(element)
                 for one, other in (ends, ends[::-1]):
-                    cell = b.add(b.mul(one, width), other)
-                    b.store(self._result, b.add(at, cell), value)
-                    total = b.add(start, b.add(b.mul(one, self._block), r))
-                    b.store(sums, total, b.sub(b.load(sums, total), x))
+                    cell = one * width + other
+                    self._result[at + cell] = value
+                    total = start + (one * self._block + r)
+                    sums[total] = sums[total] - x
             with b.loop(forest.n_features, hint="f") as f:
-                x = b.load(sums, b.add(start, b.add(b.mul(f, self._block), r)))
-                x = b.convert(b.binary("div", x, divisor), element)
-                b.store(self._result, b.add(at, b.mul(f, width + 1)), x)
-            b.store(self._result, b.add(at, width * width - 1), bias)
+                x = (sums[start + (f * self._block + r)] / divisor).to(element)
+                self._result[at + f * (width + 1)] = x
+            self._result[at + (width * width - 1)] = bias

@@ -24,16 +24,16 @@ class PointCode(ContributionCode):
     def _turn(self, turn: Turn, sums: Buffer) -> None:
         b = self.b
         first, last = turn.tree["feature"], turn.tree["last_feature"]
-        features = b.sub(last, first)
+        features = last - first
         with b.loop(features, hint="f") as f:
-            b.store(self._own, f, b.const(0.0, self._scalar))
+            self._own[f] = b.const(0.0, self._scalar)
         walks = [partial(self._walk, n, turn) for n in self.d.classes]
         b.switch(turn.tree["points"], walks)
-        start = b.mul(turn.output, self._t.forest.n_features)
+        start = turn.output * self._t.forest.n_features
         with b.loop(features, hint="f") as f:
-            at = b.add(start, self._number(self._features, b.add(first, f)))
-            own = b.convert(b.load(self._own, f), F64)
-            b.store(sums, at, b.binary("add", b.load(sums, at), own))
+            at = start + self._number(self._features, first + f)
+            own = self._own[f].to(F64)
+            sums[at] = sums[at] + own
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Pass the tests of nodes on the way down."""
@@ -45,58 +45,53 @@ class PointCode(ContributionCode):
         0 is left, 1 right, and 2 neither: it left the feature's tests above.
         """
         b, one = self.b, self.b.const(1, U8)
-        before = b.load(self._passed, self._number(self._node_before, i))
-        line = b.load(self._lines, self._number(self._node_line, i))
-        at = b.add(b.mul(own, 2), 1)
-        left = b.binary("and", before, line)
-        right = b.binary("and", before, b.binary("xor", line, one))
-        b.store(self._passed, at, left)
-        b.store(self._passed, b.add(at, 1), right)
-        side = b.sub(b.const(2, U8), b.add(b.add(left, left), right))
-        return b.convert(side, I64)
+        before = self._passed[self._number(self._node_before, i)]
+        line = self._lines[self._number(self._node_line, i)]
+        at = own * 2 + 1
+        left = before & line
+        right = before & (line ^ one)
+        self._passed[at] = left
+        self._passed[at + 1] = right
+        return (b.const(2, U8) - (left + left + right)).to(I64)
 
     def _walk(self, n: int, turn: Turn) -> None:
         b, first, points = self.b, turn.tree["first"], Vec(self._scalar, n)
         b.store(self._slots, b.const(0), b.const(1.0, points))
 
         def constants(place: Value, k: int) -> Value:
-            return b.load(self._constants, b.add(place, k * n), points)
+            return self._constants[place + k * n, points]
 
         def down(i: Value) -> None:
-            own = b.sub(i, first)
-            at = b.mul(b.add(b.mul(own, 3), self._pass(i, own)), 4 * n)
-            place = b.add(turn.constants, at)
-            b.store(self._records, own, place)
-            above = b.load(self._slots, self._number(self._node_slot, i), points)
+            own = i - first
+            place = turn.constants + (own * 3 + self._pass(i, own)) * (4 * n)
+            self._records[own] = place
+            above = self._slots[self._number(self._node_slot, i), points]
             target = self._number(self._node_left, i)
             for k in range(2):
-                below = b.binary("mul", above, constants(place, k))
-                b.store(self._slots, b.add(target, k * n), below)
+                self._slots[target + k * n] = above * constants(place, k)
 
         def up(i: Value) -> None:
-            place = b.load(self._records, b.sub(i, first))
+            place = self._records[i - first]
             source = self._number(self._node_left, i)
-            sums = [b.load(self._slots, b.add(source, k * n), points) for k in (0, 1)]
+            sums = [self._slots[source + k * n, points] for k in (0, 1)]
             if self.d.leaf is not None:
                 values = self._leaf_values(i, turn.output, n)
                 pairs = zip(sums, values, strict=True)
                 sums = [b.binary("mul", *pair) for pair in pairs]
             target = self._number(self._node_slot, i)
-            b.store(self._slots, target, b.binary("add", *sums))
-            given = b.binary("mul", sums[0], constants(place, 2))
+            self._slots[target] = b.binary("add", *sums)
+            given = sums[0] * constants(place, 2)
             total = self._multiply_add(sums[1], constants(place, 3), given)
             while total.type.lanes > 1:
                 half = total.type.lanes // 2
                 low = b.shuffle(total, total, range(half))
-                high = b.shuffle(total, total, range(half, 2 * half))
-                total = b.binary("add", low, high)
+                total = low + b.shuffle(total, total, range(half, 2 * half))
             feature = self._number(self._node_feature, i)
-            before = b.load(self._own, feature)
-            b.store(self._own, feature, b.binary("add", before, b.extract(total, 0)))
+            self._own[feature] = self._own[feature] + b.extract(total, 0)
 
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
-            ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
+            ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
                 down(i)
-            with b.loop(b.sub(ends[3], ends[2]), hint="up") as k:
-                up(b.sub(b.sub(ends[3], 1), k))
+            with b.loop(ends[3] - ends[2], hint="up") as k:
+                up(ends[3] - 1 - k)
