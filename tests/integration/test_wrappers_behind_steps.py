@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError, VerificationError
 from skforge.sources.base import ANSWERS, Source
-from skforge.sources.wrappers.targets import Threshold
+from skforge.sources.wrappers.votes import Threshold
 from tests.compared_calls import called, difference
 from tests.plain import plain
 

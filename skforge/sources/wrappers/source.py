@@ -44,8 +44,14 @@ from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
-from skforge.sources.wrappers.targets import MultiOutput, Threshold, TransformedTarget
-from skforge.sources.wrappers.votes import MeanVote, OneVsRest, Votes
+from skforge.sources.wrappers.votes import (
+    MeanVote,
+    MultiOutput,
+    OneVsRest,
+    Threshold,
+    TransformedTarget,
+    Votes,
+)
 
 _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
     CALIBRATED: Calibrated,
