@@ -89,7 +89,8 @@ def lines_of(
         return data[name][0]
 
     where = BlockRows(source, n_rows, stride, b.const(first), made.n_features)
-    code = layout.evaluate(b, where, model)
+    with b:
+        code = layout.evaluate(b, where, model)
     n_bytes = layout.table.n_lines * block // 8
 
     def copy(i: Value, _: tuple[Value, ...]) -> None:

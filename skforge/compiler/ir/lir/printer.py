@@ -121,7 +121,7 @@ def _word(field: Field[Any], value: Any) -> Any:
             text = value
     if field.default is MISSING:
         return text
-    return _OPTIONAL[field.name] + text if value else ""
+    return "" if value in (None, False) else _OPTIONAL[field.name] + text
 
 
 # ---------------------------------------------------------------- statements
