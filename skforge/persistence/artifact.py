@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import is_zipfile
@@ -127,7 +126,7 @@ def _contents(
             )
         kept = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
-        manifest |= _forests_out(kept.estimator, "", arrays)
+        manifest["forest"] = _forest_out(kept.estimator, "", arrays)
     return manifest, arrays
 
 
@@ -349,7 +348,8 @@ def _estimator_in(
 ) -> CompiledForest:
     from skforge.estimators import CompiledForest
 
-    model = _model_in(entry(record, "model", dict), manifest, "", arrays)
+    of_forest = manifest.get("forest")
+    model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
     given = entry(record, "params", dict)
     params = {name: entry(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
     params["tuning"] = tuner_in(entry(given, "tuning", str, dict))
@@ -399,34 +399,19 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
 # ------------------------------------------------------------ models as data
 
 
-def _forests_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
-    """Return a model's forests, but not those of a wrapper: its members have them."""
+def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
+    """Return a model's forest; None for a wrapper, whose members have it."""
     if model.kind == "wrapper" and answers_itself(model):
-        return {}
-    first, more = model.forest, model.more
-    found: dict[str, Any] = {"forest": forest_out(first, arrays, f"{name}forest")}
-    if more:
-        found["more"] = [
-            forest_out(one, arrays, f"{name}more.{i}") for i, one in enumerate(more)
-        ]
-    return found
-
-
-def _forests_in(
-    record: dict[str, Any], name: str, arrays: Arrays, whole: Any = None
-) -> tuple[Forest, ...]:
-    if "forest" not in record and whole is not None:
-        return read_forests(whole)
-    kept = {"forest": entry(record, "forest", dict)}
-    for i, one in enumerate(entry(record, "more", list, None) or ()):
-        kept[f"more.{i}"] = entry({"more": one}, "more", dict)
-    return tuple(
-        forest_in(one, arrays, f"{name}{own}").validate() for own, one in kept.items()
-    )
+        return None
+    return forest_out(model.forest, arrays, f"{name}forest")
 
 
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a model, but not its forest; arrays are named after it."""
+
+    def out(value: Any, own: str) -> Any:
+        return _value_out(value, f"{name}{own}", arrays)
+
     record = {
         "class_name": model.class_name,
         "kind": model.kind,
@@ -434,33 +419,41 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
         "methods": list(model.methods),
         "tags": dict(model.tags),
         "attributes": {
-            key: _value_out(value, f"{name}attribute.{key}", arrays)
+            key: out(value, f"attribute.{key}")
             for key, value in model.attributes.items()
         },
     }
     if model.whole is not None:
-        record["whole"] = _value_out(model.whole, f"{name}whole", arrays)
+        record["whole"] = out(model.whole, "whole")
+    if model.more and model.kind != "wrapper":
+        record["more"] = out([*model.more], "more")
     if model.twins:
-        record["twins"] = {
-            form: {
-                "rows": twin.rules["rows"],
-                **_forests_out(twin, f"{name}twin.{i}.", arrays),
-            }
-            for i, (form, twin) in enumerate(model.twins.items())
-        }
+        twins = enumerate(model.twins.items())
+        record["twins"] = {form: out(twin, f"twin.{i}") for i, (form, twin) in twins}
     return record
 
 
 def _model_in(
-    record: dict[str, Any], forests: dict[str, Any], name: str, arrays: Arrays
+    record: dict[str, Any], of_forest: Any, name: str, arrays: Arrays
 ) -> StoredModel:
-    """Return a model whose forests' records are in ``forests``."""
-    whole = None
-    if "whole" in record:
-        whole = _value_in(f"{name}whole", record["whole"], arrays)
-        if not is_wrapper(whole):
-            raise refusal("whole")
-    forest, *more = _forests_in(forests, name, arrays, whole)
+    """Return a model with the record of its forest; None for that of its members."""
+    whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
+    more = _value_in(f"{name}more", entry(record, "more", list, None) or [], arrays)
+    twins = {
+        form: _value_in(f"{name}twin.{i}", twin, arrays)
+        for i, (form, twin) in enumerate((record.get("twins") or {}).items())
+    }
+    if not (whole is None or is_wrapper(whole)) or not all(
+        type(one) is kind
+        for kind, every in ((Forest, more), (StoredModel, twins.values()))
+        for one in every
+    ):
+        raise refusal("model")
+    if of_forest is None and whole is not None:
+        forest, *more = read_forests(whole)
+    else:
+        of_forest = entry({"forest": of_forest}, "forest", dict)
+        forest = forest_in(of_forest, arrays, f"{name}forest").validate()
     attributes = {
         key: _value_in(key, value, arrays)
         for key, value in entry(record, "attributes", dict).items()
@@ -479,26 +472,13 @@ def _model_in(
         entry(record, "tags", dict),
         whole,
         tuple(more),
+        twins,
     )
     try:
-        model = _with_twins(model, record, name, arrays)
         check(model)
     except (TypeError, ValueError) as error:
         raise refusal("model") from error
     return model
-
-
-def _with_twins(
-    model: StoredModel, record: dict[str, Any], name: str, arrays: Arrays
-) -> StoredModel:
-    twins = {}
-    records = entry(record, "twins", dict, None) or {}
-    for i, form in enumerate(records):
-        own = entry(records, form, dict)
-        forest, *more = _forests_in(own, f"{name}twin.{i}.", arrays)
-        rules = {**model.rules, "rows": own.get("rows")}
-        twins[form] = replace(model, forest=forest, more=(*more,), rules=rules)
-    return replace(model, twins=twins)
 
 
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
@@ -516,7 +496,9 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"function": value.__name__}
     if isinstance(value, StoredModel):
         record = _model_out(value, f"{name}.", arrays)
-        return {"model": record, **_forests_out(value, f"{name}.", arrays)}
+        return {"model": record, "forest": _forest_out(value, f"{name}.", arrays)}
+    if isinstance(value, Forest):
+        return {"forest": forest_out(value, arrays, name)}
     if is_part(kind_of(value)):
         state = {
             key: _value_out(one, f"{name}.{key}", arrays)
@@ -541,8 +523,10 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
             function = getattr(np, called, None)
             if isinstance(function, np.ufunc):
                 return function
-        case [("model", dict(record)), *_]:
-            return _model_in(record, value, f"{name}.", arrays)
+        case [("model", dict(record)), ("forest", forest)]:
+            return _model_in(record, forest, f"{name}.", arrays)
+        case [("forest", dict(record))]:
+            return forest_in(record, arrays, name).validate()
         case [("class", str(kind)), ("state", dict(state))]:
             values = {
                 key: _value_in(f"{name}.{key}", one, arrays)

@@ -224,6 +224,8 @@ class PipelineSource(Source):
             return None
         if self.stored is not None:
             if (twin := self.stored.twins.get(told(form))) is not None:
+                how = {"rules": twin.rules, "more": twin.more, "twins": {}}
+                twin = replace(self.stored, forest=twin.forest, **how)
                 return PipelineSource(twin, twin.forest, form)
             gaps = self._known.stored.get(told(form))
             if gaps is None:

@@ -116,6 +116,8 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
             forest=twin.forest,
             rules={**found.rules, **twin.describe()[1]},
             more=twin.more,
+            attributes={},
+            whole=None,
         )
         for form, twin in source.twins.items()
     }
