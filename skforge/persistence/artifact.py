@@ -439,9 +439,10 @@ def _model_in(
     """Return a model with the record of its forest; None for that of its members."""
     whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
     more = _value_in(f"{name}more", entry(record, "more", list, None) or [], arrays)
+    kept = entry(record, "twins", dict, None) or {}
     twins = {
         form: _value_in(f"{name}twin.{i}", twin, arrays)
-        for i, (form, twin) in enumerate((record.get("twins") or {}).items())
+        for i, (form, twin) in enumerate(kept.items())
     }
     if not (whole is None or is_wrapper(whole)) or not all(
         type(one) is kind
@@ -538,6 +539,8 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
                 raise refusal(name) from error
         case [("float", _)]:
             return _plain(name, value)
+        case _:
+            pass
     raise refusal(name)
 
 

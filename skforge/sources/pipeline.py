@@ -224,8 +224,9 @@ class PipelineSource(Source):
             return None
         if self.stored is not None:
             if (twin := self.stored.twins.get(told(form))) is not None:
-                how = {"rules": twin.rules, "more": twin.more, "twins": {}}
-                twin = replace(self.stored, forest=twin.forest, **how)
+                twin = replace(
+                    twin, attributes=self.stored.attributes, whole=self.stored.whole
+                )
                 return PipelineSource(twin, twin.forest, form)
             gaps = self._known.stored.get(told(form))
             if gaps is None:

@@ -175,7 +175,7 @@ def is_part(kind: str) -> bool:
     return kind in WRAPPERS or kind.rpartition(".")[0] in _PARTS
 
 
-def class_of(kind: str) -> type:
+def class_of(kind: str) -> type[Any]:
     """Return a class whose objects are parts of wrappers, by ``module.Class``.
 
     Raises
@@ -190,12 +190,12 @@ def class_of(kind: str) -> type:
     return found
 
 
-def rebuilt(kind: type, state: Mapping[str, Any]) -> Any:
+def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
     """Return an object of a class with these attributes, as if it was unpickled.
 
     Its members are a wrapper's parameters, too, of which scikit-learn asks its tags.
     """
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     if isinstance(made, BaseEstimator):
         made.__setstate__({**state, "_sklearn_version": sklearn.__version__})
     else:

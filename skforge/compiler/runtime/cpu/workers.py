@@ -42,7 +42,7 @@ from skforge.compiler.target import Target
 _PFOR = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
-_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_RANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Pool:
@@ -79,7 +79,7 @@ class Pool:
         """
         threads = min(n_threads, count)
         if threads <= 1:
-            _BODY(body)(ctx, 0, count)
+            _RANGE(body)(ctx, 0, count)
             return
         job, interrupted, helpers = _Job(body, ctx, count, threads), False, threads
         while True:
@@ -104,7 +104,7 @@ class _Job:
 
     def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
         bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
-        self._body, self._ctx = _BODY(body), ctx
+        self._body, self._ctx = _RANGE(body), ctx
         # Advancing a list iterator is atomic, so no range runs twice.
         self._ranges = iter(list(itertools.pairwise(bounds)))
         self._left, self._lock = n_ranges, threading.Lock()
