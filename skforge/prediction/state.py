@@ -37,52 +37,6 @@ from skforge.sources.stored_model import StoredModel
 from skforge.sources.witness import Witness
 
 
-class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
-    """Takes tags, fitted attributes and metadata routing from the model."""
-
-    estimator: Any
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is a compiled forest; a fitted model does not count."""
-        return "forest_" in self.__dict__
-
-    def __sklearn_tags__(self) -> Tags:
-        """Return the tags of the model."""
-        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model, such as ``classes_``."""
-        state = self.__dict__
-        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
-        if fitted and "forest_" in state:
-            model = model_of(self)
-            if hasattr(model, name):
-                self._check_model()
-                return getattr(model, name)
-            live = is_estimator(model)  # texts have no n_features_in_
-            if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                found = attribute_of(state["forest_"], name)
-                if found is not None:
-                    return found
-        if "_stored" in state:
-            state["_stored"].explain(name)
-        raise AttributeError(no_attribute(self, name))
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return where metadata goes: to the model's ``fit`` and ``score``.
-
-        Returns
-        -------
-        MetadataRouter
-        """
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        mapping = mapping.add(caller="score", callee="score")
-        router = MetadataRouter(owner=type(self).__name__)
-        if is_estimator(self.estimator):
-            router.add(estimator=self.estimator, method_mapping=mapping)
-        return router
-
-
 class CompiledState(BaseEstimator):  # type: ignore[misc]
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
@@ -202,3 +156,49 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor
+
+
+class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
+    """Takes tags, fitted attributes and metadata routing from the model."""
+
+    estimator: Any
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is a compiled forest; a fitted model does not count."""
+        return "forest_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of the model."""
+        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fitted attribute of the model, such as ``classes_``."""
+        state = self.__dict__
+        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
+        if fitted and "forest_" in state:
+            model = model_of(self)
+            if hasattr(model, name):
+                self._check_model()
+                return getattr(model, name)
+            live = is_estimator(model)  # texts have no n_features_in_
+            if not live and not hasattr(model, "n_features_in_"):  # nor stored
+                found = attribute_of(state["forest_"], name)
+                if found is not None:
+                    return found
+        if "_stored" in state:
+            state["_stored"].explain(name)
+        raise AttributeError(no_attribute(self, name))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the model's ``fit`` and ``score``.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        mapping = mapping.add(caller="score", callee="score")
+        router = MetadataRouter(owner=type(self).__name__)
+        if is_estimator(self.estimator):
+            router.add(estimator=self.estimator, method_mapping=mapping)
+        return router
