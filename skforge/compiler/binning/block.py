@@ -219,22 +219,17 @@ class ColumnBins:
         b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
         base, size = offset + held, b.const(1 << kind.levels)
-
-        def level(_: Value, carried: tuple[Value, ...]) -> list[Value]:
-            base, size, *now = carried
+        extra = self._extra[j]
+        carried = [base, size, *codes]
+        with b.loop(0, extra, carry=carried):
+            base, size, *codes = carried
             start = b.splat(base, self.lanes).to(self._index)
-            made = []
-            for v, code in enumerate(now):
+            for v, code in enumerate(codes):
                 at = start + code
                 at = b.bitcast(at, I32) if self._index == U32 else at
-                pivot = self._numbers[at]
-                made.append(self._descend(code, x[v], pivot)[0])
-            return [base + size, size + size, *made]
-
-        extra = self._extra[j]
-        inits = [base, size, *codes]
-        _, _, *codes = b.for_(0, extra, 1, level, inits)
-        return codes
+                codes[v] = self._descend(code, x[v], self._numbers[at])[0]
+            carried[:] = [base + size, size + size, *codes]
+        return carried[2:]
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
         """Return ``2 code``, plus one where x passes the pivot, and that mask."""

@@ -20,7 +20,7 @@ values need only one copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,8 +209,8 @@ class BucketBins:
             at_once = count_
         # Rows past the end repeat the last one.
         last = rows.first + count - 1
-
-        def some(r: Value, seen: tuple[Value, ...]) -> Sequence[Value]:
+        seen = [b.const(0)]
+        with b.loop(0, count, together, carry=seen, hint="row") as r:
             starts, places, of_rows = [], [], []
             for u in range(together):
                 number = rows.first + (r + u)
@@ -219,37 +219,33 @@ class BucketBins:
                 places.append((r + u) * self.codes.width)
                 of_rows.append(self._row(rows, starts[-1]))
 
-            def vectors(at: Value, seen: tuple[Value, ...]) -> list[Value]:
+            def vectors(at: Value) -> None:
                 columns = [at + k * n for k in range(at_once)]
                 values = [(row(c), c) for row in of_rows for c in columns]
                 whole = [to + c for to in places for c in columns]
-                any_missing = seen[0]
                 for (code, gone), here, (_, c) in zip(
                     self._search(values), whole, values, strict=True
                 ):
-                    any_missing = any_missing | b.mask_bits(gone, I64)
+                    seen[0] = seen[0] | b.mask_bits(gone, I64)
                     for copy in range(self.codes.copies):
                         value = b.select(gone, self._gone(c, copy), code)
                         to = here + copy * block * self.codes.width
                         codes[to] = value.to(U16)
-                return [any_missing]
 
             if not self._ordered.any():
                 pass
             elif at_once == count_:
-                seen = tuple(vectors(b.const(0), seen))
+                vectors(b.const(0))
             else:
                 end, step = count_ * n, at_once * n
-                seen = b.for_(0, end, step, vectors, seen, hint="column")
+                with b.loop(0, end, step, carry=seen, hint="column") as at:
+                    vectors(at)
             if tests is not None:
                 for start, to in zip(starts, places, strict=True):
                     for copy in range(self.codes.copies):
                         here = to + copy * block * self.codes.width
                         tests.write_tests(rows.rows, start, here, codes)
-            return seen
-
-        (seen,) = b.for_(0, count, together, some, [b.const(0)], hint="row")
-        return seen.ne(0)
+        return seen[0].ne(0)
 
     # ------------------------------------------------------------ one row
 

@@ -247,14 +247,10 @@ class CategoryRows:
             for at in self._at[1:]:
                 made = b.binary(op, made, part(at))
             return made
-
-        def next_(g: Value, carried: tuple[Value, ...]) -> list[Value]:
-            return [b.binary(op, carried[0], part(many[g]))]
-
-        start = part(many[b.const(0)])
-        n = len(self.t.groups)
-        (made,) = b.for_(1, n, 1, next_, [start], hint="feature")
-        return made
+        head = [part(many[b.const(0)])]
+        with b.loop(1, len(self.t.groups), carry=head, hint="feature") as g:
+            head[0] = b.binary(op, head[0], part(many[g]))
+        return head[0]
 
 
 def by_classes(

@@ -117,12 +117,8 @@ class _GridLowering(ThreadLowering):
     def _serial(self, loop: mir.Loop, body: Callable[[], None]) -> None:
         k = self._k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
-
-        def inner(var: Value, _: tuple[Value, ...]) -> None:
-            with self._bound(loop.var, var):
-                body()
-
-        k.b.for_(lo, hi, step, inner, hint=loop.var)
+        with k.b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
+            body()
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
@@ -360,11 +356,8 @@ class _GridLowering(ThreadLowering):
         b = self._k.b
         with self._region():
             first, step = self._thread_number(), b.const(self._n_threads)
-
-            def once(i: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(first, count, step) as i:
                 body(i)
-
-            b.for_(first, count, step, once)
 
     def _block_cells(
         self, n_rows: Value, n_columns: int, body: Callable[[Value, Value], None]
@@ -395,17 +388,11 @@ class _GridLowering(ThreadLowering):
         with self._region():
             number = self._thread_number()
             first = number % width
-
-            def row(r: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(number // width, n_rows, threads // width) as r:
                 if whole:
-
-                    def part(c: Value, _: tuple[Value, ...]) -> None:
+                    with b.loop(0, whole, chunk) as c:
                         columns(r, first + c, chunk)
-
-                    b.for_(b.const(0), b.const(whole), b.const(chunk), part)
                 columns(r, first + whole, n_columns - whole)
-
-            b.for_(number // width, n_rows, b.const(threads // width), row)
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
         """Allocate a block's scratch in shared memory, or its part of global memory."""

@@ -64,12 +64,8 @@ class ReductionLowering:
         return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
     def _each(self, count: Value, body: Callable[[Value], None]) -> None:
-        b = self._k.b
-
-        def once(i: Value, _: tuple[Value, ...]) -> None:
+        with self._k.b.loop(count) as i:
             body(i)
-
-        b.for_(b.const(0), count, b.const(1), once)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the buffer index of an element; ``Outputs`` counts as output 0."""
@@ -177,11 +173,8 @@ class ReductionLowering:
             lanes, start = width or k.lanes(scalar), 0
             if static // lanes > MAX_UNROLLED_CHUNKS:
                 whole = static // lanes * lanes
-
-                def step(i: Value, _: tuple[Value, ...]) -> None:
+                with b.loop(0, whole, lanes) as i:
                     body(i, Vec(scalar, lanes) if lanes > 1 else scalar)
-
-                b.for_(b.const(0), b.const(whole), b.const(lanes), step)
                 start = whole
             while start < static:
                 while lanes > static - start:
@@ -192,17 +185,11 @@ class ReductionLowering:
         zero, lanes = b.const(0), width or 1
         if lanes > 1:
             whole_ = count // lanes * lanes
-
-            def wide(i: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(zero, whole_, lanes) as i:
                 body(i, Vec(scalar, lanes))
-
-            b.for_(zero, whole_, b.const(lanes), wide)
             zero = whole_
-
-        def narrow(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(zero, count) as i:
             body(i, scalar)
-
-        b.for_(zero, count, b.const(1), narrow)
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
         """Store a walk's leaf, to be summed later (or as the result of ``apply``)."""
@@ -279,14 +266,10 @@ class ReductionLowering:
         def chunk(i: Value, type_: lir.Type) -> None:
             here = first + i
             at = from_ + i
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                value = source.buffer[n * slot + at, type_]
-                return [sums[0] + value]
-
-            old = target.buffer[here, type_]
-            (total,) = b.for_(b.const(0), extent, b.const(1), add, [old])
-            target.buffer[here] = total
+            total = [target.buffer[here, type_]]
+            with b.loop(extent, carry=total) as n:
+                total[0] = total[0] + source.buffer[n * slot + at, type_]
+            target.buffer[here] = total[0]
 
         self._chunks(elements, None, stmt.vector_width, chunk)
 
@@ -333,16 +316,13 @@ class ReductionLowering:
         def chunk(i: Value, type_: lir.Type) -> None:
             here = first + i
             zero = self._zero(type_)
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
+            total = [view.buffer[here, type_]]
+            with b.loop(1, extent, carry=total) as n:
                 place = n * slot + here
                 value = view.buffer[place, type_]
                 view.buffer[place] = zero
-                return [sums[0] + value]
-
-            old = view.buffer[here, type_]
-            (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
-            view.buffer[here] = total
+                total[0] = total[0] + value
+            view.buffer[here] = total[0]
 
         self._inplace(stmt, chunk)
 

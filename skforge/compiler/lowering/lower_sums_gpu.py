@@ -155,20 +155,13 @@ class GpuSums(ReductionLowering):
         """
         b = self._k.b
         end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
-
-        def several(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-            read = [value(n + k) for k in range(READ_AHEAD)]
-            total = sums[0]
-            for one in read:
-                total = total + one
-            return [total]
-
-        def single(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-            return [sums[0] + value(n)]
-
-        (total,) = b.for_(lo, end, b.const(READ_AHEAD), several, [start])
-        (total,) = b.for_(end, hi, b.const(1), single, [total])
-        return total
+        total = [start]
+        with b.loop(lo, end, READ_AHEAD, carry=total) as n:
+            for one in [value(n + k) for k in range(READ_AHEAD)]:
+                total[0] = total[0] + one
+        with b.loop(end, hi, carry=total) as n:
+            total[0] = total[0] + value(n)
+        return total[0]
 
     # ------------------------------------------------------------ divide and conquer
 
@@ -207,12 +200,10 @@ class GpuSums(ReductionLowering):
             part = number % width
             inside = i < elements
             end = b.select(inside, extent, b.const(0))
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                return [sums[0] + value(i, n)]
-
-            (own,) = b.for_(part, end, b.const(width), add, [self._zero()])
-            total = b.let(lir.WarpReduce(own, width), k.sum_type, "warp")
+            own = [self._zero()]
+            with b.loop(part, end, width, carry=own) as n:
+                own[0] = own[0] + value(i, n)
+            total = b.let(lir.WarpReduce(own[0], width), k.sum_type, "warp")
             b.if_(inside & part.eq(0), lambda: write(i, total, False))
 
         self.team[1](thread)
@@ -247,11 +238,8 @@ class GpuSums(ReductionLowering):
         """Let the first lane of each existing row write, starting at its first sum."""
         b, n_outputs = self._k.b, self._k.n_outputs
         leads = (row < self._length(rows)) & lane.eq(0)
-
-        def once() -> None:
+        with b.when(leads):
             write(self._offset(view, indices) + row * n_outputs)
-
-        b.if_(leads, once)
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         """Let the first lane of each row initialise the row's sums."""

@@ -13,7 +13,7 @@ first thread. Everything else is lowered as on the CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -215,15 +215,10 @@ class ThreadLowering(Lowering):
         outer, self._unbound = self._unbound, self._unbound - {loop.kind}
         offset = self._tid[loop.kind] * k.size(loop.step)
         var = k.size(loop.start) + offset
-
-        def once() -> None:
-            with self._bound(loop.var, var):
-                self.body(loop.body)
-
-        if loop.trip_count == self._dims[loop.kind]:
-            once()
-        else:
-            b.if_(var < k.bound(loop.bounds), once)
+        fits = loop.trip_count == self._dims[loop.kind]
+        inside = nullcontext() if fits else b.when(var < k.bound(loop.bounds))
+        with inside, self._bound(loop.var, var):
+            self.body(loop.body)
         self._unbound = outer
 
 

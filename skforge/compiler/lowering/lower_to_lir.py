@@ -174,14 +174,11 @@ class Lowering:
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
         starts = walks.row_starts(first)
-
-        def hop(_: Value, nodes: tuple[Value, ...]) -> list[Value]:
-            return walks.hop(first, walks.open(first, nodes), starts)
-
-        inits = [k.values[name] for name in first.nodes]
+        nodes = [k.values[name] for name in first.nodes]
         zero, one, count = b.const(0), b.const(1), b.const(len(hops))
-        results = b.for_(zero, count, one, hop, inits, hint="hop")
-        k.values.update(zip(hops[-1].names, results, strict=True))
+        with b.loop(zero, count, one, carry=nodes, hint="hop"):
+            nodes[:] = walks.hop(first, walks.open(first, tuple(nodes)), starts)
+        k.values.update(zip(hops[-1].names, nodes, strict=True))
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
         """Hop until no walk moves any more.
@@ -200,22 +197,17 @@ class Lowering:
         starts = walks.row_starts(stmt.step)
         inits = [k.values[name] for name in stmt.inits]
         wide = inits[0].type
-
-        def cond(carried: tuple[Value, ...]) -> Value:
-            return b.any_true(carried[0].ne(b.const(0, wide)))
-
-        def body(carried: tuple[Value, ...]) -> list[Value]:
-            nodes = carried[1:]
+        carried = [b.const(1, wide), *inits]
+        with b.repeat(lambda: b.any_true(carried[0].ne(b.const(0, wide))), carried):
+            nodes = tuple(carried[1:])
             moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
             change: Value | None = None
             for old, new in zip(nodes, moved, strict=True):
                 differs = old ^ new
                 change = differs if change is None else change | differs
             assert change is not None
-            return [change, *moved]
-
-        _, *results = b.while_([b.const(1, wide), *inits], cond, body)
-        k.values.update(zip(stmt.results, results, strict=True))
+            carried[:] = [change, *moved]
+        k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
         """Hop until every walk stands on a leaf."""
@@ -223,11 +215,12 @@ class Lowering:
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
-        found: list[list[layouts.Cursor]] = []
+        nodes = [k.values[name] for name in stmt.inits]
+        found: list[layouts.Cursor] = []
 
-        def cond(nodes: tuple[Value, ...]) -> Value:
-            cursors = walks.open(step, nodes)
-            found.append(cursors)
+        def is_going() -> Value:
+            cursors = walks.open(step, tuple(nodes))
+            found.extend(cursors)
             going: Value | None = None
             for at in cursors:
                 inner = ~walks.op(k.hopper.is_leaf, at)
@@ -235,12 +228,9 @@ class Lowering:
             assert going is not None
             return going
 
-        def body(_: tuple[Value, ...]) -> list[Value]:
-            return walks.hop(step, found[-1], starts)
-
-        inits = [k.values[name] for name in stmt.inits]
-        results = b.while_(inits, cond, body)
-        k.values.update(zip(stmt.results, results, strict=True))
+        with b.repeat(is_going, nodes):
+            nodes[:] = walks.hop(step, found, starts)
+        k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
         """Prefetch every cache line of a range of rows."""
@@ -248,16 +238,10 @@ class Lowering:
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         features = b.const(k.hir.forest.n_features)
-
-        def row(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(count, hint="row") as i:
             start = (first + i) * k.row_stride
-
-            def line(f: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(0, features, per_line, hint="line") as f:
                 b.prefetch(k.rows, start + f)
-
-            b.for_(b.const(0), features, b.const(per_line), line, hint="line")
-
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
         """Prefetch one share of a block of rows, treated as contiguous memory."""
@@ -269,12 +253,9 @@ class Lowering:
         part = count * k.row_stride // trips + 1
         lo = k.affine(stmt.rows.start) * k.row_stride + number * part
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
-
-        def line(i: Value, _: tuple[Value, ...]) -> None:
-            b.prefetch(k.rows, i)
-
         hi = lo + part * (count > 0).to(I64)
-        b.for_(lo, hi, b.const(per_line), line, hint="line")
+        with b.loop(lo, hi, per_line, hint="line") as i:
+            b.prefetch(k.rows, i)
 
     # ------------------------------------------------------------ loops
 
@@ -327,16 +308,13 @@ class Lowering:
         """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
         keys = list(k.carried)
-
-        def inner(var: Value, carried: tuple[Value, ...]) -> list[Value]:
-            k.carried = dict(zip(keys, carried, strict=True))
+        sums = [k.carried[key] for key in keys]
+        with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
+            k.carried = dict(zip(keys, sums, strict=True))
             with self._bound(loop.var, self._lane_rows(loop, var, scalar)):
                 self._in_lanes(loop, scalar, body)
-            return [k.carried[key] for key in keys]
-
-        inits = [k.carried[key] for key in keys]
-        results = b.for_(lo, hi, step, inner, inits, hint=loop.var)
-        k.carried = dict(zip(keys, results, strict=True))
+            sums[:] = [k.carried[key] for key in keys]
+        k.carried = dict(zip(keys, sums, strict=True))
 
     def _lane_rows(self, loop: mir.Loop, var: Value, scalar: bool) -> Value:
         """Return the loop variable; in a vector loop, one value per lane."""
@@ -368,14 +346,9 @@ class Lowering:
             return
         count = trips if loop.group == 1 else trips // loop.group
         stride = step * loop.group
-
-        def iteration(p: Value) -> None:
-            var = lo + p * stride
-            with self._bound(loop.var, var):
-                self.body(loop.body)
-
         carried, k.carried = k.carried, {}
-        b.parallel_for(count, iteration)
+        with b.parallel(count) as p, self._bound(loop.var, lo + p * stride):
+            self.body(loop.body)
         k.carried = carried
         self._block_rows = None
         if loop.remainder:
@@ -394,8 +367,8 @@ class Lowering:
         total = nest[0][-1]
         for _, _, _, trips in nest[1:]:
             total = total * trips
-
-        def iteration(rest: Value) -> None:
+        carried, k.carried = k.carried, {}
+        with b.parallel(total) as rest:
             places = []
             for _, _, _, trips in reversed(nest[1:]):
                 outer = rest // trips
@@ -408,9 +381,6 @@ class Lowering:
                     bound.enter_context(self._bound(loop.var, lo + place * step))
                     apart = shared_with(loop)
                     self.body(tuple(s for s in loop.body if s is not apart))
-
-        carried, k.carried = k.carried, {}
-        b.parallel_for(total, iteration)
         k.carried = carried
 
     # ------------------------------------------------------------ blocks of rows

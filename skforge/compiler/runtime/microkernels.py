@@ -66,15 +66,16 @@ _TURNS, _SIZE = Value("turns", I64), Value("size", I64)
 #: As the prototype of ``JitModule.function``, but the lock of the interpreter is held.
 _HOLDING = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
-_Carried = Callable[[Value, tuple[Value, ...]], list[Value]]
+_Turn = Callable[[Value, list[Value]], list[Value]]
 
 
-def _repeat(b: Builder, vec: Vec | None, turn: _Carried) -> None:
+def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
     places = [b.const(k * (vec.lanes if vec else 1)) for k in range(UNROLLED)]
-    inits = [b.load(_DATA, place, vec) for place in places]
-    made = b.for_(b.const(0), _TURNS, b.const(1), turn, inits)
-    for place, value in zip(places, made, strict=True):
+    carried = [b.load(_DATA, place, vec) for place in places]
+    with b.loop(_TURNS, carry=carried) as i:
+        carried[:] = turn(i, carried)
+    for place, value in zip(places, carried, strict=True):
         _OUT[place] = value
 
 
@@ -83,7 +84,7 @@ def _mux(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     plane = _DATA[b.const(0), vec]
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         made = []
         for k, one in enumerate(held):
             other = _DATA[b.const(k * vec.lanes), vec]
@@ -111,7 +112,7 @@ def _permute(b: Builder, target: Target) -> None:
     whole = Vec(U8, 8 * vec.lanes)
     table = b.reinterpret(_DATA[b.const(0), vec], whole)
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         bytes_ = [b.reinterpret(one, whole) for one in held]
         return [b.reinterpret(b.permute([table], one), vec) for one in bytes_]
 
@@ -122,7 +123,7 @@ def _gather(b: Builder, target: Target) -> None:
     """Load numbers from a place for each lane; all are in L1."""
     vec = Vec(I64, target.lanes(64))
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         near = b.const(NEAR // 8 - 1, vec)
         return [_DATA[one & near] for one in held]
 
@@ -132,7 +133,7 @@ def _gather(b: Builder, target: Target) -> None:
 def _scalar(b: Builder, target: Target) -> None:
     """Run simple instructions, independent of each other."""
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         return [one + i ^ i for one in held]
 
     _repeat(b, None, turn)
@@ -143,28 +144,24 @@ def _stream(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     step = LINE // 8
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
-        def one(at: Value, sums: tuple[Value, ...]) -> list[Value]:
-            made = list(sums)
+    def turn(i: Value, held: list[Value]) -> list[Value]:
+        sums = list(held)
+        with b.loop(0, _SIZE, 2 * step, carry=sums) as at:
             for k in range(0, 2 * step, vec.lanes):
                 read = _DATA[at + k, vec]
                 slot = k // vec.lanes % UNROLLED
-                made[slot] = made[slot] + read
-            return made
-
-        return list(b.for_(b.const(0), _SIZE, b.const(2 * step), one, held))
+                sums[slot] = sums[slot] + read
+        return sums
 
     _repeat(b, vec, turn)
 
 
 def _chase(b: Builder, target: Target) -> None:
     """Follow numbers, each of which is the place of the next."""
-
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
-        return [_DATA[held[0]]]
-
-    (end,) = b.for_(b.const(0), _TURNS, b.const(1), turn, [_DATA[b.const(0)]])
-    _OUT[b.const(0)] = end
+    place = [_DATA[b.const(0)]]
+    with b.loop(_TURNS, carry=place):
+        place[0] = _DATA[place[0]]
+    _OUT[b.const(0)] = place[0]
 
 
 _WRITE: dict[str, Callable[[Builder, Target], None]] = {

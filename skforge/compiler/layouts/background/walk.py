@@ -221,10 +221,9 @@ class BackgroundCode(TreeBlock):
     ) -> None:
         """Enter and leave the inner nodes of a tree that have states."""
         b = self.b
-
-        def step(carried: tuple[Value, ...]) -> list[Value]:
-            event = carried[0]
-            number = self._number(self._events, event)
+        end, event = last * 2, [first * 2]
+        with b.repeat(lambda: event[0] < end, event):
+            number = self._number(self._events, event[0])
             n = number >> 1
             area = self._number(self._node_area, n)
             count = self._counts[area]
@@ -240,11 +239,8 @@ class BackgroundCode(TreeBlock):
                 )
 
             b.if_(none, lambda: None, go)
-            past = event + self._number(self._node_skip, n)
-            return [b.select(none, past, event + 1)]
-
-        end = last * 2
-        b.while_([first * 2], lambda c: c[0] < end, step)
+            past = event[0] + self._number(self._node_skip, n)
+            event[0] = b.select(none, past, event[0] + 1)
 
     # ------------------------------------------------------------ a node
 
@@ -277,8 +273,10 @@ class BackgroundCode(TreeBlock):
         zero = b.const(0, STATES)
         iota = b.iota(I64, LANES)
 
-        def split(fails: bool, ends: tuple[Value, ...]) -> tuple[Value, ...]:
-            def states(i: Value, ends: tuple[Value, ...]) -> list[Value]:
+        ends = [b.const(0), b.const(0)]
+        # All that pass first: then their order does not depend on other rows.
+        for fails in (False, True):
+            with b.loop(0, count, LANES, carry=ends, hint="state") as i:
                 here = source + i
                 held = i + iota < count
                 rows, *rest = [
@@ -286,13 +284,12 @@ class BackgroundCode(TreeBlock):
                     for k in range(self._fields)
                 ]
                 sets, needs = rest[:WORDS_GIVEN], rest[WORDS_GIVEN:]
-                made = []
-                for side, end in enumerate(ends):
+                for child, end in enumerate(ends):
                     mine, keep, more = rows, held, needs
-                    z = given[side]
+                    z = given[child]
                     if fails:
                         z = [~word for word in z]
-                        mine = rows & passed[side]
+                        mine = rows & passed[child]
                         keep = keep & mine.ne(zero)
                         more = [
                             need | bit for need, bit in zip(needs, bits, strict=True)
@@ -302,17 +299,11 @@ class BackgroundCode(TreeBlock):
                     for part in parts[1:]:
                         some = some | part
                     keep = keep & some.ne(zero)
-                    to = targets[side] + end
+                    to = targets[child] + end
                     for k, field in enumerate([mine, *parts, *more]):
                         packed = b.compress(field, keep)
                         self._states[to + k * MOST_STATES] = packed
-                    made.append(end + b.popcount(b.mask_bits(keep, U32).to(I64)))
-                return made
-
-            return b.for_(0, count, LANES, states, ends, hint="state")
-
-        # All that pass first: then their order does not depend on other rows.
-        ends = split(True, split(False, (b.const(0), b.const(0))))
+                    ends[child] = end + b.popcount(b.mask_bits(keep, U32).to(I64))
         for k, end in enumerate(ends):
             self._counts[below + k] = end
         self._count_failed(at, area, below)
@@ -431,7 +422,11 @@ class BackgroundCode(TreeBlock):
         """Take one row of one state a turn, so that no branch depends on the rows."""
         b = self.b
 
-        def turn(carried: tuple[Value, ...]) -> list[Value]:
+        def rows_of(i: Value) -> Value:
+            return self._states[source + i]
+
+        carried = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
+        with b.repeat(lambda: carried[0] < count, carried):
             i, word, following = carried
             row = b.count_zeros(word)
             losses = rows + row
@@ -450,13 +445,7 @@ class BackgroundCode(TreeBlock):
             left = word & (word - 1)
             done = left.eq(0)
             i = i + done.to(I64)
-            return [i, b.select(done, following, left), rows_of(i + 1)]
-
-        def rows_of(i: Value) -> Value:
-            return self._states[source + i]
-
-        start = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
-        b.while_(start, lambda c: c[0] < count, turn)
+            carried[:] = [i, b.select(done, following, left), rows_of(i + 1)]
 
     def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
         """Add to a row's sums of needs, in ``n`` vectors of features."""

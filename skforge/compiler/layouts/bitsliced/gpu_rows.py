@@ -155,19 +155,14 @@ class BitRows:
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         before = first - 1
         top = b.const(1, I32) << levels - 1
-
-        def level(_: Value, carried: tuple[Value, ...]) -> list[Value]:
-            step, *places = carried
-            made = []
-            for value, place in zip(values, places, strict=True):
-                there = place + step
+        carried = [top, *[before] * len(values)]
+        with b.loop(0, levels, carry=carried, hint="level"):
+            for k, value in enumerate(values, 1):
+                there = carried[k] + carried[0]
                 right = b.compare(op, value, thresholds[there])
-                made.append(b.select(right, there, place))
-            return [step >> 1, *made]
-
-        inits = [top, *[before] * len(values)]
-        _, *places = b.for_(0, levels, 1, level, inits, hint="level")
-        return [place - before for place in places]
+                carried[k] = b.select(right, there, carried[k])
+            carried[0] = carried[0] >> 1
+        return [place - before for place in carried[1:]]
 
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
@@ -220,15 +215,11 @@ class BitRows:
         """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self.geometry.stride
         with b.loop(n_words, hint="word") as w:
-            bits = words[at + w]
+            left = [words[at + w]]
             base = line + w * (WORD * stride)
-
-            def lowest(carried: tuple[Value, ...]) -> list[Value]:
-                (left,) = carried
-                self._mark(base + b.count_zeros(left).to(I32) * stride, row)
-                return [left & (left - 1)]
-
-            b.while_([bits], lambda state: state[0].ne(0), lowest)
+            with b.repeat(lambda: left[0].ne(0), left):
+                self._mark(base + b.count_zeros(left[0]).to(I32) * stride, row)
+                left[0] = left[0] & (left[0] - 1)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
         """Return the class of the threshold that equals a value."""
@@ -272,16 +263,14 @@ class BitRows:
                     gone = self.lines[top + g.stride]
                     masks = self.block.model("missing_masks", plan.masks)
                     end = mask + last
-
-                def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
+                carried = [top, b.const(0, U32)]
+                with b.loop(0, count, carry=carried, hint="slot") as i:
                     at, above = carried
                     word = made = self.lines[at] | above
                     if gone is not None and masks is not None and end is not None:
                         made = word | gone & masks[end - i].to(U32)
                     self.lines[at] = made
-                    return [at - g.stride, word]
-
-                b.for_(0, count, 1, line, [top, b.const(0, U32)], hint="slot")
+                    carried[:] = [at - g.stride, word]
 
             if has_masks:
                 b.if_(mixed.ne(0), lambda: run(True), lambda: run(False))

@@ -322,14 +322,15 @@ class BitWalks(GpuBlockCode):
         b, lanes = self.b, self._g.lanes
         starts = self._block.model("leaf_start", self._t.leaf_start)
         values = self._leaves if self._leaves is not None else self._values()
-
-        def tree(g: Value, sums: tuple[Value, ...]) -> list[Value]:
+        places = [b.const(i) for i in range(self._n_rows)]
+        sums = [self._sums[place] for place in places]
+        with b.loop(0, count, carry=sums, hint="tree") as g:
             base = starts[first + g]
             if self._leaves is None:
                 base = base + leaf
             if output is not None:
                 base = base + output
-            made: list[Value] = []
+            at = 0
             for word in own.words:
                 numbers = self._numbers[(g * NUMBERS + word) * lanes + lane]
                 if own.shift is not None:
@@ -338,13 +339,9 @@ class BitWalks(GpuBlockCode):
                     code = numbers >> 8 * byte if byte else numbers
                     code = (code & 0xFF).to(I32) * self._width
                     value = values[base + code]
-                    made.append(sums[len(made)] + value)
-            return made
-
-        places = [b.const(i) for i in range(self._n_rows)]
-        inits = [self._sums[place] for place in places]
-        totals = b.for_(0, count, 1, tree, inits, hint="tree")
-        for place, total in zip(places, totals, strict=True):
+                    sums[at] = sums[at] + value
+                    at += 1
+        for place, total in zip(places, sums, strict=True):
             self._sums[place] = total
 
 

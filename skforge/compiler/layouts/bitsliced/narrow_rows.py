@@ -114,16 +114,12 @@ class Ties:
 
     def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
         """Copy a column, and return whether any of its values is not a float32."""
-        b = self.b
-
-        def row(r: Value, found: tuple[Value, ...]) -> list[Value]:
+        odd = [self.b.const(0)]
+        with self.b.loop(0, left, carry=odd, hint="row") as r:
             x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
             self._column[r] = x
-            odd = x.to(F32).to(F64).ne(x)
-            return [found[0] | odd.to(I64)]
-
-        (odd,) = b.for_(0, left, 1, row, [b.const(0)], hint="row")
-        return odd
+            odd[0] = odd[0] | x.to(F32).to(F64).ne(x).to(I64)
+        return odd[0]
 
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2

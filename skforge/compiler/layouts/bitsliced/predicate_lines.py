@@ -223,17 +223,13 @@ class PredicateLowering:
         hint: str,
     ) -> None:
         """Run a loop whose body lists its comparisons, and record ties among them."""
-        b = self.b
-
-        def turn(i: Value, least: tuple[Value, ...]) -> list[Value]:
+        nearest = [self.ties.none()] if self.narrow else []
+        with self.b.loop(start, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
             body(i, compared)
-            for x, number in compared if least else ():
-                least = (self.ties.nearer(least[0], x, number),)
-            return list(least)
-
-        inits = [self.ties.none()] if self.narrow else []
-        for least in b.for_(start, end, b.const(step), turn, inits, hint=hint):
+            for x, number in compared if nearest else ():
+                nearest[0] = self.ties.nearer(nearest[0], x, number)
+        for least in nearest:
             self.ties.keep(least)
 
     def _direct(self, job: Job) -> None:

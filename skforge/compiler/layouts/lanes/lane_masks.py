@@ -326,13 +326,10 @@ class LeafMasksLowering:
         for count, first, last in masks.parts:
             step = (2 + last - first) * masks.lanes
             end = at + count * step
-
-            def slot(i: Value, some: tuple[Value, ...]) -> list[Value]:
-                return self._slot(i, codes, some)
-
-            planes[first:last] = b.for_(
-                at, end, b.const(step), slot, planes[first:last], hint="slot"
-            )
+            some = planes[first:last]
+            with b.loop(at, end, step, carry=some, hint="slot") as i:
+                some[:] = self._slot(i, codes, some)
+            planes[first:last] = some
             at = end
         to = group * (masks.lanes * masks.planes)
         parts = [[plane] for plane in planes]
@@ -340,9 +337,7 @@ class LeafMasksLowering:
         for k, part in enumerate(joined):
             self._reachable[to + k * masks.lanes] = part
 
-    def _slot(
-        self, at: Value, codes: list[Value], planes: tuple[Value, ...]
-    ) -> list[Value]:
+    def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
         """Return the planes without the leaves excluded by one node of each tree."""
         b, lanes = self.b, self.masks.lanes
         code = b.permute(codes, self._slots[at, self._vec])

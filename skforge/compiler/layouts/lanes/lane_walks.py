@@ -110,23 +110,18 @@ class SparseRest(Rest):
         below = model("rest_below", self.below.reshape(-1))
         size = self.below.shape[1]
         start = first * size
-        nodes = []
-        for k, i in enumerate(index):
-            nodes.append(below[start + i + k * size].to(I64))
-
-        def hop(carried: tuple[Value, ...]) -> list[Value]:
-            made, moves = [], b.const(0)
-            for node in carried[1:]:
+        nodes = [below[start + i + k * size].to(I64) for k, i in enumerate(index)]
+        carried = [b.const(1), *nodes]
+        with b.repeat(lambda: carried[0].ne(0), carried):
+            moves = b.const(0)
+            for k, node in enumerate(carried[1:], 1):
                 word = words[node]
                 right = _goes_right(b, word.to(U32), codes, wide)
                 child = (word >> (32 if wide else 16)).to(I64)
                 moves = moves | child
-                made.append(node + child + right)
-            return [moves, *made]
-
-        inits = [b.const(1), *nodes]
-        _, *ends = b.while_(inits, lambda state: state[0].ne(0), hop)
-        return ends
+                carried[k] = node + child + right
+            carried[0] = moves
+        return carried[1:]
 
 
 def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:

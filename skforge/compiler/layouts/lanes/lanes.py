@@ -206,15 +206,13 @@ class _LanesCode(layouts.RowCode):
                 way.evaluate(group, self.vectors)
         adds = _Sums(b, layout.forest, leaf_of_item, sums, at, self.model)
 
-        def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:
-            return adds.add(first, items(first, in_flight), list(carried))
-
         in_flight = IN_FLIGHT if rest is None else rest.in_flight
         in_flight = max(1, in_flight // adds.turn) * adds.turn
         carried = adds.start()
         whole = n_trees // in_flight * in_flight
         if whole:
-            carried = list(b.for_(0, whole, in_flight, some, carried, hint="tree"))
+            with b.loop(0, whole, in_flight, carry=carried, hint="tree") as first:
+                carried[:] = adds.add(first, items(first, in_flight), carried)
         if whole < n_trees:
             first = b.const(whole)
             carried = adds.add(first, items(first, n_trees - whole), carried)

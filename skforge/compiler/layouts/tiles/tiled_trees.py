@@ -150,14 +150,11 @@ class TileWalks:
         self._compare_top(tree, n)
         live, done = self._decode_top(tree, n)
         first = self.tile_offset[tree]
-
-        def step(state: tuple[Value, ...]) -> list[Value]:
+        state = [live, done, *self._ahead(tree)]
+        with b.repeat(lambda: state[0] > 0, state):
             live, done, *ahead = state
             ahead = self._compare_tiles(live, first, ahead)
-            return [*self._decode_tiles(live, done), *ahead]
-
-        inits = [live, done, *self._ahead(tree)]
-        b.while_(inits, lambda state: state[0] > 0, step)
+            state[:] = [*self._decode_tiles(live, done), *ahead]
 
     # ------------------------------------------------------------ the top
 
@@ -200,26 +197,23 @@ class TileWalks:
         right = bits >> at & 1
         return heap + heap | right
 
-    def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
+    def _decode_top(self, tree: Value, n: Value) -> list[Value]:
         b = self.b
         behind = self._behind_top(tree)
         lanes = b.iota(U32, self._lanes)
-
-        def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
+        lists = [b.const(0), b.const(0)]
+        with b.loop(0, n, self._lanes, carry=lists, hint="group") as r:
             row = lanes + r.to(U32)
             item = behind(r, row)
             leaf = (item & 1).ne(0)
             entry = item & (0xFFFFFFFF - self._row_mask) | row
-            live, done = state
-            return [
+            live, done = lists
+            lists[:] = [
                 self._append(self.live, live, entry, ~leaf),
                 self._append(self.done, done, entry, leaf),
             ]
-
-        zero = b.const(0)
-        live, done = b.for_(0, n, self._lanes, group, [zero, zero], hint="group")
-        self._pad(live)
-        return live, done
+        self._pad(lists[0])
+        return lists
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
         """Return a function from rows (and the first one) to the items they reach."""
@@ -304,8 +298,7 @@ class TileWalks:
                 for u in range(UNROLL):
                     row, number = self._parts(self.live[j + u])
                     b.prefetch(self.tiles, self._tile(row, number, first))
-
-        def rows(j: Value, ahead: tuple[Value, ...]) -> list[Value]:
+        with b.loop(0, live, UNROLL, carry=ahead, hint="live") as j:
             for place in ahead:
                 for k in range(LINES_AHEAD):
                     b.prefetch(self.tiles, place + 64 * k)
@@ -316,15 +309,14 @@ class TileWalks:
                 self.bits[at] = self._passed(tile, row)
                 words = self.tiles[tile + t.exits_at, exits or I64]
                 self.exits[at * self._exit_words] = words
-            return [place + 64 * LINES_AHEAD for place in ahead]
-
-        return list(b.for_(0, live, UNROLL, rows, ahead, hint="live"))
+            ahead[:] = [place + 64 * LINES_AHEAD for place in ahead]
+        return ahead
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
         b, levels = self.b, self.t.levels
         lanes = b.iota(U32, self._lanes)
-
-        def group(j: Value, state: tuple[Value, ...]) -> list[Value]:
+        lists = [b.const(0), done]
+        with b.loop(0, live, self._lanes, carry=lists, hint="group") as j:
             entry = self.live[j, self._entries]
             bits = self.bits[j, Vec(U16, self._lanes)].to(U32)
             heap = b.const(1, self._entries)
@@ -340,15 +332,12 @@ class TileWalks:
             entry = number | entry & self._row_mask
             real = lanes < (live - j).to(U32)
             # In place: writes stay behind the entries that are still to be read.
-            return [
-                self._append(self.live, state[0], entry, real & goes),
-                self._append(self.done, state[1], entry, real & ~goes),
+            lists[:] = [
+                self._append(self.live, lists[0], entry, real & goes),
+                self._append(self.done, lists[1], entry, real & ~goes),
             ]
-
-        inits = [b.const(0), done]
-        live, done = b.for_(0, live, self._lanes, group, inits, hint="group")
-        self._pad(live)
-        return [live, done]
+        self._pad(lists[0])
+        return lists
 
     def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
         """Return marked exits, first child and first leaf of 16 rows' tiles."""

@@ -121,13 +121,10 @@ class RowWalks(TileWalks, layouts.RowCode):
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
-
-            def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
-                value = leaves.read[reached[tree]]
-                return [carried[0] + value]
-
-            (sum_,) = b.for_(0, n, 1, next_, [sums[at]], hint="tree")
-            sums[at] = sum_
+            total = [sums[at]]
+            with b.loop(0, n, carry=total, hint="tree") as tree:
+                total[0] = total[0] + leaves.read[reached[tree]]
+            sums[at] = total[0]
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:

@@ -212,18 +212,18 @@ class _Region:
         if count == width:
             write(first)
             return
-        b = self._b
-        last, step = b.add(first, b.const(count)), b.const(width)
-        b.for_(first, last, step, lambda warp, _: write(warp), hint="warp")
+        with self._b.loop(
+            first, first + self._b.const(count), width, hint="warp"
+        ) as warp:
+            write(warp)
 
     def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
-        b = self._b
         bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
         kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
         if not part.stmts and not part.puts:
             return
-
-        def body(thread: lir.Value, _: tuple[lir.Value, ...]) -> None:
+        last = first + self._b.const(count)
+        with self._b.loop(first, last, hint="thread") as thread:
             places = self._block.positions(self._region, thread)
             values = {}
             for name, value in part.reads().items():
@@ -235,9 +235,6 @@ class _Region:
             for slot, value in (*kept, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
 
-        last = b.add(first, b.const(count))
-        b.for_(first, last, b.const(1), body, hint="thread")
-
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
         """Return a value bound by another part or outside the region."""
         if value.name in self._constants:
@@ -246,22 +243,15 @@ class _Region:
         return value if slot is None else self._get(slot, thread)
 
     def _sum(self, slot: _Slot) -> Callable[[lir.Value], None]:
-        b = self._b
-
-        def add(thread: lir.Value, offset: lir.Value) -> None:
-            one = b.load(slot.buffer, thread)
-            other = b.load(slot.buffer, b.binary("add", thread, offset))
-            b.store(slot.buffer, thread, b.binary("add", one, other))
+        b, sums = self._b, slot.buffer
 
         def write(warp: lir.Value) -> None:
-            def fold(carried: tuple[lir.Value, ...]) -> list[lir.Value]:
-                (offset,) = carried
-                last = b.binary("add", warp, offset)
-                b.for_(warp, last, b.const(1), lambda t, _: add(t, offset))
-                return [b.binary("shr", offset, 1)]
-
-            half = b.const(slot.width // 2)
-            b.while_([half], lambda c: b.compare("gt", c[0], 0), fold)
+            half = [b.const(slot.width // 2)]
+            with b.repeat(lambda: half[0] > 0, half):
+                with b.loop(warp, warp + half[0]) as thread:
+                    one = sums[thread]
+                    sums[thread] = one + sums[thread + half[0]]
+                half[0] = half[0] >> 1
 
         return write
 
