@@ -261,7 +261,7 @@ class BucketBins:
 
             def gathered(at: Value) -> Value:
                 index = places[at, Vec(I64, n)]
-                return rows.rows[b.add(*b.same_lanes(start, index))]
+                return rows.rows[start + index]
 
             return gathered
         # The last register ends with the row, so that nothing past it is read.

@@ -98,7 +98,7 @@ class GatheredBins:
         """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
-        raw = x = rows[b.add(*b.same_lanes(start, feature))]
+        raw = x = rows[start + feature]
         if self._never != "none":
             nan = b.is_nan(x)
             if self._never == "some":

@@ -142,7 +142,7 @@ class ReductionLowering:
         if at.type.lanes or atomic:
 
             def one(j: Value) -> None:
-                here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
+                here, there = at + j, leaf + j
                 self._increase(target, here, values[there], atomic)
 
             self._each(b.const(self._k.n_outputs), one)
@@ -204,9 +204,7 @@ class ReductionLowering:
         if at.type.lanes:
 
             def one(j: Value) -> None:
-                here, there = (
-                    b.binary("add", *b.same_lanes(x, j)) for x in (at, value)
-                )
+                here, there = at + j, value + j
                 view.buffer[here] = values[there]
 
             self._each(b.const(k.n_outputs), one)

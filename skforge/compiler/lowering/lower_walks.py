@@ -90,14 +90,14 @@ class WalkLowering:
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
         """Return the index in the rows (or codes) where each walk's row starts."""
-        k, b = self._k, self._k.b
+        k = self._k
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
             if row in starts:
                 continue
             number, view = k.affine(row), self._view(op)
             if view.first is not None:
-                number = b.binary("sub", *b.same_lanes(number, view.first))
+                number = number - view.first
             starts[row] = number * view.stride
         return [starts[row] for row in op.rows]
 
@@ -159,9 +159,9 @@ class WalkLowering:
     def _feature_value(
         self, op: mir.TraverseTreeTile, start: Value, feature: Value
     ) -> Value:
-        b, view = self._k.b, self._view(op)
+        view = self._view(op)
         offset = feature.to(I64) * view.step
-        value = view.buffer[b.binary("add", *b.same_lanes(start, offset))]
+        value = view.buffer[start + offset]
         return value if op.using is None else value.to(U32)
 
     def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:

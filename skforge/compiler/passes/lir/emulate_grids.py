@@ -38,7 +38,9 @@ def run(function: Function) -> Function:
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function
-    return replace(function, body=_Emulator(function).host(function.body))
+    builder = FreshBuilder(function)
+    with builder:
+        return replace(function, body=_Emulator(function, builder).host(function.body))
 
 
 _Dim: TypeAlias = tuple[lir.GpuDim, Value, Value]
@@ -49,9 +51,8 @@ def _name(dim: _Dim) -> str:
 
 
 class _Emulator:
-    def __init__(self, function: Function) -> None:
-        self._name = function.name
-        self._b = FreshBuilder(function)
+    def __init__(self, function: Function, builder: FreshBuilder) -> None:
+        self._name, self._b = function.name, builder
         self._constants = constants_of(function)
 
     def host(self, body: Body) -> Body:
@@ -83,7 +84,7 @@ class _Emulator:
         counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
         total = counts[0]
         for count in counts[1:]:
-            total = self._b.mul(total, count)
+            total = total * count
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
             self._places(grid, counts, number)
@@ -92,10 +93,8 @@ class _Emulator:
 
     def _count(self, value: Value) -> Value:
         # Two negative counts multiply to a positive one, but mean no blocks.
-        wide = self._b.convert(value, I64)
-        if self._constants.get(value.name, -1) >= 0:
-            return wide
-        return self._b.binary("max", wide, 0)
+        wide = value.to(I64)
+        return wide if self._constants.get(value.name, -1) >= 0 else wide.max(0)
 
     def _places(self, grid: lir.Grid, counts: list[Value], number: Value) -> None:
         """Bind a grid's variables to the coordinates of block ``number``."""
@@ -107,7 +106,7 @@ class _Emulator:
             if wide is not var:
                 b.emit(lir.Let(var, lir.Convert(wide)))
             if left:
-                rest = b.binary("div", rest, count)
+                rest = rest // count
 
     def _block(self, block: EmulatedBlock, body: Body) -> None:
         for stmt in body:

@@ -168,25 +168,21 @@ class _Region:
         return slot
 
     def _place(self, slot: _Slot, thread: lir.Value) -> lir.Value:
-        at = thread if slot.width == 1 else self._b.binary("and", thread, -slot.width)
-        lanes = slot.type.lanes if isinstance(slot.type, lir.Vec | lir.Mask) else 1
-        return self._b.mul(at, lanes)
+        at = thread if slot.width == 1 else thread & -slot.width
+        return at * max(1, slot.type.lanes)
 
     def _put(self, slot: _Slot, thread: lir.Value, value: lir.Value) -> None:
         if isinstance(slot.type, lir.Mask):
-            value = self._b.convert(value, lir.U8)
-        at = thread  # each thread stores its own argument of a warp operation
-        if isinstance(slot.type, lir.Vec | lir.Mask):
-            at = self._place(slot, thread)
-        self._b.store(slot.buffer, at, value)
+            value = value.to(lir.U8)
+        # Each thread stores its own argument of a warp operation.
+        at = self._place(slot, thread) if slot.type.lanes else thread
+        slot.buffer[at] = value
 
     def _get(self, slot: _Slot, thread: lir.Value) -> lir.Value:
-        b, at = self._b, self._place(slot, thread)
+        at = self._place(slot, thread)
         if isinstance(slot.type, lir.Mask):
-            return b.compare(
-                "ne", b.load(slot.buffer, at, lir.Vec(lir.U8, slot.type.lanes)), 0
-            )
-        return b.load(slot.buffer, at, slot.type)
+            return slot.buffer[at, lir.Vec(lir.U8, slot.type.lanes)].ne(0)
+        return slot.buffer[at, slot.type]
 
     # ------------------------------------------------------------ writing
 
