@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from skforge.compiler.ir.lir.builder import Builder
-    from skforge.compiler.ir.lir.nodes import BinaryOp, CompareOp
 
 ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
 
@@ -105,17 +101,12 @@ Type: TypeAlias = Scalar | Vec | Mask | Plane
 
 
 #: The builder to which expressions append their operations; see ``Builder``.
-BUILDER: ContextVar[Builder] = ContextVar("builder")
-
-Operator: TypeAlias = "Callable[[Value, Value | int], Value]"
+BUILDER: ContextVar[Any] = ContextVar("builder")
 
 
-def _binary(op: BinaryOp) -> Operator:
-    return lambda a, b: BUILDER.get().binary(op, a, b)
-
-
-def _compare(op: CompareOp) -> Callable[[Value, Value | int | float], Value]:
-    return lambda a, b: BUILDER.get().compare(op, a, b)
+def _method(name: str, *given: str) -> Callable[[Value, Value | int | float], Value]:
+    """Return an operator that calls a method of the open builder."""
+    return lambda a, b: getattr(BUILDER.get(), name)(*given, a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +120,21 @@ class Value:
     name: str
     type: Type
 
-    def __add__(self, other: Value | int) -> Value:
-        """Return the sum; adding the int 0 emits nothing."""
-        return BUILDER.get().add(self, other)
-
-    def __mul__(self, other: Value | int) -> Value:
-        """Return the product; multiplying by the int 1 emits nothing."""
-        return BUILDER.get().mul(self, other)
+    __add__, __mul__ = _method("add"), _method("mul")
+    __sub__, __mod__ = _method("binary", "sub"), _method("binary", "rem")
+    __floordiv__ = __truediv__ = _method("binary", "div")  # of integers, toward zero
+    __and__, __or__ = _method("binary", "and"), _method("binary", "or")
+    __xor__ = _method("binary", "xor")
+    __lshift__, __rshift__ = _method("binary", "shl"), _method("binary", "shr")
+    __lt__, __le__ = _method("compare", "lt"), _method("compare", "le")
+    __gt__, __ge__ = _method("compare", "gt"), _method("compare", "ge")
+    min, max = _method("binary", "min"), _method("binary", "max")
+    eq, ne = _method("compare", "eq"), _method("compare", "ne")
 
     def __invert__(self) -> Value:
         """Return the complement of a bool, a mask or an integer."""
-        return BUILDER.get().invert(self)
-
-    __sub__, __mod__ = _binary("sub"), _binary("rem")
-    __truediv__ = __floordiv__ = _binary("div")  # of floats; of integers, toward zero
-    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
-    __lshift__, __rshift__ = _binary("shl"), _binary("shr")
-    __lt__, __le__ = _compare("lt"), _compare("le")
-    __gt__, __ge__ = _compare("gt"), _compare("ge")
-    min, max = _binary("min"), _binary("max")
-    eq, ne = _compare("eq"), _compare("ne")
+        made: Value = BUILDER.get().invert(self)
+        return made
 
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
@@ -156,7 +142,8 @@ class Value:
 
     def to(self, element: Scalar) -> Value:
         """Return the value converted to an element type, with the same lanes."""
-        return BUILDER.get().convert(self, element)
+        made: Value = BUILDER.get().convert(self, element)
+        return made
 
 
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
@@ -173,7 +160,9 @@ class Buffer:
 
     def __getitem__(self, at: Value | tuple[Value, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
-        return BUILDER.get().load(self, *(at if isinstance(at, tuple) else (at,)))
+        given = at if isinstance(at, tuple) else (at,)
+        made: Value = BUILDER.get().load(self, *given)
+        return made
 
     def __setitem__(self, at: Value, value: Value) -> None:
         """Store a value at an element."""

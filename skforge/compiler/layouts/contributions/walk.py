@@ -235,7 +235,7 @@ class ContributionCode(TreeBlock):
         return x * y + total
 
     def _sum_of_points(self, gifts: list[Value]) -> Value:
-        """Add halves of a power of two, the order of lanes in ``point_lanes.py``."""
+        """Add halves of a power of two, the order of lanes in ``Points``."""
         n = len(gifts)
         while n > 1:
             half = 1 << (n - 1).bit_length() - 1
