@@ -9,7 +9,7 @@ import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import HostPlan
-from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
