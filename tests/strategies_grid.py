@@ -200,7 +200,7 @@ class _GridWriter(_Writer):
 
         def body(params: Place) -> list[Value]:
             inner = self.inner(depth, *params)
-            return [b.sub(params[0], 1), *self.last(inner, types)]
+            return [b.binary("sub", params[0], 1), *self.last(inner, types)]
 
         def cond(params: Place) -> Value:
             self.sum()

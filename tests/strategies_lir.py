@@ -346,7 +346,7 @@ class _Writer:
 
         def body(params: tuple[Value, ...]) -> list[Value]:
             inner = self.nested(*params)
-            return [self.b.sub(params[0], 1), *self.last(inner, types)]
+            return [self.b.binary("sub", params[0], 1), *self.last(inner, types)]
 
         def cond(params: tuple[Value, ...]) -> Value:
             return self.b.compare("gt", params[0], 0)

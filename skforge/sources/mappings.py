@@ -335,22 +335,34 @@ class Mappings:
         self, rows: Array, columns: Any, places: dict[int, int], alone: str
     ) -> None:
         """Write columns of numbers to their places in rows of float64."""
+        flat: list[Any] = []
+        lists: list[int] = []
         for at, place in places.items():
-            column, name = columns[at], self._names[at]
-            if type(column) is list and not _NUMBERS.issuperset(map(type, column)):
-                column = [
-                    v if type(v) in _NUMBERS else _number(v, name, _where(row, alone))
-                    for row, v in enumerate(column)
-                ]
-            try:
+            if type(column := columns[at]) is list:
+                flat += column
+                lists.append(at)
+            else:
                 rows[:, place] = column
-            except OverflowError:
-                large = (type(v) is int and abs(v) >= _TOO_LARGE for v in column)
-                raise InvalidInputError(
-                    f"{name!r} of {_where([*large].index(True), alone)} is a whole "
-                    "number too large for float64 (above 1e308); pass float('inf'), or "
-                    "None if it is missing."
-                ) from None
+
+        def where(i: int) -> tuple[str, str]:
+            at, row = divmod(i, len(rows))
+            return self._names[lists[at]], _where(row, alone)
+
+        if not _is_plain(flat) and not _NUMBERS.issuperset(map(type, flat)):
+            flat = [
+                value if type(value) in _NUMBERS else _number(value, *where(i))
+                for i, value in enumerate(flat)
+            ]
+        try:
+            packed = np.frombuffer(struct.pack(f"{len(flat)}d", *flat), np.float64)
+        except (struct.error, OverflowError):
+            large = (type(v) is int and abs(v) >= _TOO_LARGE for v in flat)
+            name, row = where([*large].index(True))
+            raise InvalidInputError(
+                f"{name!r} of {row} is a whole number too large for float64 (above "
+                "1e308); pass float('inf'), or None if it is missing."
+            ) from None
+        rows[:, [places[at] for at in lists]] = packed.reshape(len(lists), len(rows)).T
 
     def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
         """Return numbers of labels of any type; None where the source must answer."""
@@ -439,6 +451,17 @@ def _objects(column: Any) -> Any:
     # spans of time would become whole numbers
     listed: Any = column if masked else array
     return [*listed] if array.dtype.kind in "mM" else listed.tolist()
+
+
+def _is_plain(values: list[Any]) -> bool:
+    """Tell whether all values are certainly Python's floats or whole numbers."""
+    if not values or type(values[0]) not in (float, int):
+        return False
+    try:  # a fifth of the time of looking at each type; NumPy's make the sum another
+        with np.errstate(all="ignore"):
+            return type(sum(values, 0.0)) is float
+    except (ArithmeticError, TypeError, ValueError):
+        return False
 
 
 def _is_missing(value: Any) -> bool:

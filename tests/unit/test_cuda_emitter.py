@@ -245,7 +245,7 @@ def test_carried_values_change_at_once():
         x, y = for_(
             b, b.const(0), thread, b.const(1), lambda _, c: [c[1], c[0]], [thread, N]
         )
-        b.store(Buffer("swapped", I64), thread, b.sub(x, y))
+        b.store(Buffer("swapped", I64), thread, b.binary("sub", x, y))
 
     text = text_of(write, N, Buffer("swapped", I64))
     kept = re.search(r"const i64 (next\w*) = (carry_\w+);", text)

@@ -58,7 +58,7 @@ def test_expressions_are_the_calls_of_the_builder() -> None:
         b.store(ROWS, places, b.binary("mul", some, some))
         b.store(OUT, b.binary("shr", wide, 1), b.load(ROWS, N))
         least = b.binary("min", b.binary("rem", N, 8), b.binary("xor", N, wide))
-        b.store(OUT, b.binary("or", least, b.sub(N, 1)), X)
+        b.store(OUT, b.binary("or", least, b.binary("sub", N, 1)), X)
 
     def by_expressions(b: Builder) -> None:
         places = b.iota(I32, 4) + N.to(I32)

@@ -90,7 +90,7 @@ def test_while_if_and_switch():
             x, count = while_(b, inits, lambda c: b.compare("ne", c[0], 1), step)
             b.store(out, at, b.add(count, x))
             cases = [lambda v=v: [b.const(v)] for v in (10, 20, 30)]
-            (kind,) = b.switch(b.sub(one(b, at), 6), cases, [I64])
+            (kind,) = b.switch(b.binary("sub", one(b, at), 6), cases, [I64])
             b.store(out, b.const(4 + k), kind)
             with b.body() as only:
                 b.store(out, b.const(8 + k), b.const(1))
@@ -214,7 +214,7 @@ def test_heap_scratch_is_freed_where_its_body_ends():
     def write(b, n, size, out):
         def body(i, _):
             scratch = b.alloc("scratch", F64, size)
-            last = b.sub(size, 1)
+            last = b.binary("sub", size, 1)
             b.store(scratch, last, b.convert(i, F64))
             b.store(out, b.const(0), b.load(scratch, last))
 

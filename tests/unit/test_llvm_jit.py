@@ -53,7 +53,9 @@ def walk_kernel(rows, name="walk"):
                         right = b.compare("ge", number, threshold, unordered=True)
                         left = b.add(b.mul(at[k], 2), 1)
                         at[k] = b.add(left, b.convert(right, I64))
-                values = [b.load(leaves, b.add(leaf, b.sub(i, NODES))) for i in at]
+                values = [
+                    b.load(leaves, b.add(leaf, b.binary("sub", i, NODES))) for i in at
+                ]
                 return [b.add(s, v) for s, v in zip(sums, values, strict=True)]
 
             inits = [b.const(0.5, F32)] * rows

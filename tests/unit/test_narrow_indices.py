@@ -195,7 +195,7 @@ def unknown_shift(b: Builder) -> None:
 
 
 def bit_count(b: Builder) -> None:
-    at = b.popcount(b.sub(b.const(0), loaded(b)))
+    at = b.popcount(b.binary("sub", b.const(0), loaded(b)))
     b.store(OUT, at, b.const(1.0, F32))
 
 
@@ -208,7 +208,7 @@ def many_lanes(b: Builder) -> None:
 def two_words(b: Builder) -> None:
     """A number of 64 bits from two halves, each as unsigned as it was."""
     low, high = (b.convert(b.load(COUNTS, b.const(k)), I64) for k in (0, 1))
-    low = b.sub(low, 40)
+    low = b.binary("sub", low, 40)
     word = b.binary("or", b.binary("shl", high, b.const(32)), low)
     b.store(OUT, b.binary("and", word, b.const(63)), b.const(1.0, F32))
 
@@ -275,7 +275,7 @@ def indices(b: Builder) -> None:
     number = b.load(COUNTS, at)
     at = b.binary("and", b.add(at, b.convert(number, I64)), b.const(63))
     b.store(LINKS, at, b.convert(at, I32))
-    b.store(COUNTS, at, b.convert(b.sub(at, 60), U32))
+    b.store(COUNTS, at, b.convert(b.binary("sub", at, 60), U32))
     b.prefetch(X, at)
     vector = b.pack([at, N, b.const(2), b.const(1)])
     vector = b.shuffle(vector, b.add(b.iota(I64, 4), 4), [0, 1, 6, 3])

@@ -139,7 +139,7 @@ def test_equal_operations_are_shared_and_dead_ones_dropped() -> None:
     v = b.load(X, b.const(0))
     b.load(X, N)
     left, right = b.mul(v, N), b.mul(v, N)
-    b.sub(left, v)
+    b.binary("sub", left, v)
     b.store(OUT, b.const(0), b.add(left, right))
     assert ops(simplified(b, N, X, OUT)) == ["Const", "Load", "mul", "add"]
 

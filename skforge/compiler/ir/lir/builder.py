@@ -158,10 +158,6 @@ class Builder:
             return a
         return self.binary("add", a, b)
 
-    def sub(self, a: Value, b: Value | int) -> Value:
-        """Return a - b."""
-        return self.binary("sub", a, b)
-
     def mul(self, a: Value, b: Value | int) -> Value:
         """Return a * b; multiplying by the int 1 emits nothing."""
         if isinstance(b, int) and b == 1:

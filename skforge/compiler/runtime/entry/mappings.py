@@ -173,16 +173,8 @@ def _reader() -> Any:
 class DictReader:
     """Reads dicts whose keys have the order of the first one.
 
-    Parameters
-    ----------
-    places : mapping of str to int
-        The columns of keys in the rows.
-    tables : mapping of str to dict
-        The numbers of texts, for keys whose values are texts.
-    width : int
-        Columns of the rows.
-    ignores : bool
-        Whether other keys are ignored, or declined.
+    ``places`` are the columns of keys in rows of ``width`` numbers, and ``tables`` the
+    numbers of texts, for keys that have these. Other keys are ignored, or declined.
     """
 
     def __init__(
@@ -194,8 +186,9 @@ class DictReader:
     ) -> None:
         self._places, self._tables = places, tables
         self._width, self._ignores = width, ignores
-        #: The order of keys met last, and what the compiled code reads of it.
-        self._known: tuple[tuple[Any, ...], NDArray[np.int64] | None] = (), None
+        #: The order of keys met last, and what the compiled code reads of it: addresses
+        #: of the keys, their columns, and addresses of tables.
+        self._known: tuple[tuple[Any, ...], Any] = (), None
 
     def read(self, rows: list[Any]) -> NDArray[np.float64] | None:
         """Return numbers of shape (n_rows, width); None if any row is declined."""
@@ -211,20 +204,18 @@ class DictReader:
             return None
         out = np.zeros((len(rows), self._width))
         step = max(1, VALUES_AT_ONCE // len(order))
-        keys, size, to = plan.ctypes.data, plan.itemsize * len(order), out.ctypes.data
-        parts = len(order), keys, keys + size, keys + 2 * size, self._width, to
+        parts = len(order), *plan, self._width, out.ctypes.data
         for first in range(0, len(rows), step):
             end = min(first + step, len(rows))
             if read(rows, first, end, *parts) < end:
                 return None
         return out
 
-    def _plan(self, order: Sequence[Any]) -> NDArray[np.int64] | None:
-        """Return addresses of keys, places and addresses of tables, one row of each."""
+    def _plan(self, order: Sequence[Any]) -> Sequence[Any] | None:
         places = [self._places.get(key, -1) for key in order]
-        if {*places} - {-1} != {*self._places.values()}:
-            return None
-        if -1 in places and not self._ignores:
+        known = {*self._places.values(), *([-1] if self._ignores else [])}
+        if {*places} | {-1} != known | {-1} or not {*places} <= known:
             return None
         tables = [id(self._tables[k]) if k in self._tables else 0 for k in order]
-        return np.array([[*map(id, order)], places, tables], np.int64)
+        numbers = ctypes.c_int64 * len(order)
+        return [numbers(*part) for part in (map(id, order), places, tables)]
