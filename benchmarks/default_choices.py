@@ -30,8 +30,7 @@ from unseen import DRAWN
 from unseen import MAKERS as UNSEEN
 
 from skforge.cli.report import count
-from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.cost.work import plan_of
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest

@@ -4,8 +4,8 @@
     python benchmarks/fit_costs.py times.jsonl
 
 Each kind of schedule has terms: counts of a forest times nanoseconds of the machine
-(``skforge/compiler/cost/terms.py``). A coefficient says how many of the machine's units
-one count takes. All targets are fitted together, by non-negative least squares of
+(``skforge/compiler/cost/estimate.py``). A coefficient says how many of the machine's
+units one count takes. All targets are fitted together, by non-negative least squares of
 relative errors, in which schedules near the best count most. Terms that rise and fall
 together are told apart by what the code of a kernel suggests (``EXPECTED``). A shared
 machine is faster at one time than at another, so the times of one forest and size,
@@ -78,7 +78,7 @@ HEADER = '''"""How many units of the machine's work each count of a forest takes
 By kind of schedule and term. Written by benchmarks/fit_costs.py from times of {count:,}
 schedules of {models} forests on
 {machines}.
-The units are those of ``MachineProfile``; ``terms.py`` has the counts.
+The units are those of ``MachineProfile``; ``estimate.py`` has the counts.
 {spread}
 """
 

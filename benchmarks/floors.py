@@ -35,17 +35,13 @@ class Floor:
 
 def clock_ghz(target: Target) -> float:
     """Return cycles a nanosecond: of a chain of additions, one cycle each."""
-    b = Builder()
     result, n = Buffer("result", I64), Value("n", I64)
-
-    def chain(i: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        (x,) = carried
-        for k in range(_CHAIN // 2):  # two operations that do not fold into one
-            x = b.binary("xor", b.binary("add", x, i), n if k % 2 else i)
-        return (x,)
-
-    (last,) = b.for_(b.const(0), n, b.const(1), chain, (n,))
-    b.store(result, b.const(0), last)
+    with Builder() as b:
+        x = [n]
+        with b.loop(n, carry=x) as i:
+            for k in range(_CHAIN // 2):  # two operations that do not fold into one
+                x[0] = x[0] + i ^ (n if k % 2 else i)
+        result[b.const(0)] = x[0]
     module = compile_functions([Function("chain", (result, n), b.finish())], target)
     out, times = np.zeros(1, np.int64), 2000
     chain_call = {"chain": lambda: call(module, "chain", [out, times])}
@@ -55,22 +51,16 @@ def clock_ghz(target: Target) -> float:
 
 def plain_sum(rows: NDArray[Any], target: Target) -> Callable[[], object]:
     """Return a call that reads every value of some rows and adds it up in vectors."""
-    b = Builder()
     element = scalar_of(rows.dtype)
     vec = Vec(element, target.lanes(8 * element.bytes))
     data, result, n = Buffer("data", element), Buffer("result", element), _count()
     flight = 8
-    zero = b.const(0.0, vec)
-
-    def some(i: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
-        return tuple(
-            b.binary("add", s, b.load(data, b.add(i, k * vec.lanes), vec))
-            for k, s in enumerate(sums)
-        )
-
-    sums = b.for_(b.const(0), n, b.const(flight * vec.lanes), some, [zero] * flight)
-    for k, value in enumerate(sums):
-        b.store(result, b.const(k * vec.lanes), value)
+    with Builder() as b:
+        sums = [b.const(0.0, vec)] * flight
+        with b.loop(0, n, flight * vec.lanes, carry=sums) as i:
+            sums[:] = [s + data[i + k * vec.lanes, vec] for k, s in enumerate(sums)]
+        for k, value in enumerate(sums):
+            result[b.const(k * vec.lanes)] = value
     function = Function("plain_sum", (data, result, n), b.finish())
     module: JitModule = compile_functions([function], target)
     step = flight * vec.lanes

@@ -23,8 +23,8 @@ import typer
 from assembly import describe, mnemonics
 from cost_model_family import get
 
+from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
-from skforge.compiler.cost.work import plan_of
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly

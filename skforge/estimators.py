@@ -475,8 +475,8 @@ class CompiledForest(Shown):
         Raises
         ------
         UnsupportedModelError
-            If rows cannot be converted without the model (categories of
-            HistGradientBoosting), or the labels are not plain values.
+            If rows or answers cannot be computed without the model, or the labels are
+            not plain values.
         """
         check_is_fitted(self)
         self._check_model()

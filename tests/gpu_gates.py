@@ -12,7 +12,7 @@ from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operatio
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
-from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir

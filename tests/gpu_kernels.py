@@ -9,7 +9,7 @@ import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import HostPlan
-from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -29,6 +29,7 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from tests.gpu_binary import compiler_path
+from tests.lir_loops import for_, while_
 
 CUDA = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
 HIP = ("gfx90a", "gfx1030")
@@ -115,7 +116,8 @@ def walk_function(features: int = 8, threads: int = 128) -> Function:
             def half(which: int) -> None:
                 lo = b.mul(N_TREES, which)
                 hi = b.add(lo, N_TREES)
-                trees = b.for_(
+                trees = for_(
+                    b,
                     lo,
                     hi,
                     b.const(1),
@@ -165,7 +167,7 @@ def _walk(
         return [*load(child), child]
 
     node = b.mul(tree, 255)
-    bits, _, _ = b.while_([*load(node), node], going, step)
+    bits, _, _ = while_(b, [*load(node), node], going, step)
     return b.add(acc, b.bitcast(bits, F32))
 
 

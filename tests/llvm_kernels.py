@@ -68,8 +68,8 @@ def kernel(
         key: Value(key, kind) if isinstance(kind, Scalar) else kind
         for key, kind in params.items()
     }
-    builder = Builder()
-    write(builder, **made)
+    with Builder() as builder:
+        write(builder, **made)
     return lir.Function(name, tuple(made.values()), builder.finish())
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
-from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError

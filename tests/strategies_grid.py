@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Function, Scalar, Value
 from tests.grid_tools import Place, grid, region, warp_sum
+from tests.lir_loops import for_, while_
 from tests.strategies_lir import NUMBERS, Program, _Writer
 
 RESULTS = 2048  # elements of each result
@@ -95,7 +96,7 @@ class _GridWriter(_Writer):
                 self.statements(2)
             elif kind == 2:
                 bounds = b.const(0), b.const(self.number(0, 2)), b.const(1)
-                b.for_(*bounds, lambda v, _: self.block_statements(1, depth + 1))
+                for_(b, *bounds, lambda v, _: self.block_statements(1, depth + 1))
             elif kind == 3:
                 cond = b.compare("gt", self.block, self.number(0, 2))
                 b.if_(cond, lambda: self.block_statements(1, depth + 1))
@@ -191,7 +192,7 @@ class _GridWriter(_Writer):
         def body(var: Value, params: Place) -> list[Value]:
             return self.last(self.inner(depth, var, *params), types)
 
-        self.scope.extend(b.for_(b.const(0), self.uniform(), b.const(1), body, inits))
+        self.scope.extend(for_(b, b.const(0), self.uniform(), b.const(1), body, inits))
 
     def warp_while(self, depth: int) -> None:
         types, inits = self.carried()
@@ -199,13 +200,13 @@ class _GridWriter(_Writer):
 
         def body(params: Place) -> list[Value]:
             inner = self.inner(depth, *params)
-            return [b.sub(params[0], 1), *self.last(inner, types)]
+            return [b.binary("sub", params[0], 1), *self.last(inner, types)]
 
         def cond(params: Place) -> Value:
             self.sum()
             return b.compare("gt", params[0], 0)
 
-        self.scope.extend(b.while_([self.uniform(), *inits], cond, body))
+        self.scope.extend(while_(b, [self.uniform(), *inits], cond, body))
 
     def warp_branch(self, depth: int) -> None:
         types, _ = self.carried()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, U32, Buffer, Value
+from tests.lir_loops import for_
 
 N = Value("n", I64)
 X, OUT = Buffer("x", F32), Buffer("out", F32)
@@ -94,7 +95,8 @@ class IndexWriter:
         b = self.b
         stop = b.binary("and", self.any(), b.const(3))
         init = self.any()
-        results = b.for_(
+        results = for_(
+            b,
             b.const(0),
             stop,
             b.const(1),

@@ -35,6 +35,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.printer import print_lir
+from tests.lir_loops import for_, parallel_for, while_
 from tests.oracles.lir_memory import DTYPES
 
 INTEGERS = (U8, U16, U32, I32, I64)
@@ -337,7 +338,7 @@ class _Writer:
         def body(var: Value, params: tuple[Value, ...]) -> list[Value]:
             return self.last(self.nested(var, *params), types)
 
-        self.scope.extend(self.b.for_(*bounds, body, inits))
+        self.scope.extend(for_(self.b, *bounds, body, inits))
 
     def countdown(self) -> None:
         types, inits = self.carried()
@@ -345,12 +346,12 @@ class _Writer:
 
         def body(params: tuple[Value, ...]) -> list[Value]:
             inner = self.nested(*params)
-            return [self.b.sub(params[0], 1), *self.last(inner, types)]
+            return [self.b.binary("sub", params[0], 1), *self.last(inner, types)]
 
         def cond(params: tuple[Value, ...]) -> Value:
             return self.b.compare("gt", params[0], 0)
 
-        self.scope.extend(self.b.while_([start, *inits], cond, body))
+        self.scope.extend(while_(self.b, [start, *inits], cond, body))
 
     def branch(self) -> None:
         types, _ = self.carried()
@@ -392,4 +393,4 @@ class _Writer:
                 where = self.b.const(LENGTH - 1)
                 self.b.emit(lir.AtomicAdd(self.outputs[element], where, value))
 
-        self.b.parallel_for(count, body)
+        parallel_for(self.b, count, body)

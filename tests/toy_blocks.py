@@ -30,6 +30,7 @@ from skforge.compiler.layouts.base import (
     register,
 )
 from skforge.exceptions import ScheduleError
+from tests.lir_loops import for_, while_
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ToyWalk:
             child = b.load(children, b.binary("add", b.mul(node, 2), right))
             return [b.convert(child, I64)]
 
-        (node,) = b.while_([self.root(tree)], going, hop)
+        (node,) = while_(b, [self.root(tree)], going, hop)
         output = b.load(self.buffer("outputs", outputs), tree)
         place = b.binary("add", at, b.convert(output, I64))
         value = b.load(self.buffer("leaves", leaf), node)
@@ -101,7 +102,7 @@ class ToyBlock(BlockCode):
     def each(self, count: Value | int, body) -> None:
         b = self.walk.b
         end = count if isinstance(count, Value) else b.const(count)
-        b.for_(b.const(0), end, b.const(1), lambda i, _: body(i))
+        for_(b, b.const(0), end, b.const(1), lambda i, _: body(i))
 
     def start(self, sums: Buffer) -> None:
         b, base = self.walk.b, self.walk.hir.forest.base
@@ -181,7 +182,7 @@ class ToyRow(RowCode):
         def tree(t: Value, _: tuple[Value, ...]) -> None:
             self.walk.add_leaf(t, self.row.rows, self.row.start, sums, at)
 
-        b.for_(b.const(0), b.const(n_trees), b.const(1), tree)
+        for_(b, b.const(0), b.const(n_trees), b.const(1), tree)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from skforge.compiler.layouts.base import (
     register,
     scalar_of,
 )
+from tests.lir_loops import for_
 
 
 class ToyLayout(Layout):
@@ -110,7 +111,7 @@ class ToyLayout(Layout):
         def step(i: Value, _: tuple[Value, ...]) -> None:
             b.prefetch(self._children, b.mul(i, self._size + 1))
 
-        b.for_(lo, hi, b.const(4), step)
+        for_(b, lo, hi, b.const(4), step)
 
 
 class Toy(WalkRepresentation):

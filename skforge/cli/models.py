@@ -64,9 +64,9 @@ def _check_model(path: Path, model: Any) -> None:
     """Raise unless an object from a pickle is a fitted model."""
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
+    from skforge.sources.base import adapter_of
     from skforge.sources.delegation import is_fitted
     from skforge.sources.files import ForestSource
-    from skforge.sources.find import adapter_of
 
     if isinstance(model, (Forest, CompiledModule)):
         return

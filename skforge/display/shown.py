@@ -21,8 +21,8 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.named import OwnRepr, named
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.exceptions import InvalidInputError, VerificationWarning
-from skforge.prediction.delegated import Delegated
 from skforge.prediction.dispatch import size_ranges
+from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
 from skforge.sources.delegation import is_estimator, model_of
 from skforge.sources.mappings import is_columns, is_mapped

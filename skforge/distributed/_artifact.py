@@ -92,7 +92,7 @@ def pack(
     keep_estimator : bool or "auto", default="auto"
         Whether to include the source model in a pickle; workers then need its library.
         "auto" includes it only if the model cannot be saved without it, as for
-        calibrated and stacked ones.
+        stacks and chains.
 
     Returns
     -------

@@ -30,6 +30,8 @@ from skforge.compiler.forest.record import (
     plain_out,
     refusal,
 )
+from skforge.compiler.frontends import answers_itself, read_forests
+from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
@@ -43,7 +45,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
-from skforge.sources.store import check
+from skforge.sources.store import bare_state, check, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 
@@ -124,7 +126,7 @@ def _contents(
             )
         kept = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
-        manifest["forest"] = forest_out(kept.forest_, arrays)
+        manifest["forest"] = _forest_out(kept.estimator, "", arrays)
     return manifest, arrays
 
 
@@ -212,12 +214,12 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
             f"it holds {with_article(kind)}, which skforge.load does not read; use "
             f"{advice}."
         )
+    if kind == "estimator":
+        return _estimator_in(entry(manifest, "estimator", dict), manifest, arrays)
     forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
     if kind == "forest":
         return forest
-    if kind == "module":
-        return _module_in(entry(manifest, "module", dict), forest)
-    return _estimator_in(entry(manifest, "estimator", dict), forest, arrays)
+    return _module_in(entry(manifest, "module", dict), forest)
 
 
 # ------------------------------------------------------------ modules
@@ -235,9 +237,10 @@ def _table_in(rows: list[Any]) -> dict[Any, Any]:
     for row in rows:
         if type(row) is not list or len(row) != 3 or type(row[0]) is not int:
             raise refusal("schedules")
-        if type(row[1]) not in (int, type(None)):
+        schedule = _schedule_in(row[2])
+        if type(row[1]) not in (int, type(None)) or type(schedule) is not Schedule:
             raise refusal("schedules")
-        table[row[0], row[1]] = _schedule_in(row[2])
+        table[row[0], row[1]] = schedule
     return table
 
 
@@ -336,26 +339,17 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         "gpu_min_rows": None if crossover is None else int(crossover),
         "fitted_target": _target_out(wrapper.fitted_target_),
         "compile_time": float(wrapper.compile_time_).hex(),
-        "model": {
-            "class_name": model.class_name,
-            "kind": model.kind,
-            "rules": dict(model.rules),
-            "methods": list(model.methods),
-            "tags": dict(model.tags),
-            "attributes": {
-                name: _value_out(value, f"attribute.{name}", arrays)
-                for name, value in model.attributes.items()
-            },
-        },
+        "model": _model_out(model, "", arrays),
     }
 
 
 def _estimator_in(
-    record: dict[str, Any], forest: Forest, arrays: Arrays
+    record: dict[str, Any], manifest: dict[str, Any], arrays: Arrays
 ) -> CompiledForest:
     from skforge.estimators import CompiledForest
 
-    model = _model_in(entry(record, "model", dict), forest, arrays)
+    of_forest = manifest.get("forest")
+    model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
     given = entry(record, "params", dict)
     params = {name: entry(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
     params["tuning"] = tuner_in(entry(given, "tuning", str, dict))
@@ -381,7 +375,7 @@ def _estimator_in(
     wrapper.__dict__.update(
         _stored=model,
         _asked=(target, asked[1]),
-        forest_=forest,
+        forest_=model.forest,
         schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
         gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
@@ -402,14 +396,72 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
     return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
 
 
-def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredModel:
+# ------------------------------------------------------------ models as data
+
+
+def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
+    """Return a model's forest; None for a wrapper, whose members have it."""
+    if model.kind == "wrapper" and answers_itself(model):
+        return None
+    return forest_out(model.forest, arrays, f"{name}forest")
+
+
+def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
+    """Return the record of a model, but not its forest; arrays are named after it."""
+
+    def out(value: Any, own: str) -> Any:
+        return _value_out(value, f"{name}{own}", arrays)
+
+    record = {
+        "class_name": model.class_name,
+        "kind": model.kind,
+        "rules": dict(model.rules),
+        "methods": list(model.methods),
+        "tags": dict(model.tags),
+        "attributes": {
+            key: out(value, f"attribute.{key}")
+            for key, value in model.attributes.items()
+        },
+    }
+    if model.whole is not None:
+        record["whole"] = out(model.whole, "whole")
+    if model.more and model.kind != "wrapper":
+        record["more"] = out([*model.more], "more")
+    if model.twins:
+        twins = enumerate(model.twins.items())
+        record["twins"] = {form: out(twin, f"twin.{i}") for i, (form, twin) in twins}
+    return record
+
+
+def _model_in(
+    record: dict[str, Any], of_forest: Any, name: str, arrays: Arrays
+) -> StoredModel:
+    """Return a model with the record of its forest; None for that of its members."""
+    whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
+    more = _value_in(f"{name}more", entry(record, "more", list, None) or [], arrays)
+    kept = entry(record, "twins", dict, None) or {}
+    twins = {
+        form: _value_in(f"{name}twin.{i}", twin, arrays)
+        for i, (form, twin) in enumerate(kept.items())
+    }
+    if not (whole is None or is_wrapper(whole)) or not all(
+        type(one) is kind
+        for kind, every in ((Forest, more), (StoredModel, twins.values()))
+        for one in every
+    ):
+        raise refusal("model")
+    if of_forest is None and whole is not None:
+        forest, *more = read_forests(whole)
+    else:
+        of_forest = entry({"forest": of_forest}, "forest", dict)
+        forest = forest_in(of_forest, arrays, f"{name}forest").validate()
     attributes = {
-        name: _value_in(name, value, arrays)
-        for name, value in entry(record, "attributes", dict).items()
+        key: _value_in(key, value, arrays)
+        for key, value in entry(record, "attributes", dict).items()
     }
     methods = entry(record, "methods", list)
     class_name = entry(record, "class_name", str)
-    if not all(type(name) is str for name in methods):
+    if not all(type(one) is str for one in methods):
         raise refusal("model")
     model = StoredModel(
         forest,
@@ -419,6 +471,9 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
         tuple(methods),
         attributes,
         entry(record, "tags", dict),
+        whole,
+        tuple(more),
+        twins,
     )
     try:
         check(model)
@@ -429,6 +484,8 @@ def _model_in(record: dict[str, Any], forest: Forest, arrays: Arrays) -> StoredM
 
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     """Return JSON for a fitted attribute; arrays go to ``arrays``."""
+    if isinstance(value, np.generic):
+        value = np.asarray(value)  # without dimensions
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             return {"objects": [plain_out(one) for one in value.tolist()]}
@@ -436,26 +493,59 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"array": name}
     if isinstance(value, list):
         return [_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+    if isinstance(value, np.ufunc):
+        return {"function": value.__name__}
+    if isinstance(value, StoredModel):
+        record = _model_out(value, f"{name}.", arrays)
+        return {"model": record, "forest": _forest_out(value, f"{name}.", arrays)}
+    if isinstance(value, Forest):
+        return {"forest": forest_out(value, arrays, name)}
+    if is_part(kind_of(value)):
+        state = {
+            key: _value_out(one, f"{name}.{key}", arrays)
+            for key, one in bare_state(value).items()
+        }
+        return {"class": kind_of(value), "state": state}
     return plain_out(value)
 
 
 def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, list):
-        return [_value_in(name, one, arrays) for one in value]
-    if isinstance(value, dict) and value.keys() == {"objects"}:
-        if type(value["objects"]) is not list:
-            raise refusal(name)
-        return np.array([_plain(name, one) for one in value["objects"]], dtype=object)
-    if isinstance(value, dict) and value.keys() == {"array"}:
-        array = arrays.get(value["array"]) if type(value["array"]) is str else None
-        if array is None:
-            raise refusal(name)
-        return np.array(array)
-    return _plain(name, value)
+        return [_value_in(f"{name}.{i}", one, arrays) for i, one in enumerate(value)]
+    if not isinstance(value, dict):
+        return _plain(name, value)
+    match [*value.items()]:
+        case [("objects", list(objects))]:
+            return np.array([_plain(name, one) for one in objects], dtype=object)
+        case [("array", str(at))] if at in arrays:
+            array = np.array(arrays[at])
+            return array if array.ndim else array[()]
+        case [("function", str(called))]:
+            function = getattr(np, called, None)
+            if isinstance(function, np.ufunc):
+                return function
+        case [("model", dict(record)), ("forest", forest)]:
+            return _model_in(record, forest, f"{name}.", arrays)
+        case [("forest", dict(record))]:
+            return forest_in(record, arrays, name).validate()
+        case [("class", str(kind)), ("state", dict(state))]:
+            values = {
+                key: _value_in(f"{name}.{key}", one, arrays)
+                for key, one in state.items()
+            }
+            try:
+                return rebuilt(class_of(kind), values)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise refusal(name) from error
+        case [("float", _)]:
+            return _plain(name, value)
+        case _:
+            pass
+    raise refusal(name)
 
 
 def _plain(name: str, value: Any) -> Any:
     plain = plain_in(name, value)
-    if type(plain) not in (bool, int, float, str):
+    if type(plain) not in (bool, int, float, str, type(None)):
         raise refusal(name)
     return plain

@@ -20,6 +20,7 @@ from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.entry import as_method, retire
+from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
@@ -232,7 +233,8 @@ class Predictor:
                     source.forest, None, like.target, like.reduction
                 )
                 by_reference(module)
-                variant = Predictor(module, source.model, source=source)
+                model = source.model if source.stored is None else source.stored
+                variant = Predictor(module, model, source=source)
                 variant.counters = self.counters
                 self.variants[form] = variant
             own = self.variants[form]
@@ -245,7 +247,7 @@ class Predictor:
         """Return the reader of mappings, or None if the model takes them."""
         if self._mappings is False:
             columns = self.source.columns()
-            self._mappings = None if columns is None else Mappings(columns)
+            self._mappings = None if columns is None else Mappings(columns, DictReader)
         return self._mappings
 
     def _of_mappings(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import Tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
 from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.frontends.content import held
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import ScheduleTable
@@ -21,7 +23,15 @@ from skforge.prediction.arrival import by_reference
 from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.fitting import Made
 from skforge.prediction.predictor import Predictor
-from skforge.sources.delegation import model_of, start_of
+from skforge.sources.delegation import (
+    FITTED,
+    attribute_of,
+    is_estimator,
+    model_of,
+    no_attribute,
+    start_of,
+    tags_of,
+)
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.witness import Witness
@@ -146,3 +156,49 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", made)
         return predictor
+
+
+class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
+    """Takes tags, fitted attributes and metadata routing from the model."""
+
+    estimator: Any
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is a compiled forest; a fitted model does not count."""
+        return "forest_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of the model."""
+        return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fitted attribute of the model, such as ``classes_``."""
+        state = self.__dict__
+        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
+        if fitted and "forest_" in state:
+            model = model_of(self)
+            if hasattr(model, name):
+                self._check_model()
+                return getattr(model, name)
+            live = is_estimator(model)  # texts have no n_features_in_
+            if not live and not hasattr(model, "n_features_in_"):  # nor stored
+                found = attribute_of(state["forest_"], name)
+                if found is not None:
+                    return found
+        if "_stored" in state:
+            state["_stored"].explain(name)
+        raise AttributeError(no_attribute(self, name))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return where metadata goes: to the model's ``fit`` and ``score``.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        mapping = mapping.add(caller="score", callee="score")
+        router = MetadataRouter(owner=type(self).__name__)
+        if is_estimator(self.estimator):
+            router.add(estimator=self.estimator, method_mapping=mapping)
+        return router

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -45,6 +46,7 @@ ANSWERS = (
     "own_log_proba",
     "answers",
     "more",
+    "root",
 )
 
 
@@ -100,6 +102,10 @@ class Source(ABC):
     answers: bool = False
     #: Further forests, whose raw scores follow those of the forest.
     more: tuple[Forest, ...] = ()
+    #: The wrapper that computes the answers, as a tree of its members.
+    root: Any = None
+    #: Adapters with forests of their own for other forms of rows, by form as text.
+    twins: Mapping[str, Source] = MappingProxyType({})
     #: Compiled members, if the model's own code computes everything else.
     members: tuple[Any, ...] = ()
 
@@ -196,6 +202,13 @@ class Source(ABC):
 
     def of_form(self, form: Any) -> Source | None:
         """Return an adapter, with its own forest, for rows of a form; None for none."""
+        return None
+
+    def sample(self, dtype: Any) -> Any:
+        """Return a row whose numbers are of a dtype, in the form that was trained on.
+
+        None if the form of rows does not matter.
+        """
         return None
 
     def reading(self) -> Reading | None:
@@ -329,8 +342,13 @@ class Source(ABC):
         """Return raw scores from the model on one thread, or the reference walk."""
         if self.model is not None:
             return np.asarray(self._raw(rows))
-        raw = reference_raw(self.forest, rows)
-        return raw[:, 0] if self.forest.n_outputs == 1 else raw
+        raw = self.reference(rows)
+        return raw[:, 0] if raw.shape[1] == 1 else raw
+
+    def reference(self, rows: Array) -> Array:
+        """Return raw scores of all forests by the reference walk, side by side."""
+        found = [reference_raw(one, rows) for one in (self.forest, *self.more)]
+        return np.hstack([one.reshape(len(rows), -1) for one in found])
 
     def _raw(self, rows: Array) -> Any:
         return self.call("predict_raw", rows)
@@ -365,13 +383,38 @@ class Source(ABC):
                     warnings.simplefilter("ignore")  # about having 0 rows
                     none = np.empty((0, self.forest.n_features), "f4")
                     found = self.call(method, none)
+                answers[method] = [found.dtype.str, list(found.shape)]
             except Exception:  # noqa: BLE001 - then no answer is kept
                 continue
-            answers[method] = [found.dtype.str, list(found.shape)]
         return answers
 
 
 ADAPTERS: list[type[Source]] = []
+
+
+def adapter_of(model: Any) -> type[Source] | None:
+    """Return the adapter class of a live or stored model, or None."""
+    for adapter in ADAPTERS:
+        if isinstance(model, StoredModel):
+            if model.kind in adapter.kinds:
+                return adapter
+        elif adapter.detects(model):
+            return adapter
+    return None
+
+
+def member_source(model: Any, forest: Forest) -> Source:
+    """Return the adapter of a model inside another one, whose forest was read."""
+    adapter = adapter_of(model)
+    assert adapter is not None
+    return adapter(model, forest)
+
+
+def member_traces(model: Any) -> list[Any]:
+    """Return objects and numbers that change when a model inside another one does."""
+    adapter = adapter_of(model)
+    return [] if adapter is None else adapter.traces(model)
+
 
 AnySource = TypeVar("AnySource", bound=type[Source])
 

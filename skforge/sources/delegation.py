@@ -165,7 +165,7 @@ def attribute_of(forest: Forest, name: str) -> Any:
 def tags_of(model: Any, forest: Forest | None) -> Tags:
     """Return the model's tags, or tags made from its task."""
     if isinstance(model, StoredModel):
-        return model.sklearn_tags()
+        return model.__sklearn_tags__()
     if is_estimator(model):
         return deepcopy(get_tags(model))
     tags = get_tags(BaseEstimator())

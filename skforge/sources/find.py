@@ -19,7 +19,7 @@ from skforge.sources import (  # noqa: F401 - register
     sklearn,
     xgboost,
 )
-from skforge.sources.base import ADAPTERS, Source
+from skforge.sources.base import Source, adapter_of, member_traces
 from skforge.sources.delegation import model_of
 from skforge.sources.members import Members, MembersSource, traces_of_members
 from skforge.sources.pipeline import held
@@ -29,17 +29,6 @@ from skforge.sources.wrappers import source as wrappers  # noqa: F401 - register
 
 #: How many steps of a pipeline run in their library, or what is compiled of a model.
 Start: TypeAlias = int | Members | None
-
-
-def adapter_of(model: Any) -> type[Source] | None:
-    """Return the adapter class of a live or stored model, or None."""
-    for adapter in ADAPTERS:
-        if isinstance(model, StoredModel):
-            if model.kind in adapter.kinds:
-                return adapter
-        elif adapter.detects(model):
-            return adapter
-    return None
 
 
 def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
@@ -78,8 +67,7 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
         return [*steps[:start], *held(steps[start:]), last, *traces_of(last)]
     if isinstance(model, StoredModel):
         return []  # plain data, which cannot be trained
-    adapter = adapter_of(model)
-    return [] if adapter is None else adapter.traces(model)
+    return member_traces(model)
 
 
 def _rest(model: Any, start: int) -> Any:

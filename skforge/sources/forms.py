@@ -92,13 +92,16 @@ def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -
     comparison, feature = forest.comparison[first], forest.feature[first]
     # whole numbers and booleans are never missing
     gaps = np.array([own.kind == "f" for own in dtypes])[feature]
-    for name in ("feature", "comparison", "missing", "missing_left"):
+    for name in ("feature", "missing", "missing_left"):
         mine, others = getattr(forest, name)[first], getattr(other, name)[second]
-        if ((mine != others) & (gaps | (name in ("feature", "comparison")))).any():
+        if ((mine != others) & (gaps | (name == "feature"))).any():
             return False
     sets = comparison >= Comparison.IN
+    if (sets != (other.comparison[second] >= Comparison.IN)).any():
+        return False
     if sets.any() and not (
         np.array_equal(first[sets], second[sets])
+        and np.array_equal(comparison[sets], other.comparison[second][sets])
         and np.array_equal(forest.category_offset, other.category_offset)
         and np.array_equal(forest.category_words, other.category_words)
     ):
@@ -106,27 +109,34 @@ def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -
     for dtype in {*dtypes}:
         of_dtype = [i for i, own in enumerate(dtypes) if own == dtype]
         here = np.isin(feature, of_dtype) & ~sets
-        tests = comparison[here]
-        mine = _canonical(forest.threshold[first][here], tests, dtype)
-        others = _canonical(other.threshold[second][here], tests, dtype)
-        if not np.array_equal(mine, others):
+        mine = _canonical(forest, first[here], dtype)
+        if not np.array_equal(mine, _canonical(other, second[here], dtype)):
             return False
     return True
 
 
-def _canonical(thresholds: Array, comparison: Array, dtype: np.dtype[Any]) -> Array:
-    """Return thresholds of a dtype whose tests are the same for its numbers."""
+def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
+    """Return comparisons and thresholds that are equal for tests that are.
+
+    Equal for all numbers of a dtype, which are whole or have the dtype's precision.
+    """
+    comparison, found = forest.comparison[tests], forest.threshold[tests]
+    equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":
-        equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
-        found = thresholds.astype(np.float64)
-        found[~equal] = round_thresholds(thresholds[~equal], comparison[~equal], dtype)
-        return found
+        found = found.astype(np.float64)
+        found[~equal] = round_thresholds(found[~equal], comparison[~equal], dtype)
+        return np.stack([comparison, found])
     low, high = (
         (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     )
-    down = (comparison == Comparison.LE) | (comparison == Comparison.GT)
-    found = np.where(down, np.floor(thresholds), np.ceil(thresholds))
-    return np.clip(found, float(low) - 1, float(high) + 1)
+    # the first number with another answer than the lowest, if any
+    after = (comparison == Comparison.LE) | (comparison == Comparison.GT)
+    end = np.where(after, np.floor(found) + 1, np.ceil(found))
+    end = np.clip(end, float(low), float(high) + 1)
+    left = (comparison == Comparison.LE) | (comparison == Comparison.LT)
+    left ^= end == low
+    end = np.where(end == low, float(high) + 1, end)
+    return np.where(equal, [comparison, found], [left + 6.0, end])
 
 
 def inside(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:

@@ -122,9 +122,11 @@ class Mappings:
     Parameters
     ----------
     columns : Columns
+    reader : callable
+        Makes the compiled reader of many dicts.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, reader: Callable[..., Any]) -> None:
         rules = columns.rules
         self._columns, self._rules, self._count = columns, rules, len(rules)
         self._names = [rule.name for rule in rules]
@@ -146,6 +148,12 @@ class Mappings:
         if [*self._places.values()] == sorted(given) and not columns.by_frame:
             parts = ["d" if i in given else "8x" for i in range(columns.width)]
             self._pack = struct.Struct("".join(parts)).pack_into
+        self._dicts = reader(
+            {rule.name: rule.place for rule in rules},
+            {rule.name: _texts(rule.table) for rule in rules if rule.table is not None},
+            columns.width,
+            columns.ignores,
+        )
         #: Rows that no call uses, and their memory; a list's pop and append are atomic.
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
@@ -220,6 +228,16 @@ class Mappings:
         """
         if self._columns.by_frame:
             return None
+        rows: Array | None = self._dicts.read(X) if type(X) is list else None
+        if rows is None and (rows := self._in_python(X)) is None:
+            return None
+        try:
+            with np.errstate(over="raise"):
+                return rows.astype(self._columns.dtype, copy=False)
+        except FloatingPointError:
+            return None
+
+    def _in_python(self, X: Any) -> Array | None:
         columns, alone = self._read(X)
         for at, (table, kinds) in self._coded.items():
             labels: list[Any] = columns[at]
@@ -233,11 +251,7 @@ class Mappings:
             columns[at] = codes
         rows = np.zeros((len(columns[0]), self._columns.width))
         self._write(rows, columns, self._places, alone)
-        try:
-            with np.errstate(over="raise"):
-                return rows.astype(self._columns.dtype, copy=False)
-        except FloatingPointError:
-            return None
+        return rows
 
     def frame(self, X: Any) -> Any:
         """Return the pandas frame that mappings stand for.
@@ -292,7 +306,7 @@ class Mappings:
             raise self._unknown(given, alone)
         if alone and any(map(_is_column, flat)):
             return self._in_columns(flat), ""
-        return _ByRow(flat, self._count), alone
+        return [flat[at :: self._count] for at in range(self._count)], alone
 
     def _in_columns(self, values: Sequence[Any]) -> list[Any]:
         """Return the columns of one mapping: arrays of numbers, or Python's objects."""
@@ -322,29 +336,23 @@ class Mappings:
     ) -> None:
         """Write columns of numbers to their places in rows of float64."""
         flat: list[Any] = []
-        if by_row := type(columns) is _ByRow and len(places) == self._count:
-            flat, lists = columns.flat, places
-        else:
-            lists = {}
-            for at, place in places.items():
-                if type(column := columns[at]) is np.ndarray:
-                    rows[:, place] = column
-                else:
-                    flat += column
-                    lists[at] = place
-        ats, shape = [*lists], (len(lists), len(rows))
+        lists: list[int] = []
+        for at, place in places.items():
+            if type(column := columns[at]) is list:
+                flat += column
+                lists.append(at)
+            else:
+                rows[:, place] = column
 
         def where(i: int) -> tuple[str, str]:
-            row, k = divmod(i, shape[0]) if by_row else divmod(i, shape[1])[::-1]
-            return self._names[ats[k]], _where(row, alone)
+            at, row = divmod(i, len(rows))
+            return self._names[lists[at]], _where(row, alone)
 
-        if not _is_plain(flat):
-            flat = [_NAN if value is None else value for value in flat]
-            if not _NUMBERS.issuperset(map(type, flat)):
-                flat = [
-                    value if type(value) in _NUMBERS else _number(value, *where(i))
-                    for i, value in enumerate(flat)
-                ]
+        if not _is_plain(flat) and not _NUMBERS.issuperset(map(type, flat)):
+            flat = [
+                value if type(value) in _NUMBERS else _number(value, *where(i))
+                for i, value in enumerate(flat)
+            ]
         try:
             packed = np.frombuffer(struct.pack(f"{len(flat)}d", *flat), np.float64)
         except (struct.error, OverflowError):
@@ -354,8 +362,7 @@ class Mappings:
                 f"{name!r} of {row} is a whole number too large for float64 (above "
                 "1e308); pass float('inf'), or None if it is missing."
             ) from None
-        numbers = packed.reshape(shape[::-1]) if by_row else packed.reshape(shape).T
-        rows[:, [*lists.values()]] = numbers
+        rows[:, [places[at] for at in lists]] = packed.reshape(len(lists), len(rows)).T
 
     def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
         """Return numbers of labels of any type; None where the source must answer."""
@@ -392,17 +399,10 @@ class Mappings:
         )
 
 
-class _ByRow:
-    """Values of mappings, row after row; read and written by columns."""
-
-    def __init__(self, flat: list[Any], width: int) -> None:
-        self.flat, self._width = flat, width
-
-    def __getitem__(self, at: int) -> list[Any]:
-        return self.flat[at :: self._width]
-
-    def __setitem__(self, at: int, values: list[Any]) -> None:
-        self.flat[at :: self._width] = values
+def _texts(table: Mapping[Any, float | None]) -> dict[str, float]:
+    """Return the numbers of a table's texts."""
+    known = ((label, code) for label, code in table.items() if type(label) is str)
+    return {label: float(code) for label, code in known if code is not None}
 
 
 def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], str]:
@@ -454,14 +454,10 @@ def _objects(column: Any) -> Any:
 
 
 def _is_plain(values: list[Any]) -> bool:
-    """Tell whether all values are certainly Python's floats or whole numbers.
-
-    NumPy's numbers, and most other objects, make the sum one of them or raise; summing
-    takes a fifth of the time of looking at each type.
-    """
+    """Tell whether all values are certainly Python's floats or whole numbers."""
     if not values or type(values[0]) not in (float, int):
         return False
-    try:
+    try:  # a fifth of the time of looking at each type; NumPy's make the sum another
         with np.errstate(all="ignore"):
             return type(sum(values, 0.0)) is float
     except (ArithmeticError, TypeError, ValueError):

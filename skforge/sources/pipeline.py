@@ -13,7 +13,8 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import differing_rows, reference_raw
+from skforge.compiler.forest.reference import differing_rows
+from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
 from skforge.compiler.frontends.pipeline.split import flat
@@ -27,7 +28,15 @@ from skforge.compiler.frontends.pipeline.transformers import (
 )
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
-from skforge.sources.base import ADAPTERS, Array, Source, are, are_answers, register
+from skforge.sources.base import (
+    Array,
+    Source,
+    are,
+    are_answers,
+    member_source,
+    member_traces,
+    register,
+)
 from skforge.sources.forms import computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
@@ -68,19 +77,27 @@ class PipelineSource(Source):
     ) -> None:
         super().__init__(model, forest)
         self._form = form
+        self.twins: dict[str, PipelineSource] = {}
         if self.stored is not None:
-            self._known = known = PipelineRows.of(self.rules["rows"], forest.n_features)
+            self._known = known = PipelineRows.of(self.rules["rows"], forest)
+            if form is not None:
+                known.forms.pop(None)
+                known.forms[form] = known.stored[told(form)]
             self.on_device = not (known.texts or known.numbers)
             self.labels, self.own_log_proba, self.flat_leaves = self.rules["answers"]
             shape = self.rules["leaf_shape"]
             self.leaf_shape = None if shape is None else tuple(shape)
             self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
+            if self.stored.whole is not None:
+                last = self.stored.whole
+                self._end_in(member_source(last, read_forests(last)[0]))
+                self.more = self.stored.more
             return
         parts = parts or behind(model, forest)
         self._flat = flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
-        last = _adapter(step)(step, parts.inner)
+        last = member_source(step, parts.inner)
         self._end_in(last)
         self.more = parts.more  # on the pipeline's own rows
         # the first step that looks at rows checks their names
@@ -130,14 +147,10 @@ class PipelineSource(Source):
     def traces(cls, model: Any) -> list[Any]:
         """Return what its steps hold, and the traces of the last step."""
         last = last_step(model)
-        return [*held(model.steps[:-1]), last, *_adapter(last).traces(last)]
+        return [*held(model.steps[:-1]), last, *member_traces(last)]
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return what is known of rows and leaves."""
-        if self.stored is not None:
-            return super().describe()
-        if self.answers:
-            self._last.describe()  # refuses
         return self.kinds[0], {
             "rows": self._known.described(),
             "answers": [self.labels, self.own_log_proba, self.flat_leaves],
@@ -198,19 +211,32 @@ class PipelineSource(Source):
         form = self._known.form_of(X)
         return None if form in self._known.forms else form
 
+    def sample(self, dtype: Any) -> Any:
+        """Return a row of zeros and texts, in a frame if there are names."""
+        return self._known.sample(dtype)
+
     def of_form(self, form: Any) -> PipelineSource | None:
         """Fold the steps for rows of a form; return itself if its forest has the tests.
 
         Steps compute in the dtypes of the rows: in float32, scalers round otherwise.
         """
+        if self._form is not None:
+            return None
         if self.stored is not None:
+            if (twin := self.stored.twins.get(told(form))) is not None:
+                twin = replace(
+                    twin, attributes=self.stored.attributes, whole=self.stored.whole
+                )
+                return PipelineSource(twin, twin.forest, form)
             gaps = self._known.stored.get(told(form))
             if gaps is None:
                 return None
             self._known.forms[form] = gaps
             return self
-        if self._form is not None:
-            return None
+        other = self.twins.get(told(form))
+        return other or self._twin(form)
+
+    def _twin(self, form: Any) -> PipelineSource | None:
         dtypes = computed(form, self._known.width)
         float64 = np.dtype(np.float64)
         wide = [float64 if one.kind == "f" else one for one in dtypes]
@@ -229,6 +255,7 @@ class PipelineSource(Source):
         if self._reads_as(other, dtypes):
             self._known.forms[form] = self._known.stored[told(form)] = gaps
             return self
+        self.twins[told(form)] = other
         return other
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
@@ -257,7 +284,7 @@ class PipelineSource(Source):
         gaps = nullable(form)
         if gaps and not other._agrees(gaps, self):
             gaps = [column for column in gaps if other._agrees([column], self)]
-        other._known.forms[form] = gaps
+        other._known.forms[form] = other._known.stored[told(form)] = gaps
         return other
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
@@ -290,8 +317,7 @@ class PipelineSource(Source):
                 return False
         if {str(one.message) for one in caught} - {said, self._known.warning}:
             return False
-        forests = [reference_raw(one, rows) for one in (self.forest, *self.more)]
-        raw = np.hstack([one.reshape(len(rows), -1) for one in forests])
+        raw = self.reference(rows)
         return not len(differing_rows(raw, expected.reshape(raw.shape)))
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -369,10 +395,6 @@ def _kept(transformer: Any) -> list[int]:
         for i in places[name]
     }
     return sorted(kept)
-
-
-def _adapter(model: Any) -> type[Source]:
-    return next(one for one in ADAPTERS if one.detects(model))
 
 
 def held(value: Any) -> list[Any]:

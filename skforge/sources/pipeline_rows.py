@@ -160,7 +160,7 @@ class PipelineRows:
         kind = type(X)
         is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
         if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
-            return X.dtype
+            return None if self.warning is None else X.dtype
         if not is_pandas_frame(kind):
             parts = self._parts(X)
             return None if parts is None else parts[0]
@@ -339,6 +339,16 @@ class PipelineRows:
                     frame[name] = values.astype(dtype)
         return frame
 
+    def sample(self, dtype: Any) -> Any:
+        """Return a row of zeros and texts, in a frame if there are names."""
+        rows = np.zeros((1, self.width))
+        if self.names is None:
+            return rows.astype(dtype)
+        texts = {place: one.values(rows[:, 0]) for place, one in self.texts.items()}
+        frame = self._framed(rows, texts)
+        numbers = [name for i, name in enumerate(frame) if i not in texts]
+        return frame.astype(dict.fromkeys(numbers, dtype))
+
     def _framed(self, rows: Array, texts: Mapping[int, Array]) -> Any:
         """Return rows, with columns of texts, as a frame with names."""
         columns = [texts.get(i, rows[:, i]) for i in range(self.width)]
@@ -386,13 +396,13 @@ class PipelineRows:
         }
 
     @classmethod
-    def of(cls, rules: Mapping[str, Any], width: int) -> PipelineRows:
-        """Return the rows that :meth:`described` describes."""
+    def of(cls, rules: Mapping[str, Any], forest: Forest) -> PipelineRows:
+        """Return the rows of a forest that :meth:`described` describes."""
         *ends, nan, whole = rules["bounds"]
-        low, high = np.array(ends, float)
+        low, high = np.array(ends, forest.input_dtype)
         names = rules["feature_names"]
         return cls(
-            width,
+            forest.n_features,
             Bounds(low, high, np.array(nan, bool), whole),
             {
                 column: TextCodes(
@@ -419,7 +429,7 @@ def is_described(rules: Any, forest: Forest) -> bool:
     """Tell whether rules are those of a pipeline with this forest."""
     width = forest.n_features
     try:
-        rows = PipelineRows.of(rules, width)
+        rows = PipelineRows.of(rules, forest)
         again = rows.described()
         whole = [i for columns, _ in rows.bounds.whole for i in columns]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from sklearn.utils import Tags
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, get_tags
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
+from skforge.compiler.frontends.members import (
+    WRAPPERS,
+    fitted_members,
+    is_wrapper,
+    kind_of,
+)
 from skforge.exceptions import UnsupportedModelError
-from skforge.sources.base import are
+from skforge.sources.base import METHODS as DIRECT
+from skforge.sources.base import Source, UnsureError, adapter_of, are
 from skforge.sources.delegation import start_of
-from skforge.sources.find import adapter_of, source_of
+from skforge.sources.find import source_of
 from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
 
 #: Fitted attributes that are kept if their values are plain.
@@ -35,6 +48,22 @@ ATTRIBUTES = (
     "objective_",
 )
 
+#: Rows of scores for which parts read from a file must give answers.
+_TRIED = 64
+
+#: Parameters of wrappers with models that are not fitted.
+_PARAMS = ("estimator", "regressor", "estimators")
+
+#: Modules of scikit-learn with calibrators, encoders of labels and scalers of targets.
+_PARTS = {
+    "sklearn.calibration",
+    "sklearn.isotonic",
+    "sklearn.multiclass",
+    "sklearn.preprocessing._data",
+    "sklearn.preprocessing._function_transformer",
+    "sklearn.preprocessing._label",
+}
+
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     """Return the plain data to keep of a fitted ``CompiledForest``'s model.
@@ -52,6 +81,15 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
         source = source_of(model, forest, start_of(wrapper))
     else:
         source = predictor.source
+    for dtype in (np.float32, np.bool_):  # no steps will be left to fold
+        form = source.form(source.sample(dtype))
+        if form is not None:
+            source.of_form(form)
+    return _stored(source, model, wrapper, tags)
+
+
+def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredModel:
+    """Return the plain data of a model, with the methods that an object offers."""
     kind, rules = source.describe()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)
@@ -60,15 +98,113 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     if source.own_log_proba:
         left_out.append("predict_log_proba")
     is_file = isinstance(model, (str, bytes, os.PathLike))
-    return StoredModel(
-        forest,
+    root = source.root
+    found = StoredModel(
+        source.forest,
         "model file" if is_file else type(model).__name__,
         kind,
         {**rules, "left_out": left_out},
-        tuple(n for n in METHODS if hasattr(wrapper, n) and n not in left_out),
+        tuple(n for n in METHODS if hasattr(offering, n) and n not in left_out),
         _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
+        None if root is None else _whole(root),
+        source.more,
     )
+    twins = {
+        form: replace(
+            found,
+            forest=twin.forest,
+            rules={**found.rules, **twin.describe()[1]},
+            more=twin.more,
+            attributes={},
+            whole=None,
+        )
+        for form, twin in source.twins.items()
+    }
+    found = replace(found, twins=twins)
+    if root is not None:
+        try:
+            type(source)(found, source.forest)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(
+                f"{found.class_name} computes its predictions with objects that are no "
+                "plain data, such as functions, so it cannot be stored; use "
+                "joblib.dump."
+            ) from error
+    return found
+
+
+def _whole(node: Any) -> Any:
+    """Return a wrapper with plain attributes alone, around stored members."""
+    if node.source is not None:
+        return _stored(node.source, node.model, node.model, get_tags(node.model))
+    return _bare(node.kept([_whole(one) for one in node.members]))
+
+
+def _bare(part: Any) -> Any:
+    return rebuilt(type(part), bare_state(part))
+
+
+def bare_state(part: Any) -> dict[str, Any]:
+    """Return the plain attributes of a wrapper, or of a part of one, and its parts."""
+    state = {}
+    for name, value in vars(part).items():
+        if name not in _PARAMS or not is_wrapper(part):
+            with suppress(TypeError):
+                state[name] = _bare_value(value)
+    return state
+
+
+def _bare_value(value: Any) -> Any:
+    if value is None or isinstance(value, (StoredModel, np.ufunc)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value  # NumPy's numbers are not Python's beside float32
+    if isinstance(value, (list, tuple)):
+        return [_bare_value(one) for one in value]
+    if is_part(kind_of(value)):
+        return _bare(value)
+    plain = _plain_value(value)
+    if plain is None:
+        raise TypeError
+    return plain
+
+
+def is_part(kind: str) -> bool:
+    """Tell whether ``module.Class`` is a wrapper or what one computes answers with."""
+    return kind in WRAPPERS or kind.rpartition(".")[0] in _PARTS
+
+
+def class_of(kind: str) -> type[Any]:
+    """Return a class whose objects are parts of wrappers, by ``module.Class``.
+
+    Raises
+    ------
+    ValueError
+        If it is another one, or this scikit-learn has none of this name.
+    """
+    module, _, name = kind.rpartition(".")
+    found = getattr(import_module(module), name, None) if is_part(kind) else None
+    if not isinstance(found, type) or found.__module__ != module:
+        raise ValueError(f"{kind} is no part of a wrapper")
+    return found
+
+
+def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
+    """Return an object of a class with these attributes, as if it was unpickled.
+
+    Its members are a wrapper's parameters, too, of which scikit-learn asks its tags.
+    """
+    made: Any = object.__new__(kind)
+    if isinstance(made, BaseEstimator):
+        made.__setstate__({**state, "_sklearn_version": sklearn.__version__})
+    else:
+        vars(made).update(state)
+    if is_wrapper(made):
+        inside = fitted_members(made)
+        every = [("", one) for one in inside]
+        vars(made).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
+    return made
 
 
 def _kept_attributes(model: Any) -> dict[str, Any]:
@@ -121,10 +257,29 @@ def check(model: StoredModel) -> None:
             raise ValueError(f"the rule {name} is of the wrong type or size")
     if not are(str, rules["left_out"]):
         raise ValueError("left_out is not a list of names")
-    if not _labels_fit(model.attributes.get("classes_"), forest):
+    if model.whole is None and not _labels_fit(
+        model.attributes.get("classes_"), forest
+    ):
         raise ValueError("the labels do not fit the forest")
-    model.sklearn_tags()
-    adapter(model, forest)
+    model.__sklearn_tags__()
+    source = adapter(model, forest)
+    for twin in model.twins.values():
+        check(twin)
+    if model.whole is not None:
+        _try_answers(source, model)
+
+
+def _try_answers(source: Source, model: StoredModel) -> None:
+    """Raise ValueError if what a file holds of a wrapper does not give answers."""
+    width = sum(one.n_outputs for one in (source.forest, *source.more))
+    raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
+    for method in source.answers * DIRECT:
+        if model.offers(method):
+            try:
+                with np.errstate(all="ignore"), suppress(UnsureError):
+                    source.answer(method, raw)
+            except Exception as error:
+                raise ValueError(f"its parts give no {method}") from error
 
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +23,8 @@ from sklearn.utils import (
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
 from skforge.compiler.forest.mistakes import mistake_in
+from skforge.compiler.frontends.base import Frontend, register
+from skforge.compiler.frontends.wrappers.model import is_whole
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
 #: Methods that a stored model may offer.
@@ -53,6 +56,12 @@ class StoredModel:
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
+    #: The scikit-learn wrapper that computes the answers, around stored members, and
+    #: the forests whose scores it gets after those of the first.
+    whole: Any = None
+    more: tuple[Forest, ...] = ()
+    #: The same with forests for other forms of rows; see ``Source.of_form``.
+    twins: Mapping[str, StoredModel] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return one line, for the repr of the wrapper."""
@@ -60,11 +69,13 @@ class StoredModel:
         return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a kept fitted attribute of the model."""
+        """Return a kept fitted attribute of the model, or a method that declines."""
         if not name.startswith("__"):  # copy and pickle ask before state is set
             kept = self.__dict__.get("attributes", {})
             if name in kept:
                 return kept[name]
+            if name in self.__dict__.get("methods", ()):
+                return partial(self.call, name)
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
@@ -85,14 +96,14 @@ class StoredModel:
             f"was saved without{why and ': ' + why}; use the original model."
         )
 
-    def sklearn_tags(self) -> Tags:
+    def __sklearn_tags__(self) -> Tags:
         """Return the model's scikit-learn tags."""
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
         """Return an estimator for ``validate_data``, named as the source's class."""
         made: Any = type(class_name or self.class_name, (_Validator,), {})()
-        made.tags = self.sklearn_tags()
+        made.tags = self.__sklearn_tags__()
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
             if name in self.attributes:
                 setattr(made, name, self.attributes[name])
@@ -133,7 +144,7 @@ class StoredModel:
             raise InvalidInputError(why)
         names = (steps or self.rules).get("feature_names")
         wanted = f"{width} columns of finite numbers"
-        if self.sklearn_tags().input_tags.allow_nan:
+        if self.__sklearn_tags__().input_tags.allow_nan:
             wanted += " or NaN"
         if steps is not None:
             wanted += " (float64 or integers)" + " and texts" * bool(steps["texts"])
@@ -151,6 +162,22 @@ class StoredModel:
             f"{f' of shape {shape}' if shape else ''})",
             f"alone, it takes rows with {wanted}",
         )
+
+
+def _forests(model: Any) -> tuple[Forest, ...]:
+    return model.forest, *model.more
+
+
+register(
+    Frontend(
+        "sklearn models, stored",
+        (),
+        lambda model: isinstance(model, StoredModel),
+        lambda model, _: model.forest,
+        load_all=_forests,
+        is_whole=lambda model: model.whole is None or is_whole(model.whole),
+    )
+)
 
 
 class _Validator:

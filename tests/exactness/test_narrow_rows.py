@@ -112,8 +112,8 @@ def test_the_interpreter_settles_ties_alike() -> None:
 def test_rounding_down(values: list[float]) -> None:
     b = Builder()
     source, target = Buffer("x", F64), Buffer("y", F32)
-    x = b.load(source, b.const(0), Vec(F64, 4))
-    b.store(target, b.const(0), round_down(b, x))
+    with b:
+        target[b.const(0)] = round_down(b, source[b.const(0), Vec(F64, 4)])
     n = Value("n", I64)
     function = Function("f", (source, target, n), b.finish())
     given_ = np.array(values)

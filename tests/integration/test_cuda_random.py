@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.prelude import PRELUDE
+from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Function, Value
 from skforge.compiler.ir.lir.verifier import verify_lir

@@ -33,6 +33,7 @@ from tests.exactness.checks import expected, rounding_bound
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import Place, grid, region, warp_sum
+from tests.lir_loops import for_, while_
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import assert_same_bits, interpreted
 from tests.simt_server import SanitizedDevice, Sanitizer
@@ -87,7 +88,7 @@ def tree_sum() -> Made:
                 b.if_(b.compare("eq", t[0], 0), write)
 
             region(b, (64,), load)
-            b.while_([b.const(32)], lambda p: b.compare("gt", p[0], 0), step)
+            while_(b, [b.const(32)], lambda p: b.compare("gt", p[0], 0), step)
             region(b, (64,), store)
 
         grid(b, (N,), block)
@@ -154,7 +155,7 @@ def read_between_regions() -> Made:
 
                 region(b, (40,), body)
 
-            b.for_(b.const(0), N, b.const(1), step)
+            for_(b, b.const(0), N, b.const(1), step)
 
         grid(b, (1,), block)
 
@@ -188,7 +189,7 @@ def scratch_and_host_loops() -> Made:
             b.store(OUT, at, b.convert(b.load(scratch, at), F32))
 
         launch(start)
-        b.for_(b.const(0), b.const(4), b.const(1), step, [N])
+        for_(b, b.const(0), b.const(4), b.const(1), step, [N])
         launch(finish)
 
     return write, {"n": 5, "x": floats(20), "out": np.zeros(20, np.float32)}

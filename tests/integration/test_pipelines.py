@@ -669,8 +669,13 @@ def test_an_artifact_needs_no_pipeline(tmp_path):
     assert kept.score(named(), model.predict(named())) == 1.0
     with pytest.warns(UserWarning, match="but StandardScaler was fitted with"):
         same(kept.predict(X), model.predict(named()))
+    for dtype in (np.float32, bool):
+        same(
+            kept.predict_proba(named().astype(dtype)),
+            model.predict_proba(named().astype(dtype)),
+        )
     with pytest.raises(skforge.SourceNeededError):
-        kept.predict(named().astype(np.float32))
+        kept.predict(named().astype(np.float16))
 
 
 @pytest.mark.parametrize("steps", ["texts", "numbers", "by position"])

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError, VerificationError
 from skforge.sources.base import ANSWERS, Source
-from skforge.sources.wrappers.targets import Threshold
+from skforge.sources.wrappers.votes import Threshold
 from tests.compared_calls import called, difference
 from tests.plain import plain
 
@@ -149,7 +149,16 @@ def test_a_wrong_rule_is_found(
 
 
 def test_every_rule_of_answers_goes_with_the_last_step() -> None:
-    about_rows = {"classes", "kinds", "checks", "fill", "on_device", "_last", "members"}
+    about_rows = {
+        "classes",
+        "kinds",
+        "checks",
+        "fill",
+        "on_device",
+        "_last",
+        "members",
+        "twins",
+    }
     assert {*Source.__annotations__} - about_rows == {*ANSWERS}
 
 

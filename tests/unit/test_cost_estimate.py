@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.cost.terms import TERMS
+from skforge.compiler.cost.estimate import TERMS, CostEstimate
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.schedule.families import bitsliced_schedule

@@ -10,8 +10,7 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
-from skforge.compiler.cost.counts import ForestCounts
-from skforge.compiler.cost.reach import LINE, Reach, rarity, shares
+from skforge.compiler.cost.counts import LINE, ForestCounts, Reach, rarity, shares
 from skforge.compiler.target import Target
 
 RANDOM = np.random.default_rng(0)

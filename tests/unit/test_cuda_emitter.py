@@ -37,6 +37,7 @@ from tests.gpu_kernels import (
     sums_function,
     walk_function,
 )
+from tests.lir_loops import for_, parallel_for
 
 OUT = Buffer("out", F32)
 BYTES = Buffer("bytes", U8, "constant")
@@ -204,7 +205,7 @@ def test_the_last_region_needs_no_barrier():
 def test_a_region_in_a_loop_keeps_its_barrier():
     def body(b, shared, region, block):
         region()
-        b.for_(b.const(0), b.const(3), b.const(1), lambda i, _: region(i))
+        for_(b, b.const(0), b.const(3), b.const(1), lambda i, _: region(i))
 
     assert barriers(body) == list("RBRB")
 
@@ -223,7 +224,7 @@ def test_a_load_at_the_end_of_a_loop_is_over_before_its_start():
             region(carried[0])
             return [b.load(shared, block)]
 
-        b.for_(b.const(0), b.const(3), b.const(1), inner, [b.const(0)])
+        for_(b, b.const(0), b.const(3), b.const(1), inner, [b.const(0)])
 
     assert barriers(body) == list("RBLB")
 
@@ -241,10 +242,10 @@ def test_a_load_of_what_nobody_writes_needs_no_barrier():
 
 def test_carried_values_change_at_once():
     def write(b, thread):
-        x, y = b.for_(
-            b.const(0), thread, b.const(1), lambda _, c: [c[1], c[0]], [thread, N]
+        x, y = for_(
+            b, b.const(0), thread, b.const(1), lambda _, c: [c[1], c[0]], [thread, N]
         )
-        b.store(Buffer("swapped", I64), thread, b.sub(x, y))
+        b.store(Buffer("swapped", I64), thread, b.binary("sub", x, y))
 
     text = text_of(write, N, Buffer("swapped", I64))
     kept = re.search(r"const i64 (next\w*) = (carry_\w+);", text)
@@ -255,8 +256,8 @@ def test_loops_over_private_arrays_are_unrolled_and_no_others():
     def write(b, thread):
         mine = b.alloc("mine", F32, b.const(4), space="private")
         zero = b.const(0.0, F32)
-        b.for_(b.const(0), b.const(4), b.const(1), lambda i, _: b.store(mine, i, zero))
-        b.for_(b.const(0), b.const(4), b.const(1), lambda i, _: b.store(OUT, i, zero))
+        for_(b, b.const(0), b.const(4), b.const(1), lambda i, _: b.store(mine, i, zero))
+        for_(b, b.const(0), b.const(4), b.const(1), lambda i, _: b.store(OUT, i, zero))
 
     text = text_of(write, OUT)
     assert re.search(r"f32 mine_\d+\[4\];", text)
@@ -399,7 +400,7 @@ def host_store(b):
 
 
 def parallel(b):
-    b.parallel_for(b.const(3), lambda p: None)
+    parallel_for(b, b.const(3), lambda p: None)
 
 
 def host(write, *params):

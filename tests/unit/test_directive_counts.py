@@ -342,7 +342,8 @@ def test_cache_prefetches_the_levels_next_to_the_roots(
     hir = pipeline.build_hir(made, schedule, "exact")
     b, first, count = Builder(), lir.Value("first", lir.I64), lir.Value("n", lir.I64)
     layout = representations.get(representation).lay_out(hir)
-    layout.cache_trees(b, first, count)
+    with b:
+        layout.cache_trees(b, first, count)
     heap, line = 2 ** (depth + 1) - 1, 16
     near = min(heap, 255)
     # five trees are one heap: each level begins behind those of all trees

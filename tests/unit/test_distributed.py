@@ -20,6 +20,7 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingClassifier,
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -320,6 +321,7 @@ def test_pickles_are_sent_only_where_nothing_else_can_be():
     models |= {f"coded {kind}": coded(kind)[:2] for kind in ("xgboost", "lightgbm")}
     models["histogram"] = histogram, frame
     models["calibrated"] = calibrated(), trained(KINDS[0])[1]
+    models["stacked"] = stacked(), trained(KINDS[0])[1]
     for kind, library in (("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")):
         made = getattr(pytest.importorskip(kind), library)(n_estimators=2)
         if kind == "xgboost":
@@ -328,8 +330,8 @@ def test_pickles_are_sent_only_where_nothing_else_can_be():
     forms = {
         kind: pack(plain(model).fit(X)).pickled for kind, (model, X) in models.items()
     }
-    assert len(forms) == len(KINDS) + 6
-    assert [kind for kind, pickled in forms.items() if pickled] == ["calibrated"]
+    assert len(forms) == len(KINDS) + 7
+    assert [kind for kind, pickled in forms.items() if pickled] == ["stacked"]
 
 
 def calibrated():
@@ -337,11 +339,16 @@ def calibrated():
     return CalibratedClassifierCV(FrozenEstimator(model)).fit(X, model.predict(X))
 
 
+def stacked():
+    model, X = trained(KINDS[0])
+    return StackingClassifier([("a", model)], cv="prefit").fit(X, model.predict(X))
+
+
 def test_a_model_that_cannot_leave_its_source_behind():
-    fast = plain(calibrated()).fit(trained(KINDS[0])[1])
+    fast = plain(stacked()).fit(trained(KINDS[0])[1])
     with pytest.raises(UnsupportedModelError) as error:
         pack(fast, keep_estimator=False)
-    assert "with fitted scikit-learn objects" in str(error.value)
+    assert "the rest runs in scikit-learn, and a .skforge file" in str(error.value)
     assert pack(named_model(), keep_estimator=True).pickled
 
 

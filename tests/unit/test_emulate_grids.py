@@ -26,6 +26,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.passes.lir import emulate_grids
 from skforge.exceptions import CompilerError
 from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
+from tests.lir_loops import for_, while_
 from tests.lir_tools import buffer_of
 from tests.llvm_kernels import DTYPES
 from tests.strategies_grid import GridProgram, grid_programs
@@ -72,7 +73,7 @@ def test_rows_are_loaded_together_and_read_by_others(index: Scalar) -> None:
                 b.if_(inside, lambda: b.store(tile, at, b.load(X, source)))
 
             thread = b.convert(place[0], I64)
-            b.for_(thread, b.const(threads * columns), b.const(threads), copy)
+            for_(b, thread, b.const(threads * columns), b.const(threads), copy)
 
         def write(place: Place) -> None:
             row = b.add(first, b.convert(place[0], I64))
@@ -83,7 +84,7 @@ def test_rows_are_loaded_together_and_read_by_others(index: Scalar) -> None:
                     return [b.binary("add", carried[0], b.load(tile, at))]
 
                 bounds = b.const(0), b.const(columns), b.const(1)
-                (total,) = b.for_(*bounds, add, [b.const(0.0, F32)])
+                (total,) = for_(b, *bounds, add, [b.const(0.0, F32)])
                 b.store(OUT, row, total)
 
             b.if_(b.compare("lt", row, n), sum_up)
@@ -153,7 +154,7 @@ def test_a_sum_is_a_tree_in_shared_memory() -> None:
 
             region(b, (threads,), add)
 
-        b.for_(b.const(0), b.const(5), b.const(1), halve)
+        for_(b, b.const(0), b.const(5), b.const(1), halve)
 
         def write(t: Place) -> None:
             first = b.compare("eq", t[0], 0)
@@ -176,7 +177,7 @@ def test_private_memory_lives_through_a_uniform_loop() -> None:
 
         def start(t: Place) -> None:
             bounds = b.const(0), b.const(3), b.const(1)
-            b.for_(*bounds, lambda k, _: b.store(totals, k, b.const(0.5, F32)))
+            for_(b, *bounds, lambda k, _: b.store(totals, k, b.const(0.5, F32)))
 
         def trees(tree: Value, _: Place) -> None:
             shared = b.alloc("shared", F32, b.const(4), space="shared")
@@ -190,7 +191,7 @@ def test_private_memory_lives_through_a_uniform_loop() -> None:
             region(b, (4,), add)
 
         region(b, (4,), start)
-        b.for_(b.const(0), n, b.const(1), trees)
+        for_(b, b.const(0), n, b.const(1), trees)
 
         def write(t: Place) -> None:
             indices = b.add(b.iota(I32, 2), 1)
@@ -257,7 +258,7 @@ def test_control_around_warp_operations_is_the_warps() -> None:
             return [b.binary("mul", c, total), b.binary("add", a, b.load(X, k))]
 
         stop = b.add(warp, 1)
-        a, c = b.for_(b.const(0), stop, b.const(1), step, [value, value])
+        a, c = for_(b, b.const(0), stop, b.const(1), step, [value, value])
 
         def cond(carried: Place) -> Value:
             narrow = warp_sum(b, carried[0], 2)
@@ -268,7 +269,7 @@ def test_control_around_warp_operations_is_the_warps() -> None:
             total = warp_sum(b, b.binary("add", carried[0], linear), 4)
             return [b.add(b.binary("max", total, 1), carried[0])]
 
-        (count,) = b.while_([b.binary("and", linear, 3)], cond, body)
+        (count,) = while_(b, [b.binary("and", linear, 3)], cond, body)
         results = (Value("r1", F32), Value("r2", I64))
         with b.body() as then:
             yes = (warp_sum(b, a, 4), count)
@@ -337,7 +338,7 @@ def test_launches_follow_each_other_in_host_loops() -> None:
         region(b, (4,), body)
 
     grid(b, (n,), fill)
-    b.for_(b.const(0), b.const(3), b.const(1), double)
+    for_(b, b.const(0), b.const(3), b.const(1), double)
     grid(b, (n,), write)
     emulated(b, threads=(1, 2), x=numbers(12), n=3, out=np.zeros(12, np.float32))
 

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import encode_trees as encoding
-from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
-from skforge.compiler.layouts.bitsliced.muxes import Muxes
+from skforge.compiler.layouts.bitsliced.encode_trees import (
+    EncodedTrees,
+    Muxes,
+    encode_trees,
+)
 from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
 from tests.exactness.forests import forest_of
 from tests.exactness.sliced import chain, grown

@@ -43,7 +43,7 @@ def every_operation():
             element = source.element
             x = b.load(source, at, Vec(element, 4))
             y = b.load(data, b.mul(thread, 4 * element.bytes), Vec(element, 4))
-            z = b.mul(b.add(x, y), b.sub(x, y))
+            z = b.mul(b.add(x, y), b.binary("sub", x, y))
             if element.is_float:
                 z = b.binary("div", z, y)
                 z = b.select(b.is_nan(z), x, z)

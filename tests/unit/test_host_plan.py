@@ -22,6 +22,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
 from skforge.exceptions import CompilerError
 from tests.gpu_kernels import Launches, plan_of, walk_function
+from tests.lir_loops import for_
 from tests.oracles.lir_interpreter import interpret_lir
 
 TYPES = {"u8": U8, "u32": U32, "i32": I32, "i64": I64}
@@ -69,7 +70,7 @@ def test_a_loop_around_launches():
             b.store(out, thread, b.add(i, carried[0]))
         return [b.mul(carried[0], 2)]
 
-    (last,) = b.for_(b.const(0), n, b.const(2), body, [b.const(3)])
+    (last,) = for_(b, b.const(0), n, b.const(2), body, [b.const(3)])
     b.alloc("scratch", I64, last)
     plan = plan_of(Function("f", (n, out), b.finish()))
     loop, scratch = plan.statements

@@ -48,7 +48,8 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     rows = lir.Buffer("rows", scalar_of(row.dtype))
     out = lir.Buffer("out", lir.U8)
     search = BlockedBins(Rules(b, normal, comparison, model), plan)
-    search.evaluate(RowAt(rows, b.const(0)), out)
+    with b:
+        search.evaluate(RowAt(rows, b.const(0)), out)
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
     found = np.zeros(table.n_columns, np.uint8)
     interpret_lir(

@@ -31,6 +31,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.exceptions import CompilerError
+from tests.lir_loops import for_, parallel_for, while_
 from tests.lir_tools import buffer_of, run
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.oracles.lir_memory import DTYPES
@@ -65,7 +66,7 @@ def evaluate(
             value = b.convert(value, element)
         b.store(target, i, value)
 
-    b.for_(b.const(0), b.const(len(out)), b.const(max(1, lanes)), body)
+    for_(b, b.const(0), b.const(len(out)), b.const(max(1, lanes)), body)
     args = {f"x{i}": a for i, a in enumerate(arrays)}
     interpret_lir(Function("f", (*ins, target), b.finish()), {**args, "out": out})
     return out
@@ -346,7 +347,7 @@ def binary(op: Any, *values: int) -> Callable[[Builder], None]:
             "shifts 64 bits by 64, in '%shl.4: i64 = shl %c.2, %c.3' of f.",
         ),
         (
-            lambda b: b.for_(b.const(0), b.const(2), b.const(0), lambda *_: None),
+            lambda b: for_(b, b.const(0), b.const(2), b.const(0), lambda *_: None),
             "the step is not positive, "
             "in 'for %i.3: i64 = %c.1 to %c.2 step %c.1 {' of f.",
         ),
@@ -411,7 +412,8 @@ def test_arguments_that_do_not_fit(args: dict[str, Any], text: str) -> None:
 def test_for_is_range(low: int, high: int, step: int) -> None:
     out, b = np.zeros(2, np.int64), Builder()
     target = Buffer("out", I64)
-    total, last = b.for_(
+    total, last = for_(
+        b,
         *(b.const(v) for v in (low, high, step)),
         lambda i, c: [b.add(c[0], i), c[0]],  # the values carried in swap places
         [b.const(100), b.const(7)],
@@ -425,7 +427,8 @@ def test_for_is_range(low: int, high: int, step: int) -> None:
 
 def test_while_carries_and_stops() -> None:
     out, b = np.zeros(2, np.int64), Builder()
-    steps, value = b.while_(
+    steps, value = while_(
+        b,
         [b.const(0), N],
         lambda c: b.compare("ne", c[1], 1),
         lambda c: [
@@ -467,10 +470,10 @@ def test_loops_nest_as_deep_as_a_schedule_wants() -> None:
             b.emit(lir.AtomicAdd(target, b.const(0), total))
             return b.add(total, 3)
         if depth % 5 == 0:
-            b.parallel_for(b.const(1), lambda _: (nest(depth - 1, total), None)[1])
+            parallel_for(b, b.const(1), lambda _: (nest(depth - 1, total), None)[1])
             return total
         bounds = (b.const(0), b.const(2), b.const(2 if depth > 3 else 1))
-        (result,) = b.for_(*bounds, lambda _, c: [nest(depth - 1, c[0])], [total])
+        (result,) = for_(b, *bounds, lambda _, c: [nest(depth - 1, c[0])], [total])
         return result
 
     def plain(depth: int, total: int) -> int:
@@ -501,7 +504,7 @@ def test_iterations_are_shuffled_by_the_seed() -> None:
             b.store(target, at, i)
             b.store(target, b.const(8), b.add(at, 1))
 
-        b.parallel_for(b.const(8), body)
+        parallel_for(b, b.const(8), body)
         run(b, shuffle, out=out)
         return out[:8].tolist()  # type: ignore[no-any-return]
 

@@ -13,6 +13,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Plane, Value
 from skforge.exceptions import CompilerError
+from tests.lir_loops import for_
 from tests.lir_tools import run
 
 # ---------------------------------------------------------------- planes
@@ -106,7 +107,7 @@ def test_a_warp_reduces_in_butterfly_order(shuffle: int | None, loops: int) -> N
             if depth == 0:
                 return b.let(lir.WarpReduce(value, 8), F32, "sum")
             bounds = (b.const(0), b.const(2), b.const(1 if depth == 1 else 2))
-            (total,) = b.for_(*bounds, lambda _, c: [nest(depth - 1, c[0])], [value])
+            (total,) = for_(b, *bounds, lambda _, c: [nest(depth - 1, c[0])], [value])
             return total
 
         total = nest(loops, value)
@@ -188,7 +189,7 @@ def test_private_memory_ends_with_the_body_that_allocates_it(trips: int) -> None
         region(lambda t: b.store(Buffer("out", I64), t, b.load(mine, b.const(0))))
 
     with b.body() as grid:
-        b.for_(b.const(0), n, b.const(1), step)
+        for_(b, b.const(0), n, b.const(1), step)
         region(lambda t: b.emit(lir.AtomicAdd(Buffer("out", I64), t, t)))
     b.emit(lir.Grid((("grid.x", block, b.const(1)),), tuple(grid)))
     run(b, n=trips, out=out)

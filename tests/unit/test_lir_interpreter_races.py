@@ -12,6 +12,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, Buffer, Value, Vec
 from skforge.exceptions import CompilerError
 from tests.grid_tools import Place, grid, region, warp_sum
+from tests.lir_loops import for_
 from tests.lir_tools import run
 
 OUT, COUNT = Buffer("out", I64), Buffer("count", I64)
@@ -73,7 +74,7 @@ def again(b: Builder, tile: Buffer) -> None:
         region(b, (4,), body)
 
     region(b, (4,), lambda t: b.store(tile, t[0], t[0]))
-    b.for_(b.const(0), b.const(2), b.const(1), turn)
+    for_(b, b.const(0), b.const(2), b.const(1), turn)
 
 
 def one_element(b: Builder, tile: Buffer) -> None:

@@ -26,6 +26,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.printer import _TEXT, print_lir, print_stmt
 from skforge.compiler.ir.lir.verifier import verify_lir
+from tests.lir_loops import for_, parallel_for, while_
 
 Golden = Callable[[str, str], None]
 N = Value("n", I64)
@@ -50,8 +51,9 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
         b.emit(lir.Prefetch(X, var))
         return [b.binary("add", carried[0], b.bitcast(b.load(X, var), I32))]
 
-    (total,) = b.for_(zero, N, one, body, [bits])
-    (low,) = b.while_(
+    (total,) = for_(b, zero, N, one, body, [bits])
+    (low,) = while_(
+        b,
         [total],
         lambda c: b.compare("gt", c[0], 7),
         lambda c: [b.binary("shr", c[0], 1)],
@@ -70,7 +72,7 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
         b.store(scratch, var, result)
         b.emit(lir.AtomicAdd(X, zero, result))
 
-    b.parallel_for(N, iteration)
+    parallel_for(b, N, iteration)
     function = Function("everything", (N, X), b.finish())
     verify_lir(function)
     golden(print_lir(function), "lir")

@@ -28,6 +28,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.runtime.cpu.jit import compile_functions, emit_object
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from tests.lir_loops import for_, parallel_for, while_
 from tests.llvm_kernels import buffers, check, kernel
 from tests.run_kernel import call
 
@@ -43,11 +44,12 @@ def test_for_carries_values(index, lo, hi, step):
             return b.add(total, b.convert(i, F64)), b.add(count, 1)
 
         inits = [b.const(0.5, F64), b.const(0, I64)]
-        total, count = b.for_(lo, hi, b.const(step, index), body, inits)
+        total, count = for_(b, lo, hi, b.const(step, index), body, inits)
         b.store(out, b.const(0), total)
         b.store(out, b.const(1), b.convert(count, F64))
         # The same with bounds known when compiling: no test before the first trip.
-        (again,) = b.for_(
+        (again,) = for_(
+            b,
             *(b.const(n, index) for n in (2, 9, 3)),
             lambda i, carried: [b.add(carried[0], b.convert(i, F64))],
             [total],
@@ -85,10 +87,10 @@ def test_while_if_and_switch():
         for k in range(4):
             at = b.const(k)
             inits = [one(b, at), b.const(0)]
-            x, count = b.while_(inits, lambda c: b.compare("ne", c[0], 1), step)
+            x, count = while_(b, inits, lambda c: b.compare("ne", c[0], 1), step)
             b.store(out, at, b.add(count, x))
             cases = [lambda v=v: [b.const(v)] for v in (10, 20, 30)]
-            (kind,) = b.switch(b.sub(one(b, at), 6), cases, [I64])
+            (kind,) = b.switch(b.binary("sub", one(b, at), 6), cases, [I64])
             b.store(out, b.const(4 + k), kind)
             with b.body() as only:
                 b.store(out, b.const(8 + k), b.const(1))
@@ -125,7 +127,7 @@ def test_vectors_and_masks_are_carried():
 
         all_alive = b.compare("eq", v, v)
         inits = [b.const(0.0, Vec(F32, 8)), all_alive]
-        total, alive = b.for_(zero, b.const(6), b.const(1), body, inits)
+        total, alive = for_(b, zero, b.const(6), b.const(1), body, inits)
         b.store(out, zero, total)
         b.store(out, b.const(8), b.convert(alive, F32))
 
@@ -149,12 +151,12 @@ def test_scratch_is_on_the_stack_or_aligned_on_the_heap(size, known):
         def fill(i, _):
             b.store(scratch, i, b.convert(i, F32))
 
-        b.for_(b.const(0), count, b.const(1), fill)
+        for_(b, b.const(0), count, b.const(1), fill)
 
         def copy(i, _):
             b.store(out, i, b.load(scratch, i))
 
-        b.for_(b.const(0), count, b.const(1), copy)
+        for_(b, b.const(0), count, b.const(1), copy)
 
     function = kernel({"n": I64, **buffers(out=F32)}, write)
     out = np.arange(size, dtype=np.float32)
@@ -212,11 +214,11 @@ def test_heap_scratch_is_freed_where_its_body_ends():
     def write(b, n, size, out):
         def body(i, _):
             scratch = b.alloc("scratch", F64, size)
-            last = b.sub(size, 1)
+            last = b.binary("sub", size, 1)
             b.store(scratch, last, b.convert(i, F64))
             b.store(out, b.const(0), b.load(scratch, last))
 
-        b.for_(b.const(0), n, b.const(1), body)
+        for_(b, b.const(0), n, b.const(1), body)
 
     function = kernel({"n": I64, "size": I64, **buffers(out=F64)}, write)
     module = compile_functions([function], Target.host())
@@ -254,9 +256,9 @@ def parallel_kernel():
                 total = b.select(b.binary("and", true, flag), total, b.const(0.0, F32))
                 b.store(y, b.add(b.mul(o, n), at), total)
 
-            b.parallel_for(b.convert(n, I32), inner_body)
+            parallel_for(b, b.convert(n, I32), inner_body)
 
-        b.parallel_for(outer, outer_body)
+        parallel_for(b, outer, outer_body)
 
     params = {"x": F32, "y": F32}
     scalars = {"n": I64, "outer": I64, "scale": F32, "flag": BOOL}

@@ -24,6 +24,7 @@ from skforge.compiler.runtime.cpu.jit import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
+from tests.lir_loops import for_
 from tests.llvm_kernels import buffers, compiled, kernel, targets
 from tests.run_kernel import call, pack_slots
 
@@ -52,15 +53,17 @@ def walk_kernel(rows, name="walk"):
                         right = b.compare("ge", number, threshold, unordered=True)
                         left = b.add(b.mul(at[k], 2), 1)
                         at[k] = b.add(left, b.convert(right, I64))
-                values = [b.load(leaves, b.add(leaf, b.sub(i, NODES))) for i in at]
+                values = [
+                    b.load(leaves, b.add(leaf, b.binary("sub", i, NODES))) for i in at
+                ]
                 return [b.add(s, v) for s, v in zip(sums, values, strict=True)]
 
             inits = [b.const(0.5, F32)] * rows
-            sums = b.for_(zero, n_trees, one, tree, inits)
+            sums = for_(b, zero, n_trees, one, tree, inits)
             for k in range(rows):
                 b.store(out, b.add(first, k), sums[k])
 
-        b.for_(zero, n, b.const(rows), block)
+        for_(b, zero, n, b.const(rows), block)
 
     params = buffers(nodes=F32, leaves=F32, x=F32, out=F32)
     return kernel({**params, "n": I64, "n_trees": I64}, write, name)

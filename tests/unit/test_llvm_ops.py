@@ -25,6 +25,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import (
     DTYPES,
     SCALARS,
@@ -365,7 +366,7 @@ def test_alignment_is_used_only_where_it_is_certain():
         def body(at, _):
             b.store(out, b.const(28), b.load(a, at, Vec(F32, 4)))
 
-        b.for_(b.const(0), b.const(16), b.const(4), body)
+        for_(b, b.const(0), b.const(16), b.const(4), body)
 
     params = {"a": Buffer("a", F32, alignment=64), "n": I64, **buffers(out=F32)}
     text = emit_llvm(kernel(params, write), Target.host())
@@ -455,7 +456,7 @@ def test_atomic_add(element):
         def body(i):
             b.emit(lir.AtomicAdd(total, b.binary("and", i, 1), b.const(1, element)))
 
-        b.parallel_for(n, body)
+        parallel_for(b, n, body)
 
     function = kernel({**buffers(total=element), "n": I64}, write)
     n = 200 if element == U8 else 20_000

@@ -32,6 +32,7 @@ from skforge.compiler.target import Target
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.grid_tools import grid, region, warp_sum
+from tests.lir_loops import for_, parallel_for, while_
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_indices import (
     BYTES,
@@ -98,10 +99,10 @@ def test_a_walk_in_text() -> None:
             return [b.add(left, b.convert(right, I64))]
 
         inner = lambda c: b.compare("gt", c[0], 0)  # noqa: E731
-        (leaf,) = b.while_([b.const(3)], inner, hop)
+        (leaf,) = while_(b, [b.const(3)], inner, hop)
         b.store(OUT, r, b.load(X, leaf))
 
-    b.for_(b.const(0), rows, b.const(1), row)
+    for_(b, b.const(0), rows, b.const(1), row)
     function = Function("f", (rows, stride, X, LINKS, BYTES, OUT), b.finish())
     assert print_lir(narrow_indices.run(function)) == (
         "func f(%rows: i32, %row_stride: i32, @x: f32, @links: i32, @b: u8, "
@@ -194,7 +195,7 @@ def unknown_shift(b: Builder) -> None:
 
 
 def bit_count(b: Builder) -> None:
-    at = b.popcount(b.sub(b.const(0), loaded(b)))
+    at = b.popcount(b.binary("sub", b.const(0), loaded(b)))
     b.store(OUT, at, b.const(1.0, F32))
 
 
@@ -207,7 +208,7 @@ def many_lanes(b: Builder) -> None:
 def two_words(b: Builder) -> None:
     """A number of 64 bits from two halves, each as unsigned as it was."""
     low, high = (b.convert(b.load(COUNTS, b.const(k)), I64) for k in (0, 1))
-    low = b.sub(low, 40)
+    low = b.binary("sub", low, 40)
     word = b.binary("or", b.binary("shl", high, b.const(32)), low)
     b.store(OUT, b.binary("and", word, b.const(63)), b.const(1.0, F32))
 
@@ -223,14 +224,14 @@ def carried_bits(b: Builder) -> None:
         return [carried[1], b.add(carried[0], 1)]
 
     bounds = b.const(0), N, b.const(1)
-    at, _ = b.for_(*bounds, step, [b.load(WIDE, b.const(0)), b.const(0)])
+    at, _ = for_(b, *bounds, step, [b.load(WIDE, b.const(0)), b.const(0)])
     b.store(OUT, b.binary("and", at, b.const(63)), b.const(1.0, F32))
 
 
 def wide_bound(b: Builder) -> None:
     stop = b.binary("and", b.load(WIDE, b.const(0)), b.const(7))
     one = b.const(1.0, F32)
-    b.for_(b.const(0), stop, b.const(1), lambda i, _: b.store(OUT, i, one))
+    for_(b, b.const(0), stop, b.const(1), lambda i, _: b.store(OUT, i, one))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def indices(b: Builder) -> None:
     number = b.load(COUNTS, at)
     at = b.binary("and", b.add(at, b.convert(number, I64)), b.const(63))
     b.store(LINKS, at, b.convert(at, I32))
-    b.store(COUNTS, at, b.convert(b.sub(at, 60), U32))
+    b.store(COUNTS, at, b.convert(b.binary("sub", at, 60), U32))
     b.prefetch(X, at)
     vector = b.pack([at, N, b.const(2), b.const(1)])
     vector = b.shuffle(vector, b.add(b.iota(I64, 4), 4), [0, 1, 6, 3])
@@ -307,7 +308,7 @@ def control(b: Builder) -> None:
     results = (Value("r", I64),)
     b.emit(lir.If(b.compare("gt", at, 3), (), (), (at,), (N,), results))
     one = b.const(1.0, F32)
-    b.parallel_for(b.mul(results[0], 2), lambda i: b.store(OUT, i, one))
+    parallel_for(b, b.mul(results[0], 2), lambda i: b.store(OUT, i, one))
 
 
 def launches(b: Builder) -> None:
@@ -347,7 +348,7 @@ def test_counts_are_read_in_both_widths() -> None:
         b.store(WIDE, i, i)
         b.store(OUT, b.add(i, 1), b.load(X, i))
 
-    b.for_(b.const(0), N, b.const(1), body)
+    for_(b, b.const(0), N, b.const(1), body)
     assert wide_values(narrowed(b)) == ["Convert"]
 
 

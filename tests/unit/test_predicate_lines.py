@@ -21,6 +21,7 @@ from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.sliced import COUNTS, counted, forest, rows_of, sliced
+from tests.lir_loops import for_
 from tests.llvm_kernels import DTYPES, check, compiled, kernel, targets
 from tests.oracles.lir_interpreter import interpret_lir
 
@@ -89,13 +90,14 @@ def lines_of(
         return data[name][0]
 
     where = BlockRows(source, n_rows, stride, b.const(first), made.n_features)
-    code = layout.evaluate(b, where, model)
+    with b:
+        code = layout.evaluate(b, where, model)
     n_bytes = layout.table.n_lines * block // 8
 
     def copy(i: Value, _: tuple[Value, ...]) -> None:
         b.store(out, i, b.load(code.lines, i))
 
-    b.for_(b.const(0), b.const(n_bytes), b.const(1), copy)
+    for_(b, b.const(0), b.const(n_bytes), b.const(1), copy)
     buffers = [buffer for buffer, _ in data.values()]
     params = (source, n_rows, stride, out, *buffers)
     function = lir.Function("lines", params, b.finish())

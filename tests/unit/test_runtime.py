@@ -22,6 +22,7 @@ from skforge.compiler.runtime.cpu import workers
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn
+from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import buffers, kernel
 from tests.run_kernel import call
 
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 def squares_kernel():
     def write(b, n, out):
-        b.parallel_for(n, lambda i: b.store(out, i, b.mul(i, i)))
+        parallel_for(b, n, lambda i: b.store(out, i, b.mul(i, i)))
 
     return kernel({"n": I64, **buffers(out=I64)}, write, "squares")
 
@@ -271,10 +272,10 @@ def slow_kernel():
             def step(_, carried):
                 return [b.add(b.mul(carried[0], 6364136223846793005), 1)]
 
-            (x,) = b.for_(b.const(0), work, b.const(1), step, [i])
+            (x,) = for_(b, b.const(0), work, b.const(1), step, [i])
             b.store(out, i, b.convert(b.binary("shr", x, 60), U8))
 
-        b.parallel_for(n, body)
+        parallel_for(b, n, body)
 
     return kernel({"n": I64, "work": I64, **buffers(out=U8)}, write, "slow")
 

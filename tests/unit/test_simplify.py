@@ -28,6 +28,7 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import simplify
+from tests.lir_loops import for_
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_lir import Program, lir_programs
 
@@ -138,7 +139,7 @@ def test_equal_operations_are_shared_and_dead_ones_dropped() -> None:
     v = b.load(X, b.const(0))
     b.load(X, N)
     left, right = b.mul(v, N), b.mul(v, N)
-    b.sub(left, v)
+    b.binary("sub", left, v)
     b.store(OUT, b.const(0), b.add(left, right))
     assert ops(simplified(b, N, X, OUT)) == ["Const", "Load", "mul", "add"]
 
@@ -160,7 +161,7 @@ def test_invariant_integers_leave_the_loop_and_loads_stay(golden: Golden) -> Non
         quotient = b.binary("div", row, N)  # n may be 0 when the loop does not run
         b.store(OUT, var, b.add(b.load(X, row), quotient))
 
-    b.for_(b.const(0), N, b.const(1), body)
+    for_(b, b.const(0), N, b.const(1), body)
     golden(print_lir(simplified(b, N, X, OUT)), "hoisted")
 
 
@@ -175,10 +176,10 @@ def test_branches_switches_and_loops_of_known_course_are_inlined(
         b.store(OUT, b.const(1), N)
     b.emit(lir.If(cond, tuple(then), tuple(orelse)))
     (picked,) = b.switch(b.const(9), [lambda: [N], lambda: [b.const(5)]], [I64])
-    (total,) = b.for_(
-        b.const(3), b.const(5), b.const(2), lambda i, c: [b.add(c[0], i)], [picked]
+    (total,) = for_(
+        b, b.const(3), b.const(5), b.const(2), lambda i, c: [b.add(c[0], i)], [picked]
     )
-    b.for_(b.const(3), b.const(3), b.const(1), lambda i, _: b.store(OUT, i, i))
+    for_(b, b.const(3), b.const(3), b.const(1), lambda i, _: b.store(OUT, i, i))
     b.store(OUT, b.const(2), total)
     golden(print_lir(simplified(b, N, OUT)), "inlined")
 
@@ -198,10 +199,10 @@ def test_what_leaves_a_loop_is_not_made_again_in_its_branches(
 
     def body(var: Value, _: tuple[Value, ...]) -> None:
         b.if_(cond, lambda: b.store(OUT, var, made(b)))
-        b.for_(zero, N, b.const(1), lambda i, _: b.store(OUT, i, made(b)))
+        for_(b, zero, N, b.const(1), lambda i, _: b.store(OUT, i, made(b)))
         b.store(OUT, zero, made(b))
 
-    b.for_(zero, N, b.const(1), body)
+    for_(b, zero, N, b.const(1), body)
     function = simplified(b, N, OUT)
     others = ["Const", "Const", "Compare", "Const"]
     assert sorted(ops(function)) == sorted(others + kept)
@@ -212,13 +213,15 @@ def test_what_leaves_a_loop_is_not_made_again_in_its_branches(
 def test_a_hoisted_operation_serves_the_loops_after_it() -> None:
     b = Builder()
     for _ in range(2):
-        b.for_(b.const(0), N, b.const(1), lambda i, _: b.store(OUT, i, b.mul(N, N)), ())
+        for_(
+            b, b.const(0), N, b.const(1), lambda i, _: b.store(OUT, i, b.mul(N, N)), ()
+        )
     assert ops(simplified(b, N, OUT)).count("mul") == 1
 
 
 def test_bounds_of_loops_that_vanish_vanish() -> None:
     b = Builder()
     hi = b.mul(N, N)
-    b.for_(b.const(0), hi, b.const(1), lambda i, _: None)
+    for_(b, b.const(0), hi, b.const(1), lambda i, _: None)
     b.if_(b.compare("lt", hi, N), lambda: None)
     assert simplified(b, N).body == ()

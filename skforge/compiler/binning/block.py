@@ -110,8 +110,7 @@ class ColumnBins:
         dtype = forest.threshold.dtype
         self._numbers = model("code_numbers", np.concatenate(numbers).astype(dtype))
         self._set = model("code_set", set_numbers(forest)[t.predicates[t.offset[:-1]]])
-        single = t.kind == ColumnKind.TEST
-        right = np.where(single, 1, t.counts)
+        right = np.where(t.kind == ColumnKind.TEST, 1, t.counts)
         self._gone = model("code_gone", np.where(t.missing_left, 0, right))
 
     def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
@@ -142,16 +141,14 @@ class ColumnBins:
         """
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
-        padded = -(-self._words // self._word_lanes) * self._word_lanes
-        size = padded * self._part
+        size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
         words = b.alloc("code_words", U32, b.const(size), alignment=64)
         zero = b.const(0, Vec(U32, self._word_lanes))
         with b.loop(0, count, self._part, hint="part") as r:
             with b.loop(0, size, self._word_lanes, hint="word") as i:
-                b.store(words, i, zero)
-            first = b.add(rows.first, r)
-            here = replace(rows, first=first)
-            left = b.binary("min", b.sub(count, r), self._part)
+                words[i] = zero
+            here = replace(rows, first=rows.first + r)
+            left = (count - r).min(self._part)
             jobs = self._columns.jobs(
                 here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
             )
@@ -161,23 +158,23 @@ class ColumnBins:
                 if len(cases) == 1:
                     cases[0]()
                 else:
-                    b.switch(b.load(self._case, j), cases)
+                    b.switch(self._case[j], cases)
             self._turn(words, r, left, codes)
 
     def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
         """Write one column of codes of a part."""
         b, n = self.b, self.lanes
-        column, word = b.load(self._column, j), b.load(self._word, j)
-        shift = b.splat(b.load(self._shift, j), n)
-        offset = b.load(self._offset, j)
-        gone = b.splat(b.convert(b.load(self._gone, j), self._index), n)
+        column, word = self._column[j], self._word[j]
+        shift = b.splat(self._shift[j], n)
+        offset = self._offset[j]
+        gone = b.splat(self._gone[j].to(self._index), n)
         search = self._searcher(kind, j, offset) if kind.test is None else None
         step = self._lockstep * n
         never = kind.missing == Missing.NEVER
         # NaN passes no threshold, so its code is already 0.
         marked = not never and (kind.right or kind.missing == Missing.ZERO)
         with b.loop(0, left, step, hint="rows") as r:
-            raw = self._columns.vectors(b.add(column, r), step)
+            raw = self._columns.vectors(column + r, step)
             x = [self._rules.zero_for_nan(v) if never else v for v in raw]
             if search is not None:
                 found = search(x)
@@ -187,10 +184,9 @@ class ColumnBins:
                 if marked:
                     is_missing = self._rules.is_missing(raw[i], kind.missing)
                     code = b.select(is_missing, gone, code)
-                at = b.add(word, b.add(r, i * n))
-                code = b.binary("shl", b.convert(code, U32), shift)
-                old = b.load(words, at, Vec(U32, n))
-                b.store(words, at, b.binary("or", old, code))
+                at = word + (r + i * n)
+                code = code.to(U32) << shift
+                words[at] = words[at, Vec(U32, n)] | code
 
     # ------------------------------------------------------------ codes
 
@@ -222,41 +218,36 @@ class ColumnBins:
         """Search the levels whose pivots are in memory instead of registers."""
         b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
-        base, size = b.add(offset, held), b.const(1 << kind.levels)
-
-        def level(_: Value, carried: tuple[Value, ...]) -> list[Value]:
-            base, size, *now = carried
-            start = b.convert(b.splat(base, self.lanes), self._index)
-            made = []
-            for v, code in enumerate(now):
-                at = b.add(start, code)
+        base, size = offset + held, b.const(1 << kind.levels)
+        extra = self._extra[j]
+        carried = [base, size, *codes]
+        with b.loop(0, extra, carry=carried):
+            base, size, *codes = carried
+            start = b.splat(base, self.lanes).to(self._index)
+            for v, code in enumerate(codes):
+                at = start + code
                 at = b.bitcast(at, I32) if self._index == U32 else at
-                pivot = b.load(self._numbers, at)
-                made.append(self._descend(code, x[v], pivot)[0])
-            return [b.add(base, size), b.add(size, size), *made]
-
-        extra = b.load(self._extra, j)
-        inits = [base, size, *codes]
-        _, _, *codes = b.for_(0, extra, 1, level, inits)
-        return codes
+                codes[v] = self._descend(code, x[v], self._numbers[at])[0]
+            carried[:] = [base + size, size + size, *codes]
+        return carried[2:]
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
         """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
-        twice = b.add(code, code)
+        twice = code + code
         passed = b.compare(self._rules.passes, x, pivot)
-        return b.select(passed, b.binary("or", twice, 1), twice), passed
+        return b.select(passed, twice | 1, twice), passed
 
     def _test(self, kind: Kind, x: Value, j: Value, offset: Value) -> Value:
         """Return 1 where a single test sends the row right."""
         b, n = self.b, self.lanes
         if kind.test == Comparison.EQ:
-            number = b.splat(b.load(self._numbers, offset), n)
+            number = b.splat(self._numbers[offset], n)
             right = b.compare("ne", x, number, unordered=True)
         else:
             exact = kind.test == Comparison.MEMBER
-            number, safe = b.load(self._set, j), self._rules.zero_for_nan(x)
-            right = b.invert(self._rules.in_set(number, safe, exact))
+            number, safe = self._set[j], self._rules.zero_for_nan(x)
+            right = ~self._rules.in_set(number, safe, exact)
         vec = Vec(self._index, n)
         return b.select(right, b.const(1, vec), b.const(0, vec))
 
@@ -268,17 +259,14 @@ class ColumnBins:
         stride = code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
         with b.loop(0, self._words, n, hint="words") as w:
-            column = b.mul(w, self._part)
-            place = b.mul(w, self._per_word)
+            column = w * self._part
+            place = w * self._per_word
             with b.loop(0, left, n, hint="group") as i:
-                at = b.add(column, i)
-                vectors = [
-                    b.load(words, b.add(at, k * self._part), row_vec) for k in range(n)
-                ]
-                to = b.mul(b.add(r, i), stride)
-                to = b.add(to, place)
+                at = column + i
+                vectors = [words[at + k * self._part, row_vec] for k in range(n)]
+                to = (r + i) * stride + place
                 for k, row in enumerate(transpose(b, vectors, 4)):
-                    b.store(codes, b.add(to, k * stride), b.reinterpret(row, code_vec))
+                    b.store(codes, to + k * stride, b.reinterpret(row, code_vec))
 
 
 # ------------------------------------------------------------ by column, or row by row

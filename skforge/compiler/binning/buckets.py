@@ -20,7 +20,7 @@ values need only one copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,48 +208,44 @@ class BucketBins:
         if together > 1 or count_ < LOCKSTEP:
             at_once = count_
         # Rows past the end repeat the last one.
-        last = b.sub(b.add(rows.first, count), 1)
-
-        def some(r: Value, seen: tuple[Value, ...]) -> Sequence[Value]:
+        last = rows.first + count - 1
+        seen = [b.const(0)]
+        with b.loop(0, count, together, carry=seen, hint="row") as r:
             starts, places, of_rows = [], [], []
             for u in range(together):
-                number = b.add(rows.first, b.add(r, u))
-                number = b.binary("min", number, last) if u else number
-                starts.append(b.mul(number, rows.stride))
-                places.append(b.mul(b.add(r, u), self.codes.width))
+                number = rows.first + (r + u)
+                number = number.min(last) if u else number
+                starts.append(number * rows.stride)
+                places.append((r + u) * self.codes.width)
                 of_rows.append(self._row(rows, starts[-1]))
 
-            def vectors(at: Value, seen: tuple[Value, ...]) -> list[Value]:
-                columns = [b.add(at, k * n) for k in range(at_once)]
+            def vectors(at: Value) -> None:
+                columns = [at + k * n for k in range(at_once)]
                 values = [(row(c), c) for row in of_rows for c in columns]
-                whole = [b.add(to, c) for to in places for c in columns]
-                any_missing = seen[0]
+                whole = [to + c for to in places for c in columns]
                 for (code, gone), here, (_, c) in zip(
                     self._search(values), whole, values, strict=True
                 ):
-                    any_missing = b.binary("or", any_missing, b.mask_bits(gone, I64))
+                    seen[0] = seen[0] | b.mask_bits(gone, I64)
                     for copy in range(self.codes.copies):
                         value = b.select(gone, self._gone(c, copy), code)
-                        to = b.add(here, copy * block * self.codes.width)
-                        b.store(codes, to, b.convert(value, U16))
-                return [any_missing]
+                        to = here + copy * block * self.codes.width
+                        codes[to] = value.to(U16)
 
             if not self._ordered.any():
                 pass
             elif at_once == count_:
-                seen = tuple(vectors(b.const(0), seen))
+                vectors(b.const(0))
             else:
                 end, step = count_ * n, at_once * n
-                seen = b.for_(0, end, step, vectors, seen, hint="column")
+                with b.loop(0, end, step, carry=seen, hint="column") as at:
+                    vectors(at)
             if tests is not None:
                 for start, to in zip(starts, places, strict=True):
                     for copy in range(self.codes.copies):
-                        here = b.add(to, copy * block * self.codes.width)
+                        here = to + copy * block * self.codes.width
                         tests.write_tests(rows.rows, start, here, codes)
-            return seen
-
-        (seen,) = b.for_(0, count, together, some, [b.const(0)], hint="row")
-        return b.compare("ne", seen, 0)
+        return seen[0].ne(0)
 
     # ------------------------------------------------------------ one row
 
@@ -264,13 +260,13 @@ class BucketBins:
             places = self._rules.model("bucket_feature", features)
 
             def gathered(at: Value) -> Value:
-                index = b.load(places, at, Vec(I64, n))
-                return b.load(rows.rows, b.add(*b.same_lanes(start, index)))
+                index = places[at, Vec(I64, n)]
+                return rows.rows[start + index]
 
             return gathered
         # The last register ends with the row, so that nothing past it is read.
         begins = [min(k * n, rows.n_features - n) for k in range(registers)]
-        loaded = [b.load(rows.rows, b.add(start, k), vec) for k in begins]
+        loaded = [rows.rows[start + k, vec] for k in begins]
         loaded += loaded[-1:] * (count - registers)
         last = (registers - 1) * n
         lane = np.where(features >= last, features - begins[-1] + last, features)
@@ -281,7 +277,7 @@ class BucketBins:
         index = self._rules.model("bucket_lane", lane.astype(dtype))
 
         def picked(at: Value) -> Value:
-            return b.permute(loaded, b.load(index, at, Vec(kind, n)))
+            return b.permute(loaded, index[at, Vec(kind, n)])
 
         return picked
 
@@ -297,16 +293,16 @@ class BucketBins:
         found = [b.const(0, ints)] * len(raw)
         for level in reversed(range(self._levels)):
             for k, (x, _, first, _, held) in enumerate(begun):
-                more = b.add(found[k], b.const(1 << level, ints))
-                inside = b.compare("le", more, held)
-                at = b.sub(b.add(first, more), b.const(1, ints))
+                more = found[k] + b.const(1 << level, ints)
+                inside = more <= held
+                at = first + more - b.const(1, ints)
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
                 passed = b.compare(self._rules.passes, x, threshold)
                 found[k] = b.select(passed, more, found[k])
         return [
-            (b.add(before, own), gone)
+            (before + own, gone)
             for (_, gone, _, before, _), own in zip(begun, found, strict=True)
         ]
 
@@ -323,25 +319,21 @@ class BucketBins:
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
         x = raw
         if self._never:
-            nan = b.binary("and", b.is_nan(raw), self._kind_is(Missing.NEVER, place))
+            nan = b.is_nan(raw) & self._kind_is(Missing.NEVER, place)
             x = b.select(nan, b.const(0.0, raw.type), raw)
         gone = b.is_nan(x)
         if self._zero:
-            tiny = self._rules.is_tiny(raw)
-            tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, place))
-            gone = b.binary("or", gone, tiny)
-        y = b.mul(x, b.load(self._scale, place, float_))
-        y = b.add(y, b.load(self._shift, place, float_))
-        last = b.load(self._last, place, float_)
-        y = b.select(b.compare("lt", y, last), y, last)
+            tiny = self._rules.is_tiny(raw) & self._kind_is(Missing.ZERO, place)
+            gone = gone | tiny
+        y = x * self._scale[place, float_] + self._shift[place, float_]
+        last = self._last[place, float_]
+        y = b.select(y < last, y, last)
         zero = b.const(0.0, y.type)
-        y = b.select(b.compare("gt", y, zero), y, zero)
-        bucket = b.add(b.convert(y, I32), b.load(self._first, place, ints))
-        content = b.load(self._content, bucket)
-        before = b.convert(b.binary("and", content, 0xFFFF), I32)
-        held = b.convert(b.binary("shr", content, 16), I32)
-        first = b.add(b.load(self._offset, place, ints), before)
-        return x, gone, first, before, held
+        y = b.select(y > zero, y, zero)
+        content = self._content[y.to(I32) + self._first[place, ints]]
+        before = (content & 0xFFFF).to(I32)
+        held = (content >> 16).to(I32)
+        return x, gone, self._offset[place, ints] + before, before, held
 
     def _kind_is(self, kind: Missing, at: Value) -> Value:
         """Return a mask of the columns with a rule for missing values."""
@@ -351,7 +343,7 @@ class BucketBins:
             return b.splat(b.const(True, lir.BOOL), n)
         flags = self._columns(own).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
-        return b.compare("ne", b.load(table, at, Vec(I32, n)), 0)
+        return table[at, Vec(I32, n)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
         """Return the codes of missing values in one copy of a vector of columns."""
@@ -363,4 +355,4 @@ class BucketBins:
         if right.all() or not right.any():
             return b.const(GONE_RIGHT if right.any() else 0, ints)
         gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))
-        return b.load(self._rules.model("bucket_gone", gone), at, ints)
+        return self._rules.model("bucket_gone", gone)[at, ints]

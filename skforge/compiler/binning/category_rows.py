@@ -194,20 +194,18 @@ class CategoryRows:
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
-            x = b.load(row.rows, b.add(row.start, feature))
-            entry = b.convert(self._entry(group, x), I64)
-            at = b.convert(b.load(row_of_entry, b.add(start, entry)), I64)
+            entry = self._entry(group, row.rows[row.start + feature]).to(I64)
+            at = row_of_entry[start + entry].to(I64)
             if not t.size.any():
                 return at
             if isinstance(g, int):
                 place, size = b.const(int(t.place[g])), b.const(int(t.size[g]))
             else:
-                place = b.load(self._model("category_place", t.place), g)
-                size = b.load(self._model("category_size", t.size), g)
-            source = b.add(at, t.head)
+                place = self._model("category_place", t.place)[g]
+                size = self._model("category_size", t.size)[g]
+            source = at + t.head
             with b.loop(0, size, t.lanes, hint="code") as k:
-                part = b.load(self._rows, b.add(source, k), self._vec)
-                b.store(codes, b.add(place, k), part)
+                codes[place + k] = self._rows[source + k, self._vec]
             return at
 
         if len(t.groups) <= STRAIGHT:
@@ -222,8 +220,8 @@ class CategoryRows:
         self._many = many
         for first, last in self._alike():
             with b.loop(first, last, hint="feature") as k:
-                at = one(t.groups[first], b.load(number, k), b.load(starts, k), k)
-                b.store(many, k, at)
+                at = one(t.groups[first], number[k], starts[k], k)
+                many[k] = at
 
     def _alike(self) -> list[tuple[int, int]]:
         """Return ranges of groups that share the same code."""
@@ -241,7 +239,7 @@ class CategoryRows:
         b = self.b
 
         def part(at: Value) -> Value:
-            return b.load(self._rows, b.add(at, offset), self._vec)
+            return self._rows[at + offset, self._vec]
 
         many = self._many
         if many is None:
@@ -249,14 +247,10 @@ class CategoryRows:
             for at in self._at[1:]:
                 made = b.binary(op, made, part(at))
             return made
-
-        def next_(g: Value, carried: tuple[Value, ...]) -> list[Value]:
-            return [b.binary(op, carried[0], part(b.load(many, g)))]
-
-        start = part(b.load(many, b.const(0)))
-        n = len(self.t.groups)
-        (made,) = b.for_(1, n, 1, next_, [start], hint="feature")
-        return made
+        head = [part(many[b.const(0)])]
+        with b.loop(1, len(self.t.groups), carry=head, hint="feature") as g:
+            head[0] = b.binary(op, head[0], part(many[g]))
+        return head[0]
 
 
 def by_classes(

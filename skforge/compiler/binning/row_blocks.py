@@ -135,7 +135,7 @@ class BlockedBins:
         if len(plan.feature) <= STRAIGHT:
             for part in plan.classes:
                 for c in range(part.first, part.last):
-                    x = b.load(row.rows, b.add(row.start, int(plan.feature[c])))
+                    x = row.rows[row.start + int(plan.feature[c])]
                     offset = b.const(int(plan.offset[c]))
                     self._column(part, x, offset, codes, b.const(c))
             return
@@ -143,9 +143,8 @@ class BlockedBins:
         offsets = self._rules.model("code_offset", plan.offset)
         for part in plan.classes:
             with b.loop(part.first, part.last, hint="column") as place:
-                feature = b.convert(b.load(features, place), I64)
-                x = b.load(row.rows, b.add(row.start, feature))
-                offset = b.convert(b.load(offsets, place), I64)
+                x = row.rows[row.start + features[place].to(I64)]
+                offset = offsets[place].to(I64)
                 self._column(part, x, offset, codes, place)
 
     def _column(
@@ -155,7 +154,7 @@ class BlockedBins:
             code = self._search(part, x, offset)
         else:
             code = self._test(part, part.comparison, x, offset)
-        self.b.store(codes, place, self.b.convert(code, codes.element))
+        codes[place] = code.to(codes.element)
 
     # ------------------------------------------------------------ thresholds
 
@@ -164,16 +163,16 @@ class BlockedBins:
         x = b.splat(self._rules.nan_if_missing(x, part.missing), BLOCK)
 
         def passed(at: Value) -> Value:
-            block = b.load(self._numbers, at, self._vec)
+            block = self._numbers[at, self._vec]
             mask = b.compare(self._rules.passes, x, block, unordered=right)
-            return b.convert(b.popcount(b.mask_bits(mask, U32)), I64)
+            return b.popcount(b.mask_bits(mask, U32)).to(I64)
 
         if not part.pivots:
             return passed(offset)
-        full = b.mul(passed(offset), BLOCK)
-        at = b.add(b.add(full, offset), BLOCK)
-        code = b.add(full, passed(at))
-        return b.binary("min", code, 255) if right else code
+        full = passed(offset) * BLOCK
+        at = full + offset + BLOCK
+        code = full + passed(at)
+        return code.min(255) if right else code
 
     # ------------------------------------------------------------ single tests
 
@@ -184,12 +183,12 @@ class BlockedBins:
         b, raw = self.b, x
         x = self._rules.zero_for_nan(x)
         if comparison == Comparison.EQ:
-            right = b.compare("ne", x, b.load(self._numbers, offset))
+            right = x.ne(self._numbers[offset])
         else:
             exact = comparison == Comparison.MEMBER
-            right = b.invert(self._rules.in_set(offset, x, exact))
+            right = ~self._rules.in_set(offset, x, exact)
         if part.missing != Missing.NEVER:
             goes = b.const(not part.missing_left, right.type)
             missing = self._rules.is_missing(raw, part.missing)
             right = b.select(missing, goes, right)
-        return b.convert(right, I64)
+        return right.to(I64)

@@ -86,9 +86,8 @@ class GatheredBins:
         """Fill ``codes`` for the first ``count`` rows of a block."""
         b = self.b
         with b.loop(count, hint="row") as r:
-            number = b.add(rows.first, r)
-            start = b.mul(number, rows.stride)
-            to = b.mul(r, self._stride)
+            start = (rows.first + r) * rows.stride
+            to = r * self._stride
 
             if self.has_order:
                 with b.loop(0, self.t.n_columns, self.lanes, hint="column") as c:
@@ -99,56 +98,52 @@ class GatheredBins:
         """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
-        raw = x = b.load(rows, b.add(*b.same_lanes(start, feature)))
+        raw = x = rows[start + feature]
         if self._never != "none":
             nan = b.is_nan(x)
             if self._never == "some":
-                nan = b.binary("and", nan, self._kind_is(Missing.NEVER, column))
+                nan = nan & self._kind_is(Missing.NEVER, column)
             x = b.select(nan, b.const(0.0, x.type), x)
         count = self._of(self._counts, column)
         offset = self._of(self._offsets, column)
         position = b.const(0, vec)
         for level in reversed(range(self._levels)):
-            ahead = b.add(position, 1 << level)
-            within = b.compare("le", ahead, count)
-            at = b.sub(b.add(offset, ahead), 1)
-            at = b.select(within, at, b.const(0, vec))
-            passed = b.compare(self._rules.passes, x, b.load(self._thresholds, at))
-            more = b.binary("and", passed, within)
+            ahead = position + (1 << level)
+            within = ahead <= count
+            at = b.select(within, offset + ahead - 1, b.const(0, vec))
+            passed = b.compare(self._rules.passes, x, self._thresholds[at])
+            more = passed & within
             position = b.select(more, ahead, position)
         if self._gone is not None or self._zero != "none":
             missing = b.is_nan(x)
             if self._zero != "none":
                 tiny = self._rules.is_tiny(raw)
                 if self._zero == "some":
-                    tiny = b.binary("and", tiny, self._kind_is(Missing.ZERO, column))
-                missing = b.binary("or", missing, tiny)
+                    tiny = tiny & self._kind_is(Missing.ZERO, column)
+                missing = missing | tiny
             gone = b.const(0, vec)
             if self._gone is not None:
                 gone = self._of(self._gone, column)
             position = b.select(missing, gone, position)
-        return b.convert(position, self._element)
+        return position.to(self._element)
 
     def _kind_is(self, kind: Missing, column: Value) -> Value:
         """Return a mask of the columns with a rule for missing values."""
         b = self.b
         kinds = self._rules.model("code_missing_kind", self._columns(self.t.missing))
-        found = self._of(kinds, column)
-        return b.compare("eq", found, b.const(int(kind), self._type))
+        return self._of(kinds, column).eq(b.const(int(kind), self._type))
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
         """Return the entries of ``numbers`` for the columns searched at once."""
         if self.lanes:
-            return self.b.load(numbers, column, self._type)
-        return self.b.convert(self.b.load(numbers, column), I64)
+            return numbers[column, self._type]
+        return numbers[column].to(I64)
 
     def write_column(
         self, rows: Buffer, start: Value, to: Value, column: Value, codes: Buffer
     ) -> None:
         """Write one column of a row; columns of single tests are overwritten later."""
-        b = self.b
-        code = self._search(rows, start, column)
-        b.store(codes, b.add(to, b.mul(column, self._step)), code)
+        codes[to + column * self._step] = self._search(rows, start, column)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of equality and set tests, one after another."""
@@ -169,23 +164,19 @@ class GatheredBins:
             lefts = rules.model(f"{name}_missing_left", left)
             kinds = rules.model(f"{name}_missing_kind", forest.missing[own])
             with b.loop(len(own), hint="test") as i:
-                feature = b.convert(b.load(features, i), I64)
-                raw = b.load(rows, b.add(start, feature))
+                raw = rows[start + features[i].to(I64)]
                 x = rules.zero_for_nan(raw)
                 if is_set:
-                    exact = member is not None and b.compare("ne", b.load(member, i), 0)
-                    right = b.invert(rules.in_set(b.load(whats, i), x, exact))
+                    exact = member is not None and member[i].ne(0)
+                    right = ~rules.in_set(whats[i], x, exact)
                 else:
-                    right = b.compare("ne", x, b.load(whats, i), unordered=True)
-                kind = b.load(kinds, i)
-                known = b.compare("ne", kind, int(Missing.NEVER))
-                gone = b.binary("and", b.is_nan(raw), known)
-                is_zero = b.compare("eq", kind, int(Missing.ZERO))
-                tiny = b.binary("and", rules.is_tiny(raw), is_zero)
-                gone = b.binary("or", gone, tiny)
-                to_right = b.compare("eq", b.load(lefts, i), 0)
-                right = b.select(gone, to_right, right)
-                column = b.convert(b.load(columns_of, i), I64)
-                there = b.add(to, b.mul(column, self._step))
+                    right = b.compare("ne", x, whats[i], unordered=True)
+                kind = kinds[i]
+                known = kind.ne(int(Missing.NEVER))
+                gone = b.is_nan(raw) & known
+                is_zero = kind.eq(int(Missing.ZERO))
+                gone = gone | rules.is_tiny(raw) & is_zero
+                right = b.select(gone, lefts[i].eq(0), right)
+                there = to + columns_of[i].to(I64) * self._step
                 one, zero = (b.const(k, self._element) for k in (1, 0))
-                b.store(codes, there, b.select(right, one, zero))
+                codes[there] = b.select(right, one, zero)

@@ -73,16 +73,15 @@ class Rules:
     def is_tiny(self, x: Value) -> Value:
         """Return whether x counts as zero, which is missing under ``Missing.ZERO``."""
         b = self.b
-        near = b.compare("le", x, b.const(ZERO_THRESHOLD, x.type))
-        far = b.compare("ge", x, b.const(-ZERO_THRESHOLD, x.type))
-        return b.binary("and", near, far)
+        near = x <= b.const(ZERO_THRESHOLD, x.type)
+        return near & (x >= b.const(-ZERO_THRESHOLD, x.type))
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
         """Return whether x is missing by a rule other than ``Missing.NEVER``."""
         is_nan = self.b.is_nan(x)
         if rule != Missing.ZERO:
             return is_nan
-        return self.b.binary("or", is_nan, self.is_tiny(x))
+        return is_nan | self.is_tiny(x)
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
         """Return x, with NaN exactly where it is missing by a rule."""
@@ -102,17 +101,15 @@ class Rules:
         ``exact`` a number with a fraction is not a category.
         """
         b = self.b
-        positive = above = b.compare("ge", x, b.const(0.0, x.type))
-        below = b.compare("lt", x, b.const(float(most), x.type))
+        positive = above = x >= b.const(0.0, x.type)
+        below = x < b.const(float(most), x.type)
         if self.forest.truncate_categories:
-            above = b.compare("gt", x, b.const(-1.0, x.type))
+            above = x > b.const(-1.0, x.type)
         # Values that truncate to category 0 are read as 0.0: negatives do not convert.
-        safe = b.select(b.binary("and", positive, below), x, b.const(0.0, x.type))
-        code = b.convert(safe, U32)
-        known = b.binary("and", above, below)
+        code = b.select(positive & below, x, b.const(0.0, x.type)).to(U32)
+        known = above & below
         if exact:
-            whole = b.convert(code, x.type.element)
-            known = b.binary("and", known, b.compare("eq", whole, x))
+            known = known & code.to(x.type.element).eq(x)
         return code, known
 
     def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
@@ -140,22 +137,18 @@ class Rules:
         def spread(value: Value) -> Value:
             return value if value.type.lanes else b.splat(value, n)
 
-        number = b.convert(number, I64)
-        first = spread(b.convert(b.load(starts, number), I64))
-        held = spread(b.convert(b.load(sizes, number), I64))
+        number = number.to(I64)
+        first = spread(starts[number].to(I64))
+        held = spread(sizes[number].to(I64))
         code, possible = self.category(x, NO_CATEGORY, exact is True)
         if isinstance(exact, Value):
-            whole = b.compare("eq", b.convert(code, x.type.element), x)
-            whole = b.binary("or", whole, spread(b.invert(exact)))
-            possible = b.binary("and", possible, whole)
-        word = b.convert(b.binary("shr", code, 5), I64)
-        inside = b.binary("and", possible, b.compare("lt", word, held))
+            possible = possible & (code.to(x.type.element).eq(x) | spread(~exact))
+        word = (code >> 5).to(I64)
+        inside = possible & (word < held)
         # Then read the spare word instead, so that no load leaves the table.
         spare = spread(b.const(len(words) - 1))
-        bits = b.load(table, b.select(inside, b.add(first, word), spare))
-        bit = b.binary("and", b.binary("shr", bits, b.binary("and", code, 31)), 1)
-        found = b.compare("ne", bit, b.const(0, bit.type))
-        return b.binary("and", inside, found)
+        bit = table[b.select(inside, first + word, spare)] >> (code & 31) & 1
+        return inside & bit.ne(b.const(0, bit.type))
 
 
 def category_tables(

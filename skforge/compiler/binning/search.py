@@ -76,7 +76,7 @@ class Registers:
         at = 0
         for j in range(levels):
             places = range(at, at + max(n, 1 << j), n)
-            tables.append([b.load(numbers, b.add(offset, k), vec) for k in places])
+            tables.append([numbers[offset + k, vec] for k in places])
             at += n * len(places)
         return tables
 

@@ -63,14 +63,14 @@ class ColumnTile:
         wide = rows.n_features >= n
         # Reading a narrow row as a vector goes past its end, into the next row.
         slack = 0 if wide else n
-        last = b.sub(rows.n_rows, 1)
-        apart = b.compare("ge", rows.stride, rows.n_features)
-        limit = b.sub(rows.n_rows, n + slack)
-        left = b.binary("min", b.sub(rows.n_rows, rows.first), self.part)
+        last = rows.n_rows - 1
+        apart = rows.stride >= rows.n_features
+        limit = rows.n_rows - (n + slack)
+        left = (rows.n_rows - rows.first).min(self.part)
         with b.loop(0, left, n, hint="group") as r:
-            row = b.add(rows.first, r)
-            place = r if to is None else b.add(to, r)
-            inside = b.binary("and", b.compare("le", row, limit), apart)
+            row = rows.first + r
+            place = r if to is None else to + r
+            inside = (row <= limit) & apart
             b.if_(
                 inside,
                 lambda: self._transpose_fast(rows, start, row, place),
@@ -81,50 +81,44 @@ class ColumnTile:
         """Transpose all tiles of the block; ``starts`` has their first columns."""
         b = self.b
         with b.loop(self._tiles, hint="tile") as t:
-            self.fill(rows, b.load(starts, t), b.mul(t, self.lanes * self.part))
+            self.fill(rows, starts[t], t * (self.lanes * self.part))
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
         b, n = self.b, self.lanes
-        at = b.add(b.mul(row, rows.stride), start)
+        at = row * rows.stride + start
         vectors = []
         for _ in range(n):
             vectors.append(self._row(rows.rows, at))
-            at = b.add(at, rows.stride)
+            at = at + rows.stride
         for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
-            b.store(self.buffer, b.add(r, c * self.part), vector)
+            self.buffer[r + c * self.part] = vector
 
     def _row(self, rows: Buffer, at: Value) -> Value:
         """Load one row's numbers; if they are wider than the tile's, as two vectors."""
         b, n = self.b, self.lanes
         if rows.element == self.scalar:
-            return self._clean(b.load(rows, at, self.vec))
+            return self._clean(rows[at, self.vec])
         half = Vec(rows.element, n // 2)
-        low = self._clean(b.load(rows, at, half))
-        high = self._clean(b.load(rows, b.add(at, n // 2), half))
-        return b.shuffle(low, high, range(n))
+        low = self._clean(rows[at, half])
+        return b.shuffle(low, self._clean(rows[at + n // 2, half]), range(n))
 
     def _transpose_slow(
         self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
     ) -> None:
         b, n = self.b, self.lanes
-        columns = b.binary("min", b.sub(b.const(rows.n_features), start), n)
+        columns = (b.const(rows.n_features) - start).min(n)
         with b.loop(n) as i:
-            source = b.binary("min", b.add(row, i), last)
-            base = b.add(b.mul(source, rows.stride), start)
-            target = b.add(r, i)
+            base = (row + i).min(last) * rows.stride + start
+            target = r + i
             with b.loop(columns) as c:
-                x = self._clean(b.load(rows.rows, b.add(base, c)))
-                b.store(self.buffer, b.add(b.mul(c, self.part), target), x)
+                x = self._clean(rows.rows[base + c])
+                self.buffer[c * self.part + target] = x
 
     def vectors(self, first: Value, count: int) -> list[Value]:
         """Load ``count`` values of a column, from element ``first`` on, as vectors."""
-        b = self.b
-        return [
-            b.load(self.buffer, b.add(first, v), self.vec)
-            for v in range(0, count, self.lanes)
-        ]
+        return [self.buffer[first + v, self.vec] for v in range(0, count, self.lanes)]
 
     @contextmanager
     def jobs(
@@ -139,30 +133,28 @@ class ColumnTile:
         b = self.b
 
         def number(buffer: Buffer, at: Value) -> Value:
-            return b.convert(b.load(buffer, at), I64)
+            return buffer[at].to(I64)
 
         with b.loop(n_tiles, hint="tile") as i:
             start = number(starts, i)
             self.fill(rows, start)
-            first, last = number(ends, i), number(ends, b.add(i, 1))
-            following = b.binary("min", b.add(i, ahead), n_tiles - 1)
-            next_ = number(starts, following)
-            jobs = b.sub(last, first)
+            first, last = number(ends, i), number(ends, i + 1)
+            next_ = number(starts, (i + ahead).min(n_tiles - 1))
+            jobs = last - first
             with b.loop(first, last, hint="job") as j:
                 if rows.n_features > WIDE:
-                    self._prefetch(rows, next_, b.sub(j, first), jobs)
+                    self._prefetch(rows, next_, j - first, jobs)
                 yield start, j
 
     def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
-        share = b.add(b.binary("div", b.const(self.part), jobs), 1)
-        first = b.mul(job, share)
-        last = b.binary("min", b.add(first, share), self.part)
-        column = b.add(start, self.lanes - 1)
+        share = b.const(self.part) // jobs + 1
+        first = job * share
+        last = (first + share).min(self.part)
+        column = start + (self.lanes - 1)
         with b.loop(first, last, hint="ahead") as r:
-            at = b.mul(b.add(rows.first, r), rows.stride)
-            b.prefetch(rows.rows, b.add(at, column))
+            b.prefetch(rows.rows, (rows.first + r) * rows.stride + column)
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
@@ -174,10 +166,8 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
     for v in range(0, len(masks), joined):
         bits = b.mask_bits(masks[v], scalar)
         for k in range(1, joined):
-            more = b.mask_bits(masks[v + k], scalar)
-            more = b.binary("shl", more, k * lanes)
-            bits = b.binary("or", bits, more)
-        b.store(lines, b.add(at, v * lanes // 8), bits)
+            bits = bits | b.mask_bits(masks[v + k], scalar) << k * lanes
+        lines[at + v * lanes // 8] = bits
 
 
 def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:

@@ -4,7 +4,7 @@ By kind of schedule and term. Written by benchmarks/fit_costs.py from times of 2
 schedules of 109 forests on
 cpu emeraldrapids, 512-bit vectors, 1 core and
 cpu x86-64-v3, 256-bit vectors, 1 core.
-The units are those of ``MachineProfile``; ``terms.py`` has the counts.
+The units are those of ``MachineProfile``; ``estimate.py`` has the counts.
 Nine of ten estimates lie within a factor: bitsliced 1.7, lanes 1.41, rows 1.68,
 tile-row 1.26, tiles 1.42, trees 1.56, values 1.45.
 """

@@ -2,18 +2,379 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge.compiler.binning.transpose import WIDE, WIDE_PART
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.counts import ForestCounts
+from skforge.compiler.cost.counts import LINE, Counts, ForestCounts, Reach, TileCounts
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.cost.reach import Counts
-from skforge.compiler.cost.terms import TERMS, Terms
-from skforge.compiler.cost.work import Kind, Work, plan_of
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+
+#: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
+#: "trees" are walks with rows or trees in flight.
+Kind: TypeAlias = Literal[
+    "bitsliced", "lanes", "tiles", "values", "tile-row", "rows", "trees"
+]
+
+#: Calls, and rows at least, after which the rows of a measurement repeat
+#: (``tuning/measure/rows.py``); walks whose branches a CPU has learned by then.
+CALLS, DISTINCT_ROWS, LEARNED_WALKS = 256, 1024, 8192
+
+#: Bytes of a page of memory.
+PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The sizes of a schedule that its time depends on."""
+
+    kind: Kind
+    block: int  # rows of a block; 0: the whole batch
+    levels: int  # levels of a tile
+    in_flight: int  # walks in flight
+    unchecked: int  # hops without leaf checks
+    padded: bool  # whether trees are padded to these
+    fetched: bool  # whether rows are prefetched
+    parallel: bool  # whether threads share rows
+    tree_tiles: int  # tiles of trees that threads share; 0: they share none
+    tree_tile: int  # or the trees of each
+
+    def tasks(self, n: Counts, n_trees: int) -> Counts:
+        """Return the tasks of calls of ``n`` rows that threads share."""
+        rows = np.ceil(n / (self.block or 1)) if self.parallel else np.ones_like(n)
+        if not self.tree_tile:
+            return rows
+        return rows * (self.tree_tiles or -(-n_trees // self.tree_tile))
+
+
+@lru_cache(maxsize=4096)
+def plan_of(schedule: Schedule) -> Plan | None:
+    """Return the sizes of a CPU schedule; None for one that is not estimated."""
+    fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
+    if fact["block_rows"] or fact["block_trees"]:  # for GPUs
+        return None
+    layout = LAYOUTS[int(fact["layout"])]
+    kind: Kind
+    if layout == "bitsliced":
+        kind = "bitsliced"
+    elif layout == "lanes":
+        kind = "lanes"
+    elif layout == "tiles":
+        by_row = fact["vector_trees"] > 0
+        kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
+    elif layout == "other":
+        return None
+    else:
+        kind = "rows" if fact["rows_inside"] else "trees"
+    return Plan(
+        kind,
+        int(fact["row_block"]),
+        round(math.log2(fact["node_tile"] + 1)),
+        int(max(fact["rows_in_flight"], fact["trees_in_flight"])),
+        int(max(fact["unroll_walk"], fact["peel_walk"])),
+        fact["unroll_walk"] > 0,
+        fact["cache_rows"] > 0,
+        fact["parallel_rows"] > 0,
+        int(fact["parallel_trees"] and fact["tree_blocks"]),
+        int(fact["parallel_trees"] and max(1, fact["tree_block"])),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Calls of several sizes: a plan, the forest, the machine and numbers of rows."""
+
+    plan: Plan
+    forest: ForestCounts
+    machine: MachineProfile
+    target: Target
+    n: Counts
+
+    @property
+    def block(self) -> Counts:
+        """Rows of a block."""
+        return self.n if not self.plan.block else np.full_like(self.n, self.plan.block)
+
+    @property
+    def blocks(self) -> Counts:
+        """Blocks of rows, the last one partial."""
+        return np.ceil(self.n / self.block)
+
+    def rows(self, multiple: int) -> Counts:
+        """Return the rows, those of the last block rounded up to a multiple."""
+        whole, rest = np.divmod(self.n, self.block)
+        last = np.minimum(self.block, np.ceil(rest / multiple) * multiple)
+        return np.asarray(whole * self.block + last)
+
+    @property
+    def again(self) -> Counts:
+        """Rows of the calls that follow each other before rows are met again."""
+        return np.maximum(self.n, np.minimum(CALLS * self.n, DISTINCT_ROWS))
+
+    @property
+    def surprise(self) -> Counts:
+        """The share of walks whose ends a CPU does not foresee: it learns a few."""
+        return np.minimum(1.0, self.again * self.forest.trees / LEARNED_WALKS)
+
+    def met(self, lines: Reach) -> Counts:
+        """Return the bytes of lines that the rows of some calls reach."""
+        return lines.distinct(self.again) * LINE
+
+    def line(self, size: float | Counts) -> float | Counts:
+        """Return the ns to read a cache line of data of ``size`` bytes in order."""
+        m, t = self.machine, self.target
+        near, far = _streamed(size, t.l1_bytes), _streamed(size, t.l2_bytes)
+        return (
+            m.line_l1 + (m.line_l2 - m.line_l1) * near + (m.line_l3 - m.line_l2) * far
+        )
+
+    def wait(self, size: float | Counts) -> float | Counts:
+        """Return the ns of a load from a place in data of ``size`` bytes."""
+        m, t = self.machine, self.target
+        near, far = _missed(size, t.l1_bytes), _missed(size, t.l2_bytes)
+        return (
+            m.wait_l1 + (m.wait_l2 - m.wait_l1) * near + (m.wait_l3 - m.wait_l2) * far
+        )
+
+
+def _streamed(size: float | Counts, cache: int) -> float | Counts:
+    """Return the share of data read in order that misses a cache.
+
+    It begins with half of a cache, which holds other data, too, and ends with two.
+    """
+    found: float | Counts = np.clip(
+        np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0
+    )
+    return found
+
+
+def _missed(size: float | Counts, cache: int) -> float | Counts:
+    """Return the share of loads from random places that miss a cache."""
+    found: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
+    return found
+
+
+#: Nanoseconds of each size of call, or of each call.
+Terms: TypeAlias = "dict[str, float | Counts]"
+
+#: Rows of which the input stage keeps columns at a time, and leaves are looked up.
+MOST_PART, GROUP = 1024, 64
+
+
+def bitsliced(w: Work) -> Terms:
+    """Predicates of a block of rows at once, then trees as bit logic."""
+    f, m, target = w.forest, w.machine, w.target
+    block = w.plan.block or MOST_PART
+    rows = w.rows(f.value_lanes)
+    vectors = rows / f.value_lanes
+    groups = w.rows(GROUP) / GROUP
+    planes = w.blocks * max(1.0, block / target.vector_bits)
+    lines = f.lines + f.direct + f.single_sets + 8 * f.set_tables
+    table = lines * block / 8
+    wide = f.row_bytes > 4 * WIDE
+    part = min(block, WIDE_PART if wide else MOST_PART)
+    pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
+    constants = 2 * f.folded + 8 * f.listed + LINE * f.look_ups
+    far = w.line(table) - m.line_l1
+    looks_up = target.has("avx512vbmi")
+    return {
+        "block": w.blocks * m.scalar,
+        "job": w.blocks * f.columns * m.scalar,
+        "constant": w.blocks * constants / LINE * w.line(constants + table),
+        "row": row_lines(w) * m.line_l2,
+        "column": rows * f.column_tiles * m.permute,
+        "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
+        "scratch": rows
+        * f.column_tiles
+        * (w.line(1.5 * part * 4 * f.value_lanes) - m.line_l1),
+        "compare": f.direct * vectors * m.compare,
+        "level": f.search_levels * vectors * (m.compare + m.permute),
+        "line": f.lines * planes * m.mux,
+        "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
+        "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
+        "folded": f.folded * planes * m.mux,
+        "listed": f.listed * planes * m.mux,
+        "far_line": (f.folded + f.listed) * planes * far,
+        "group": f.trees * groups * m.permute,
+        "look_up": looks_up * f.look_ups * groups * m.permute,
+        "load": (not looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
+    }
+
+
+def lanes(w: Work) -> Terms:
+    """One row through all trees, one tree in each lane."""
+    f, m = w.forest, w.machine
+    return {
+        "call": m.scalar,
+        "row": w.n * m.scalar,
+        "value": row_lines(w) * m.line_l2,
+        "search": w.n * f.lanes.search * m.compare,
+        "test": w.n * f.lanes.tests * m.permute,
+        "hop": w.n * f.lanes.hops * m.scalar,
+        "hop_wait": w.n * f.lanes.hops * w.wait(w.met(f.rest)),
+        "set": w.n * f.set_groups * m.wait_l2,
+        "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
+        "leaf": w.n * f.trees * f.leaf_vectors * m.scalar,
+        "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
+    }
+
+
+def tile_row(w: Work) -> Terms:
+    """One row through all trees of tiles together."""
+    f, m = w.forest, w.machine
+    counts = f.four if w.plan.levels >= 4 else f.three
+    tiles, tiled = counts.visits, w.met(counts.lines)
+    narrow = not w.target.has_mask_registers
+    groups = -(-f.trees // 16)
+    return {
+        "row": w.n * m.scalar,
+        "value": row_lines(w) * m.line_l2,
+        "search": w.n * f.code_columns * m.compare,
+        "tree": w.n * groups * m.permute,
+        "narrow_tree": narrow * w.n * groups * m.permute,
+        "top": w.n * f.trees * w.line(tiled),
+        "tile": w.n * tiles * f.trees * m.permute,
+        "narrow_tile": narrow * w.n * tiles * f.trees * m.permute,
+        "wait": w.n * tiles * f.trees * w.line(tiled),
+    }
+
+
+def tiles(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles of codes."""
+    f, m = w.forest, w.machine
+    rows = w.rows(16)
+    return {
+        "value": row_lines(w) * m.line_l2,
+        "column": rows * f.columns * m.scalar,
+        "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
+        "far_level": f.far_searches * rows * m.scalar,
+        **_tiled(
+            w,
+            f.four if w.plan.levels >= 4 else f.three,
+            LINE * -(-f.code_columns // 32),
+        ),
+    }
+
+
+def values(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles of values."""
+    f, m = w.forest, w.machine
+    rows = w.rows(16)
+    top = f.values.tops > 0
+    return {
+        "value": row_lines(w) * m.line_l2,
+        "column": top * rows * f.column_tiles * m.permute,
+        "missing": f.asks * rows * f.trees * m.scalar,
+        **_tiled(w, f.values, min(f.row_bytes, f.columns * LINE)),
+    }
+
+
+def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
+    """Return the terms of tiles that read ``row_bytes`` of a row's codes or values."""
+    f, m = w.forest, w.machine
+    narrow = not w.target.has_mask_registers
+    rows, size = w.rows(16), counts.lines.size
+    met = counts.visits * f.trees * rows
+    together = np.minimum(w.n, w.block)
+    return {
+        "call": w.blocks * m.scalar,
+        "block": w.blocks * f.trees * m.scalar,
+        "tree": f.trees * rows * m.permute,
+        "narrow_tree": narrow * f.trees * rows * m.permute,
+        "tile": met * m.permute,
+        "narrow_tile": narrow * met * m.permute,
+        "gather": met * w.line(size / f.trees),
+        "row": met * w.line(together * row_bytes),
+        "fetch": w.blocks
+        * counts.lines.distinct(together)
+        * w.line(w.met(counts.lines)),
+        "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
+        "leaf_fetch": w.blocks * f.leaves.distinct(together) * m.line_l2,
+    }
+
+
+def rows(w: Work) -> Terms:
+    """Blocks of rows through one tree after another, several rows in flight."""
+    f, m = w.forest, w.machine
+    of_tree = f.walked.size / f.trees
+    together = np.minimum(w.n, max(w.plan.in_flight, w.plan.block))
+    touched = together * min(f.row_bytes, f.columns * LINE)
+    return {
+        "value_wait": w.n * f.trees * f.walk_depth * (w.wait(touched) - m.wait_l1),
+        **_walk(w, of_tree, w.n),
+        "fetch": w.blocks
+        * f.walked.distinct(np.minimum(w.n, w.block))
+        * w.line(w.met(f.walked)),
+    }
+
+
+def trees(w: Work) -> Terms:
+    """One row after another, through several trees in flight."""
+    fetched = w.n * w.plan.fetched * w.forest.row_bytes / LINE
+    return {
+        "call": w.machine.scalar,
+        "row": w.n * w.machine.scalar,
+        **_walk(w, w.met(w.forest.walked), w.forest.trees),
+        "fetch": fetched * w.machine.line_l2,
+    }
+
+
+def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
+    """Return the terms of walks through ``size`` bytes, ``most`` of them at a time."""
+    f, m = w.forest, w.machine
+    padded = w.plan.unchecked if w.plan.padded else 0
+    free = min(w.plan.unchecked, f.max_depth)
+    together = max(1, w.plan.in_flight)
+    # What does not fill a group is walked one by one.
+    grouped = np.floor(most / together) * together / np.maximum(most, 1)
+    alone = 1 - grouped
+    # Walks that end early wait for the others in flight.
+    deepest = f.walk_depth + (f.tree_depth - f.walk_depth) * grouped * (together > 1)
+    checked = np.maximum(0.0, np.maximum(deepest, padded) - free)
+    each = w.n * f.trees
+    hops = each * (free + checked)
+    return {
+        "value": row_lines(w) * m.line_l2,
+        "walk": each * m.scalar,
+        "hop": each * free * m.scalar,
+        "checked_hop": each * checked * m.scalar,
+        "unforeseen": each * checked * w.surprise * m.scalar,
+        "wait": hops * w.wait(size) * grouped / min(together, 8),
+        "wait_alone": hops * (w.wait(size) + m.wait_l1) * alone,
+        "exit": each
+        * (checked > 0)
+        * w.surprise
+        * m.wait_l2
+        * (grouped / together + alone),
+        "leaf": each * f.leaf_vectors * m.scalar,
+        "missing": f.asks * hops * m.scalar,
+    }
+
+
+def row_lines(w: Work) -> Counts:
+    """Return the cache lines of rows that are read."""
+    return w.n * max(1.0, min(w.forest.row_bytes / LINE, w.forest.columns))
+
+
+TERMS: dict[Kind, Callable[[Work], Terms]] = {
+    "bitsliced": bitsliced,
+    "lanes": lanes,
+    "tiles": tiles,
+    "values": values,
+    "tile-row": tile_row,
+    "rows": rows,
+    "trees": trees,
+}
 
 
 class CostEstimate:

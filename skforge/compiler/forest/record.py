@@ -17,13 +17,13 @@ from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, wa
 Arrays: TypeAlias = dict[str, Array]
 
 
-def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
-    """Return a forest's JSON fields; its arrays are added to ``arrays``."""
+def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str, Any]:
+    """Return a forest's JSON fields; its arrays are added, named after it."""
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
         if isinstance(value, np.ndarray):
-            arrays[f"forest.{field.name}"] = value
+            arrays[f"{name}.{field.name}"] = value
         elif field.name == "outputs":
             parts = {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
             record[field.name] = parts
@@ -32,14 +32,14 @@ def forest_out(forest: Forest, arrays: Arrays) -> dict[str, Any]:
     return record
 
 
-def forest_in(record: dict[str, Any], arrays: Arrays) -> Forest:
+def forest_in(record: dict[str, Any], arrays: Arrays, own: str = "forest") -> Forest:
     """Return the forest of a record and its arrays, not yet validated."""
     values: dict[str, Any] = {}
     for field in fields(Forest):
         if field.name not in _CHECKS:
-            values[field.name] = arrays.get(f"forest.{field.name}")
+            values[field.name] = arrays.get(f"{own}.{field.name}")
             if values[field.name] is None:
-                raise InvalidModelError(f"it lacks the array forest.{field.name}.")
+                raise InvalidModelError(f"it lacks the array {own}.{field.name}.")
     if record.keys() != _CHECKS.keys():
         raise refusal("forest")
     for name, check in _CHECKS.items():

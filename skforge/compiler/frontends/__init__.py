@@ -37,6 +37,11 @@ from skforge.exceptions import (
 
 __all__ = ["Frontend", "load_forest", "register"]
 
+_SEVERAL = (
+    "{} computes its predictions from the scores of several forests, which one Forest "
+    "cannot hold; use {}, which compiles all of them."
+)
+
 
 def load_forest(
     model: object, *, iteration_range: tuple[int, int] | None = None
@@ -83,11 +88,7 @@ depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     if answers_itself(model):
         last = type(last_step(unwrap(model))).__name__
-        raise UnsupportedModelError(
-            f"{last} computes its predictions from the scores of several forests, "
-            "which one Forest cannot hold; use CompiledForest(model), which compiles "
-            "all of them."
-        )
+        raise UnsupportedModelError(_SEVERAL.format(last, "CompiledForest(model)"))
     return read_forest(model, iteration_range)
 
 
@@ -285,4 +286,6 @@ def _saved(
         )
     manifest, arrays = container
     check_version(entry(manifest, "skforge_version", str))
+    if manifest.get("kind") == "estimator" and manifest.get("forest") is None:
+        raise UnsupportedModelError(_SEVERAL.format(name, "skforge.load(path)"))
     return forest_in(entry(manifest, "forest", dict), arrays).validate()

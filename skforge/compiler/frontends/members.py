@@ -35,7 +35,7 @@ _STACKS = {
 _SELF = "sklearn.semi_supervised._self_training.SelfTrainingClassifier"
 
 #: Wrappers whose answers follow from raw scores of their members.
-_WRAPPERS = {
+WRAPPERS = {
     *(CALIBRATED, FIXED, TUNED, TARGET, REGRESSORS, CLASSIFIERS, ONE_VS_REST),
     *(VOTES, MEAN),
 }
@@ -69,12 +69,12 @@ def _places(model: Any) -> tuple[str, ...]:
 
 def is_wrapper(model: object) -> bool:
     """Tell whether an object is one of these wrappers, and no subclass of one."""
-    return kind_of(model) in _WRAPPERS
+    return kind_of(model) in WRAPPERS
 
 
 def has_members(model: object) -> bool:
     """Tell whether the members of a model can be compiled one by one."""
-    return kind_of(model) in _WRAPPERS | _APART
+    return kind_of(model) in WRAPPERS | _APART
 
 
 def named_members(model: Any) -> dict[str, Any]:

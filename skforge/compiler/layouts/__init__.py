@@ -1,6 +1,6 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
-from skforge.compiler.layouts.background.background import Background
+from skforge.compiler.layouts.background.walk import Background
 from skforge.compiler.layouts.bitsliced.bitsliced import Bitsliced
 from skforge.compiler.layouts.contributions.contributions import Contributions
 from skforge.compiler.layouts.lanes.lanes import Lanes

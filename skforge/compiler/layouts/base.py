@@ -82,12 +82,11 @@ class SharedMemory:
 
     def copy(self, name: str, source: Buffer, lo: Value, n: Value, most: int) -> Buffer:
         """Return shared memory that holds elements ``lo … lo + n`` of a buffer."""
-        b = self.b
         what = "cache of trees"
         target = self.allocate(name, source.element, most, what)
 
         def one(i: Value) -> None:
-            b.store(target, i, b.load(source, b.add(lo, i)))
+            target[i] = source[lo + i]
 
         self.each(n, one)
         return target

@@ -210,10 +210,9 @@ class Kernel:
             case Rows():
                 return self.n_rows
             case Times(value=value, by=by):
-                return b.mul(self.size(value), by)
+                return self.size(value) * by
             case CeilDiv(value=value, by=by):
-                up = b.add(self.size(value), by - 1)
-                return b.binary("max", b.binary("div", up, by), 1)
+                return ((self.size(value) + (by - 1)) // by).max(1)
 
     def affine(self, index: mir.Affine) -> Value:
         """Return a sum of loop variables: i64, or a vector in a vector loop."""
@@ -221,49 +220,45 @@ class Kernel:
         total: Value | None = None
         for name in index.terms:
             value = self.values[name]
-            total = value if total is None else b.binary("add", total, value)
+            total = value if total is None else total + value
         for size, times in index.sizes:
-            value = b.mul(self.size(size), times)
-            total = value if total is None else b.binary("add", total, value)
+            value = self.size(size) * times
+            total = value if total is None else total + value
         if total is None:
             return b.const(index.constant)
         if index.constant:
-            total = b.binary("add", total, b.const(index.constant, total.type))
+            total = total + b.const(index.constant, total.type)
         return total
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
         """Return the smallest ``limit - minus``."""
-        b = self.b
         total: Value | None = None
         for bound in bounds:
             value = self.size(bound.limit)
             if bound.minus != mir.Affine():
-                value = b.sub(value, self.affine(bound.minus))
-            total = value if total is None else b.binary("min", total, value)
+                value = value - self.affine(bound.minus)
+            total = value if total is None else total.min(value)
         assert total is not None
         return total
 
     def extent(self, rows: mir.Range) -> tuple[Value, Value]:
         """Return the first row (or tree) of a range and the number of rows."""
-        first = self.affine(rows.start)
-        return first, self.b.binary("max", self.bound(rows.bounds), 0)
+        return self.affine(rows.start), self.bound(rows.bounds).max(0)
 
     def index(self, index: mir.Index) -> Value:
         """Return any index except ``Outputs`` as i64."""
-        b = self.b
         match index:
             case mir.Affine():
                 return self.affine(index)
             case mir.Slot(value=value, start=start, step=step):
-                offset = b.sub(self.affine(value), self.size(start))
-                return offset if step == 1 else b.binary("div", offset, self.size(step))
+                offset = self.affine(value) - self.size(start)
+                return offset if step == 1 else offset // self.size(step)
             case mir.ModelTree(position=position):
                 at = self.affine(position)
                 order = self.hir.tiles.tree_order
                 if bool((order == np.arange(len(order))).all()):
                     return at
-                table = self.model_buffer("tree_order", order)
-                return b.convert(b.load(table, at), I64)
+                return self.model_buffer("tree_order", order)[at].to(I64)
             case mir.Class(name=name):
                 return self.values[name]
             case mir.Outputs():

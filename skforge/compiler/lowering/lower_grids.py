@@ -19,21 +19,110 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
-from skforge.compiler.binning.rules import BlockRows
+from skforge.compiler.binning.row_gather import GatheredBins
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import I64, Value
+from skforge.compiler.ir.lir.nodes import I64, U32, Value
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel
+from skforge.compiler.layouts.base import SharedMemory
+from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel, RowView
 from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.compiler.lowering.share_rows import share_codes, share_rows
 from skforge.compiler.passes.mir import gpu_nest
 from skforge.compiler.passes.mir.gpu_nest import caches, holds_grid, holds_threads
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
+
+#: Runs a body for each row and column, on all threads of a block.
+Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
+
+#: Banks of shared memory, one word wide.
+BANKS = 32
+
+#: Codes are stored as whole words if these fit in 1 / WORDS_SHARE of shared memory.
+WORDS_SHARE = 4
+
+
+def _layout(rows: int, by_row: bool) -> str:
+    return "feature" if by_row and rows % BANKS == 0 else "padded"
+
+
+def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
+    """Return the row stride, the column stride and the total number of elements."""
+    if layout == "feature":
+        return 1, rows, rows * columns
+    stride = columns | 1 if layout == "padded" else columns
+    return stride, 1, rows * stride
+
+
+def share_rows(
+    k: Kernel, stmt: mir.CacheRows, by_row: bool, memory: SharedMemory, cells: Cells
+) -> RowView:
+    """Copy rows to shared memory and return where walks read them (SilvanForge §7).
+
+    ``by_row`` says that neighbouring threads take neighbouring rows; ``cells``
+    distributes rows and columns over the block's threads. If they do, rows are stored
+    feature-major: every lane reads another bank whatever its feature (1.0 cycle a read
+    against 3 and more). Otherwise rows are stored one after another with an odd stride
+    in words, which avoids bank conflicts.
+    """
+    n_features, rows = k.hir.forest.n_features, stmt.rows
+    limits = [bound.limit for bound in rows.bounds if isinstance(bound.limit, int)]
+    if not limits:
+        raise ScheduleError(
+            "cache brings a block's rows to shared memory, which needs a fixed number "
+            "of them; tile the batch with a positive size."
+        )
+    first, count = k.extent(rows)
+    layout = stmt.layout or _layout(min(limits), by_row)
+    stride, step, size = _strides(layout, min(limits), n_features)
+    cached = memory.allocate("cached_rows", k.rows.element, size, "cache of rows")
+    start = first * k.row_stride
+
+    def copy(row: Value, feature: Value) -> None:
+        there = row * k.row_stride + feature
+        cached[row * stride + feature * step] = k.rows[start + there]
+
+    cells(count, n_features, copy)
+    return RowView(cached, stride, first, step)
+
+
+def share_codes(
+    k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
+) -> RowView:
+    """Compute the rows' codes in shared memory and return where walks read them."""
+    b, table = k.b, k.hir.codes
+    assert table is not None
+    n_columns = max(1, table.n_columns)
+    first, count = k.extent(stmt.rows)
+    stride, step, size = _strides(_layout(stmt.size, by_row), stmt.size, n_columns)
+    fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
+    element = U32 if fits else scalar_of(table.dtype)
+    codes = memory.allocate("codes", element, size, "quantize")
+    rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+    search = GatheredBins(rules, table, 0, step, element)
+
+    def column(i: Value) -> None:
+        row, number = i // n_columns, i % n_columns
+        start = (first + row) * k.row_stride
+        search.write_column(k.rows, start, row * stride, number, codes)
+
+    if search.has_order:
+        memory.each(count * n_columns, column)
+
+    def tests(row: Value) -> None:
+        start = (first + row) * k.row_stride
+        search.write_tests(k.rows, start, row * stride, codes)
+
+    if search.has_tests:
+        memory.each(count, tests)
+    return RowView(codes, stride, first, step)
+
 
 #: Most columns of a row that neighbouring threads copy at once, and that one thread
 #: copies in sequence.
@@ -60,8 +149,9 @@ def run(
     has more elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
-    _GridLowering(kernel).host(function.body)
-    lowered = kernel.finish(name)
+    with kernel.b:
+        _GridLowering(kernel).host(function.body)
+        lowered = kernel.finish(name)
     for item in lowered.data:
         if item.data.size > MOST_ELEMENTS:
             raise ScheduleError(
@@ -116,12 +206,8 @@ class _GridLowering(ThreadLowering):
     def _serial(self, loop: mir.Loop, body: Callable[[], None]) -> None:
         k = self._k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
-
-        def inner(var: Value, _: tuple[Value, ...]) -> None:
-            with self._bound(loop.var, var):
-                body()
-
-        k.b.for_(lo, hi, step, inner, hint=loop.var)
+        with k.b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
+            body()
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
@@ -137,15 +223,15 @@ class _GridLowering(ThreadLowering):
     def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
         """Emit a launch that runs ``body`` for 0 … count, one thread each."""
         b = self._k.b
-        blocks = b.binary("div", b.add(count, UTILITY_THREADS - 1), UTILITY_THREADS)
+        blocks = (count + (UTILITY_THREADS - 1)) // UTILITY_THREADS
         block = Value(b.name("block"), I64)
         with b.body() as stmts:
-            first = b.mul(block, UTILITY_THREADS)
+            first = block * UTILITY_THREADS
             threads = b.const(UTILITY_THREADS)
             thread = Value(b.name("thread"), I64)
             with b.body() as inside:
-                i = b.binary("add", first, thread)
-                b.if_(b.compare("lt", i, count), lambda: body(i))
+                i = first + thread
+                b.if_(i < count, lambda: body(i))
             dims = (("block.x", thread, threads),)
             b.emit(lir.BlockRegion(dims, tuple(inside)))  # type: ignore[arg-type]
         b.emit(lir.Grid((("grid.x", block, blocks),), tuple(stmts)))
@@ -192,7 +278,7 @@ class _GridLowering(ThreadLowering):
         }
         total = b.const(1)
         for count in counts.values():
-            total = b.binary("mul", total, count)
+            total = total * count
         with b.body() as stmts:
             self._place = "block"
             self._block_number = self._linear(numbers, counts)
@@ -200,7 +286,7 @@ class _GridLowering(ThreadLowering):
             self._place = "host"
         for buffer, array in self._allocs:
             size = self._gpu.elements(self._sizes(array))
-            b.emit(lir.Alloc(buffer, b.binary("mul", total, size)))
+            b.emit(lir.Alloc(buffer, total * size))
         if not counts:
             counts = {"grid.x": b.const(1)}
             numbers = {"grid.x": Value(b.name("x"), I64)}
@@ -225,13 +311,13 @@ class _GridLowering(ThreadLowering):
         k, b = self._k, self._k.b
         loop, *rest = loops
         step = k.size(loop.step)
-        offset = b.binary("mul", numbers[loop.kind], step)
-        var = b.binary("add", k.size(loop.start), offset)
+        offset = numbers[loop.kind] * step
+        var = k.size(loop.start) + offset
         with self._bound(loop.var, var):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
                 self._grid_loops(tuple(rest), numbers, body)
                 return
-            inside = b.compare("lt", var, k.bound(loop.bounds))
+            inside = var < k.bound(loop.bounds)
             b.if_(inside, lambda: self._grid_loops(tuple(rest), numbers, body))
 
     # ------------------------------------------------------------ a block
@@ -342,8 +428,7 @@ class _GridLowering(ThreadLowering):
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
         """Emit a switch on depth around barriers, uniform over the block."""
         k, b = self._k, self._k.b
-        table = k.class_table(stmt.class_of)
-        selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
+        selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
 
         def case(body: mir.Body) -> Callable[[], None]:
             return lambda: self._together(body)
@@ -360,11 +445,8 @@ class _GridLowering(ThreadLowering):
         b = self._k.b
         with self._region():
             first, step = self._thread_number(), b.const(self._n_threads)
-
-            def once(i: Value, _: tuple[Value, ...]) -> None:
+            with b.loop(first, count, step) as i:
                 body(i)
-
-            b.for_(first, count, step, once)
 
     def _block_cells(
         self, n_rows: Value, n_columns: int, body: Callable[[Value, Value], None]
@@ -387,27 +469,19 @@ class _GridLowering(ThreadLowering):
 
         def columns(r: Value, first: Value, n: int) -> None:
             for c in range(0, n - width + 1, width):
-                body(r, b.add(first, c))
+                body(r, first + c)
             if n % width:
-                last = b.add(first, n - n % width)
-                inside = b.compare("lt", last, b.const(n_columns))
-                b.if_(inside, lambda: body(r, last))
+                last = first + (n - n % width)
+                b.if_(last < b.const(n_columns), lambda: body(r, last))
 
         with self._region():
             number = self._thread_number()
-            first = b.binary("rem", number, width)
-
-            def row(r: Value, _: tuple[Value, ...]) -> None:
+            first = number % width
+            with b.loop(number // width, n_rows, threads // width) as r:
                 if whole:
-
-                    def part(c: Value, _: tuple[Value, ...]) -> None:
-                        columns(r, b.binary("add", first, c), chunk)
-
-                    b.for_(b.const(0), b.const(whole), b.const(chunk), part)
-                columns(r, b.add(first, whole), n_columns - whole)
-
-            start = b.binary("div", number, width)
-            b.for_(start, n_rows, b.const(threads // width), row)
+                    with b.loop(0, whole, chunk) as c:
+                        columns(r, first + c, chunk)
+                columns(r, first + whole, n_columns - whole)
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
         """Allocate a block's scratch in shared memory, or its part of global memory."""
@@ -428,8 +502,7 @@ class _GridLowering(ThreadLowering):
             buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
-            first = b.binary("mul", self._block_number, size)
-            view = ArrayView(buffer, dims, first)
+            view = ArrayView(buffer, dims, self._block_number * size)
         k.arrays[array.name] = view
         if stmt.zero:
             with self._gpu.spread_by(self._block_each):

@@ -55,7 +55,7 @@ class ReductionLowering:
         """Return the number of elements, the product of the dimensions."""
         total = dims[0]
         for dim in dims[1:]:
-            total = self._k.b.binary("mul", total, dim)
+            total = total * dim
         return total
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
@@ -64,12 +64,8 @@ class ReductionLowering:
         return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
     def _each(self, count: Value, body: Callable[[Value], None]) -> None:
-        b = self._k.b
-
-        def once(i: Value, _: tuple[Value, ...]) -> None:
+        with self._k.b.loop(count) as i:
             body(i)
-
-        b.for_(b.const(0), count, b.const(1), once)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the buffer index of an element; ``Outputs`` counts as output 0."""
@@ -86,27 +82,26 @@ class ReductionLowering:
             if total is None:
                 total = value
                 continue
-            scaled = b.binary("mul", total, dim)
+            scaled = total * dim
             is_zero = all_ or index == mir.Affine()
-            total = scaled if is_zero else b.binary("add", scaled, value)
+            total = scaled if is_zero else scaled + value
         assert total is not None
         return self.at(view, total)
 
     def at(self, view: ArrayView, i: Value) -> Value:
         """Return the buffer index of element ``i`` of an array."""
-        b = self._k.b
-        i = b.mul(i, view.step)
-        return i if view.first is None else b.binary("add", view.first, i)
+        i = i * view.step
+        return i if view.first is None else view.first + i
 
     # ------------------------------------------------------------ reduce
 
     def reduce(self, stmt: mir.Reduce) -> None:
         """Add a walk's value to its element, or its vector leaf to the row."""
-        k, b = self._k, self._k.b
+        k = self._k
         value = k.values[stmt.value]
         key = (stmt.target, stmt.indices)
         if key in k.carried:
-            k.carried[key] = b.binary("add", k.carried[key], value)
+            k.carried[key] = k.carried[key] + value
             return
         view = k.arrays[stmt.target]
         at = self._offset(view, stmt.indices)
@@ -127,7 +122,7 @@ class ReductionLowering:
         elif atomic:
             b.emit(lir.AtomicAdd(buffer, at, value))
         else:
-            b.store(buffer, at, b.binary("add", b.load(buffer, at), value))
+            buffer[at] = buffer[at] + value
 
     def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
         """Return the array a reduce adds to and the index of its row's first output."""
@@ -147,19 +142,16 @@ class ReductionLowering:
         if at.type.lanes or atomic:
 
             def one(j: Value) -> None:
-                here, there = (b.binary("add", *b.same_lanes(x, j)) for x in (at, leaf))
-                self._increase(target, here, b.load(values, there), atomic)
+                here, there = at + j, leaf + j
+                self._increase(target, here, values[there], atomic)
 
             self._each(b.const(self._k.n_outputs), one)
             return
 
         def chunk(j: Value, type_: lir.Type) -> None:
-            here = b.binary("add", at, b.mul(j, view.step))
-            there = b.binary("add", leaf, j)
-            total = b.binary(
-                "add", b.load(target, here, type_), b.load(values, there, type_)
-            )
-            b.store(target, here, total)
+            here = at + j * view.step
+            there = leaf + j
+            target[here] = target[here, type_] + values[there, type_]
 
         self._chunks(b.const(self._k.n_outputs), self._k.n_outputs, None, chunk)
 
@@ -181,11 +173,8 @@ class ReductionLowering:
             lanes, start = width or k.lanes(scalar), 0
             if static // lanes > MAX_UNROLLED_CHUNKS:
                 whole = static // lanes * lanes
-
-                def step(i: Value, _: tuple[Value, ...]) -> None:
+                with b.loop(0, whole, lanes) as i:
                     body(i, Vec(scalar, lanes) if lanes > 1 else scalar)
-
-                b.for_(b.const(0), b.const(whole), b.const(lanes), step)
                 start = whole
             while start < static:
                 while lanes > static - start:
@@ -195,18 +184,12 @@ class ReductionLowering:
             return
         zero, lanes = b.const(0), width or 1
         if lanes > 1:
-            whole_ = b.mul(b.binary("div", count, lanes), lanes)
-
-            def wide(i: Value, _: tuple[Value, ...]) -> None:
+            whole_ = count // lanes * lanes
+            with b.loop(zero, whole_, lanes) as i:
                 body(i, Vec(scalar, lanes))
-
-            b.for_(zero, whole_, b.const(lanes), wide)
             zero = whole_
-
-        def narrow(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(zero, count) as i:
             body(i, scalar)
-
-        b.for_(zero, count, b.const(1), narrow)
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
         """Store a walk's leaf, to be summed later (or as the result of ``apply``)."""
@@ -215,32 +198,29 @@ class ReductionLowering:
         value = k.values[stmt.value]
         at = self._offset(view, stmt.indices)
         if not isinstance(stmt.indices[-1], mir.Outputs):
-            b.store(view.buffer, at, value)
+            view.buffer[at] = value
             return
         values = k.leaf_values()
         if at.type.lanes:
 
             def one(j: Value) -> None:
-                here, there = (
-                    b.binary("add", *b.same_lanes(x, j)) for x in (at, value)
-                )
-                b.store(view.buffer, here, b.load(values, there))
+                here, there = at + j, value + j
+                view.buffer[here] = values[there]
 
             self._each(b.const(k.n_outputs), one)
             return
 
         def chunk(j: Value, type_: lir.Type) -> None:
-            there = b.binary("add", value, j)
-            here = b.binary("add", at, b.mul(j, view.step))
-            b.store(view.buffer, here, b.load(values, there, type_))
+            there = value + j
+            here = at + j * view.step
+            view.buffer[here] = values[there, type_]
 
         self._chunks(b.const(k.n_outputs), k.n_outputs, None, chunk)
 
     # ------------------------------------------------------------ whole arrays
 
     def _length(self, rows: mir.Range) -> Value:
-        b = self._k.b
-        return b.binary("max", self._k.bound(rows.bounds), 0)
+        return self._k.bound(rows.bounds).max(0)
 
     def fill(self, stmt: mir.Fill) -> None:
         """Initialise the sums of a range of rows to the forest's base."""
@@ -251,18 +231,17 @@ class ReductionLowering:
             base = b.const(float(k.hir.forest.base[0]), k.float_type)
 
             def one(i: Value) -> None:
-                b.store(view.buffer, b.binary("add", start, i), base)
+                view.buffer[start + i] = base
 
             self._each(self._length(stmt.rows), one)
             return
         base_buffer = k.base()
 
         def row(i: Value) -> None:
-            first = b.mul(b.binary("add", start, i), k.n_outputs)
+            first = (start + i) * k.n_outputs
 
             def output(j: Value) -> None:
-                value = b.load(base_buffer, j)
-                b.store(view.buffer, b.binary("add", first, j), value)
+                view.buffer[first + j] = base_buffer[j]
 
             self._each(b.const(k.n_outputs), output)
 
@@ -279,21 +258,16 @@ class ReductionLowering:
         if stmt.by_output:
             self._reduce_by_output(target, source, first, from_, slot, extent, length)
             return
-        elements = b.mul(length, k.n_outputs)
-        from_ = b.mul(from_, k.n_outputs)
+        elements = length * k.n_outputs
+        from_ = from_ * k.n_outputs
 
         def chunk(i: Value, type_: lir.Type) -> None:
-            here = b.binary("add", first, i)
-            at = b.binary("add", from_, i)
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                place = b.binary("add", b.binary("mul", n, slot), at)
-                value = b.load(source.buffer, place, type_)
-                return [b.binary("add", sums[0], value)]
-
-            old = b.load(target.buffer, here, type_)
-            (total,) = b.for_(b.const(0), extent, b.const(1), add, [old])
-            b.store(target.buffer, here, total)
+            here = first + i
+            at = from_ + i
+            total = [target.buffer[here, type_]]
+            with b.loop(extent, carry=total) as n:
+                total[0] = total[0] + source.buffer[n * slot + at, type_]
+            target.buffer[here] = total[0]
 
         self._chunks(elements, None, stmt.vector_width, chunk)
 
@@ -308,20 +282,16 @@ class ReductionLowering:
         length: Value,
     ) -> None:
         """Add each tree's leaf to the tree's output, trees in model order."""
-        k, b = self._k, self._k.b
+        k = self._k
         outputs = k.tree_outputs(by_position=False)
 
         def row(i: Value) -> None:
-            here = b.binary("add", first, b.mul(i, k.n_outputs))
-            at = b.binary("add", from_, i)
+            here = first + i * k.n_outputs
+            at = from_ + i
 
             def tree(n: Value) -> None:
-                output = b.convert(b.load(outputs, n), I64)
-                place = b.binary("add", here, output)
-                value = b.load(
-                    source.buffer, b.binary("add", b.binary("mul", n, slot), at)
-                )
-                self._increase(target.buffer, place, value)
+                place = here + outputs[n].to(I64)
+                self._increase(target.buffer, place, source.buffer[n * slot + at])
 
             self._each(extent, tree)
 
@@ -338,22 +308,19 @@ class ReductionLowering:
         first = self._offset(view, stmt.prefix)
         slot: Value = b.const(1)
         for dim in view.dims[len(stmt.prefix) + 1 :]:
-            slot = b.binary("mul", slot, dim)
+            slot = slot * dim
         extent = k.size(stmt.extent)
 
         def chunk(i: Value, type_: lir.Type) -> None:
-            here = b.binary("add", first, i)
+            here = first + i
             zero = self._zero(type_)
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                place = b.binary("add", b.binary("mul", n, slot), here)
-                value = b.load(view.buffer, place, type_)
-                b.store(view.buffer, place, zero)
-                return [b.binary("add", sums[0], value)]
-
-            old = b.load(view.buffer, here, type_)
-            (total,) = b.for_(b.const(1), extent, b.const(1), add, [old])
-            b.store(view.buffer, here, total)
+            total = [view.buffer[here, type_]]
+            with b.loop(1, extent, carry=total) as n:
+                place = n * slot + here
+                value = view.buffer[place, type_]
+                view.buffer[place] = zero
+                total[0] = total[0] + value
+            view.buffer[here] = total[0]
 
         self._inplace(stmt, chunk)
 
@@ -361,7 +328,7 @@ class ReductionLowering:
         self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
     ) -> None:
         """Run ``body`` on chunks of the sums of a statement's rows."""
-        elements = self._k.b.mul(self._length(stmt.rows), self._k.n_outputs)
+        elements = self._length(stmt.rows) * self._k.n_outputs
         self._chunks(elements, None, stmt.vector_width, body)
 
     def finish(self, stmt: mir.Finish) -> None:
@@ -369,20 +336,18 @@ class ReductionLowering:
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
-        from_ = b.mul(k.affine(stmt.source_rows), k.n_outputs)
+        from_ = k.affine(stmt.source_rows) * k.n_outputs
         base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
         scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
 
         def row(i: Value) -> None:
-            offset = b.mul(i, k.n_outputs)
+            offset = i * k.n_outputs
 
             def output(j: Value) -> None:
-                at = b.binary("add", offset, j)
-                total = b.load(source.buffer, b.binary("add", from_, at))
-                value = b.binary("mul", b.convert(total, F64), scale)
-                value = b.binary("add", b.load(base, j), value)
-                value = b.convert(value, k.float_type)
-                b.store(target.buffer, b.binary("add", first, at), value)
+                at = offset + j
+                value = source.buffer[from_ + at].to(F64) * scale
+                value = (base[j] + value).to(k.float_type)
+                target.buffer[first + at] = value
 
             self._each(b.const(k.n_outputs), output)
 

@@ -67,20 +67,19 @@ class GpuSums(ReductionLowering):
             if k.n_outputs == 1:
                 base = b.const(float(k.hir.forest.base[0]), k.float_type)
             else:
-                base = b.load(k.base(), b.binary("rem", i, k.n_outputs))
-            b.store(view.buffer, b.binary("add", start, b.mul(i, view.step)), base)
+                base = k.base()[i % k.n_outputs]
+            view.buffer[start + i * view.step] = base
 
-        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
+        self.spread(self._length(stmt.rows) * k.n_outputs, one)
 
     def store_rows(self, stmt: mir.StoreRows) -> None:
         """Write the sums that a thread kept to the result."""
-        k, b = self._k, self._k.b
+        k = self._k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
 
         def one(i: Value) -> None:
-            value = b.load(source.buffer, self.at(source, i))
-            b.store(target.buffer, b.binary("add", first, i), value)
+            target.buffer[first + i] = source.buffer[self.at(source, i)]
 
         self.each_output(one)
 
@@ -99,7 +98,7 @@ class GpuSums(ReductionLowering):
         view = k.arrays[stmt.target]
 
         def one(j: Value) -> None:
-            b.store(view.buffer, self.at(view, j), b.load(k.base(), j))
+            b.store(view.buffer, self.at(view, j), k.base()[j])
 
         self.each_output(one)
 
@@ -118,22 +117,21 @@ class GpuSums(ReductionLowering):
             return
         if stmt.trees is not None:
             _, extent = k.extent(stmt.trees)
-        elements = b.mul(length, k.n_outputs)
-        from_ = b.mul(k.affine(stmt.source_rows), k.n_outputs)
+        elements = length * k.n_outputs
+        from_ = k.affine(stmt.source_rows) * k.n_outputs
 
         def value(i: Value, n: Value) -> Value:
-            at = b.binary("add", from_, i)
-            place = b.binary("add", b.binary("mul", n, slot), at)
-            return b.load(source.buffer, self.at(source, place))
+            at = from_ + i
+            return source.buffer[self.at(source, n * slot + at)]
 
         def write(i: Value, total: Value, starts_at_target: bool) -> None:
-            here = b.binary("add", first, i)
+            here = first + i
             if stmt.atomic:
                 b.emit(lir.AtomicAdd(target.buffer, here, total))
                 return
             if not starts_at_target:
-                total = b.binary("add", b.load(target.buffer, here), total)
-            b.store(target.buffer, here, total)
+                total = target.buffer[here] + total
+            target.buffer[here] = total
 
         width = self._shared_width(stmt)
         if width > 1:
@@ -141,11 +139,7 @@ class GpuSums(ReductionLowering):
             return
 
         def one(i: Value) -> None:
-            if stmt.atomic:
-                old = self._zero()
-            else:
-                old = b.load(target.buffer, b.binary("add", first, i))
-
+            old = self._zero() if stmt.atomic else target.buffer[first + i]
             total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
             write(i, total, True)
 
@@ -160,22 +154,14 @@ class GpuSums(ReductionLowering):
         cycles, a load that the addition waits for 30 and more.
         """
         b = self._k.b
-        whole = b.binary("div", b.binary("sub", hi, lo), READ_AHEAD)
-        end = b.binary("add", lo, b.mul(whole, READ_AHEAD))
-
-        def several(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-            read = [value(b.add(n, k)) for k in range(READ_AHEAD)]
-            total = sums[0]
-            for one in read:
-                total = b.binary("add", total, one)
-            return [total]
-
-        def single(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-            return [b.binary("add", sums[0], value(n))]
-
-        (total,) = b.for_(lo, end, b.const(READ_AHEAD), several, [start])
-        (total,) = b.for_(end, hi, b.const(1), single, [total])
-        return total
+        end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
+        total = [start]
+        with b.loop(lo, end, READ_AHEAD, carry=total) as n:
+            for one in [value(n + k) for k in range(READ_AHEAD)]:
+                total[0] = total[0] + one
+        with b.loop(end, hi, carry=total) as n:
+            total[0] = total[0] + value(n)
+        return total[0]
 
     # ------------------------------------------------------------ divide and conquer
 
@@ -210,18 +196,15 @@ class GpuSums(ReductionLowering):
         assert self.team is not None
 
         def thread(number: Value) -> None:
-            i = b.binary("div", number, width)
-            part = b.binary("rem", number, width)
-            inside = b.compare("lt", i, elements)
+            i = number // width
+            part = number % width
+            inside = i < elements
             end = b.select(inside, extent, b.const(0))
-
-            def add(n: Value, sums: tuple[Value, ...]) -> list[Value]:
-                return [b.binary("add", sums[0], value(i, n))]
-
-            (own,) = b.for_(part, end, b.const(width), add, [self._zero()])
-            total = b.let(lir.WarpReduce(own, width), k.sum_type, "warp")
-            leads = b.binary("and", inside, b.compare("eq", part, 0))
-            b.if_(leads, lambda: write(i, total, False))
+            own = [self._zero()]
+            with b.loop(part, end, width, carry=own) as n:
+                own[0] = own[0] + value(i, n)
+            total = b.let(lir.WarpReduce(own[0], width), k.sum_type, "warp")
+            b.if_(inside & part.eq(0), lambda: write(i, total, False))
 
         self.team[1](thread)
 
@@ -233,12 +216,12 @@ class GpuSums(ReductionLowering):
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
         for j in range(k.n_outputs):
-            own = b.load(source.buffer, self.at(source, b.const(j)))
+            own = source.buffer[self.at(source, b.const(j))]
             totals.append(b.let(lir.WarpReduce(own, width), k.sum_type, "warp"))
 
         def write(at: Value) -> None:
             for j, total in enumerate(totals):
-                self._increase(target.buffer, b.add(at, j), total, stmt.atomic)
+                self._increase(target.buffer, at + j, total, stmt.atomic)
 
         indices = (*stmt.prefix, stmt.rows.start)
         self._by_first_lane(stmt.rows, target, indices, row, lane, write)
@@ -254,14 +237,9 @@ class GpuSums(ReductionLowering):
     ) -> None:
         """Let the first lane of each existing row write, starting at its first sum."""
         b, n_outputs = self._k.b, self._k.n_outputs
-        inside = b.compare("lt", row, self._length(rows))
-        leads = b.binary("and", inside, b.compare("eq", lane, 0))
-
-        def once() -> None:
-            first = self._offset(view, indices)
-            write(b.binary("add", first, b.mul(row, n_outputs)))
-
-        b.if_(leads, once)
+        leads = (row < self._length(rows)) & lane.eq(0)
+        with b.when(leads):
+            write(self._offset(view, indices) + row * n_outputs)
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         """Let the first lane of each row initialise the row's sums."""
@@ -271,7 +249,7 @@ class GpuSums(ReductionLowering):
         def write(at: Value) -> None:
             for j in range(k.n_outputs):
                 base = b.const(float(k.hir.forest.base[j]), k.float_type)
-                b.store(view.buffer, b.add(at, j), base)
+                view.buffer[at + j] = base
 
         rows = stmt.rows
         self._by_first_lane(rows, view, (rows.start,), row, lane, write)
@@ -292,13 +270,12 @@ class GpuSums(ReductionLowering):
 
         With ``chunk``, slots hold those trees: a multiple of their number is the first.
         """
-        k, b = self._k, self._k.b
+        k = self._k
         outputs = np.asarray(k.hir.forest.tree_output).astype(np.int64)
         size, skipped = max(1, len(outputs)), None
         if chunk is not None:
             size = min(x.limit for x in chunk.bounds if isinstance(x.limit, int))
-            number = b.binary("div", k.affine(chunk.start), size)
-            skipped = b.binary("mul", number, k.n_outputs)
+            skipped = k.affine(chunk.start) // size * k.n_outputs
         # Outputs of the first chunk, then those of the second.
         keys = np.arange(len(outputs)) // size * k.n_outputs + outputs
         order = np.argsort(keys, kind="stable")
@@ -310,31 +287,29 @@ class GpuSums(ReductionLowering):
         offsets = k.model_buffer(f"outputs_start{suffix}", ends.astype(np.int32))
 
         def one(i: Value) -> None:
-            row = b.binary("div", i, k.n_outputs)
-            output = b.binary("rem", i, k.n_outputs)
-            here, at = b.binary("add", first, i), b.binary("add", from_, row)
-            place = output if skipped is None else b.binary("add", skipped, output)
-            lo = b.convert(b.load(offsets, place), I64)
-            hi = b.convert(b.load(offsets, b.add(place, 1)), I64)
+            row = i // k.n_outputs
+            output = i % k.n_outputs
+            here, at = first + i, from_ + row
+            place = output if skipped is None else skipped + output
+            lo = offsets[place].to(I64)
+            hi = offsets[place + 1].to(I64)
 
             def leaf(n: Value) -> Value:
-                tree = b.convert(b.load(trees, n), I64)
-                place = b.binary("add", b.binary("mul", tree, slot), at)
-                return b.load(source.buffer, self.at(source, place))
+                place = trees[n].to(I64) * slot + at
+                return source.buffer[self.at(source, place)]
 
-            total = self._in_order(b.load(target, here), lo, hi, leaf)
-            b.store(target, here, total)
+            target[here] = self._in_order(target[here], lo, hi, leaf)
 
-        self.spread(b.mul(length, k.n_outputs), one)
+        self.spread(length * k.n_outputs, one)
 
     # ------------------------------------------------------------ later stages
 
     def _inplace(
         self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
     ) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         self._zero()  # before the threads part, which all clear slots to it
-        elements = b.mul(self._length(stmt.rows), k.n_outputs)
+        elements = self._length(stmt.rows) * k.n_outputs
         self.spread(elements, lambda i: body(i, k.sum_type))
 
     def finish(self, stmt: mir.Finish) -> None:
@@ -342,17 +317,13 @@ class GpuSums(ReductionLowering):
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
-        from_ = self.at(source, b.mul(k.affine(stmt.source_rows), k.n_outputs))
+        from_ = self.at(source, k.affine(stmt.source_rows) * k.n_outputs)
         base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
 
         def one(i: Value) -> None:
             scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
-            place = b.binary("add", from_, b.mul(i, source.step))
-            total = b.load(source.buffer, place)
-            value = b.binary("mul", b.convert(total, F64), scale)
-            output = b.binary("rem", i, k.n_outputs)
-            value = b.binary("add", b.load(base, output), value)
-            value = b.convert(value, k.float_type)
-            b.store(target.buffer, b.binary("add", first, i), value)
+            value = source.buffer[from_ + i * source.step].to(F64) * scale
+            value = (base[i % k.n_outputs] + value).to(k.float_type)
+            target.buffer[first + i] = value
 
-        self.spread(b.mul(self._length(stmt.rows), k.n_outputs), one)
+        self.spread(self._length(stmt.rows) * k.n_outputs, one)

@@ -13,7 +13,7 @@ first thread. Everything else is lowered as on the CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -78,8 +78,7 @@ class ThreadLowering(Lowering):
             if total is None:
                 total = numbers[kind]
             else:
-                scaled = b.binary("mul", total, counts[kind])
-                total = b.binary("add", scaled, numbers[kind])
+                total = total * counts[kind] + numbers[kind]
         return b.const(0) if total is None else total
 
     def _sizes(self, array: mir.Array) -> tuple[Value, ...]:
@@ -123,8 +122,8 @@ class ThreadLowering(Lowering):
         first: Value | None = None
         for kind in sorted(unbound):
             if self._dims[kind] > 1:
-                is_first = b.compare("eq", self._tid[kind], 0)
-                first = is_first if first is None else b.binary("and", first, is_first)
+                is_first = self._tid[kind].eq(0)
+                first = is_first if first is None else first & is_first
         if first is None:
             super().body(stmts)
         else:
@@ -214,17 +213,12 @@ class ThreadLowering(Lowering):
             return
         k, b = self._k, self._k.b
         outer, self._unbound = self._unbound, self._unbound - {loop.kind}
-        offset = b.binary("mul", self._tid[loop.kind], k.size(loop.step))
-        var = b.binary("add", k.size(loop.start), offset)
-
-        def once() -> None:
-            with self._bound(loop.var, var):
-                self.body(loop.body)
-
-        if loop.trip_count == self._dims[loop.kind]:
-            once()
-        else:
-            b.if_(b.compare("lt", var, k.bound(loop.bounds)), once)
+        offset = self._tid[loop.kind] * k.size(loop.step)
+        var = k.size(loop.start) + offset
+        fits = loop.trip_count == self._dims[loop.kind]
+        inside = nullcontext() if fits else b.when(var < k.bound(loop.bounds))
+        with inside, self._bound(loop.var, var):
+            self.body(loop.body)
         self._unbound = outer
 
 

@@ -62,8 +62,9 @@ def run(
 ) -> LoweredKernel:
     """Lower a legalised function whose walks are expanded."""
     kernel = Kernel(function, hir, layout, target)
-    Lowering(kernel, ReductionLowering(kernel)).body(function.body)
-    return kernel.finish(name)
+    with kernel.b:
+        Lowering(kernel, ReductionLowering(kernel)).body(function.body)
+        return kernel.finish(name)
 
 
 class Lowering:
@@ -136,19 +137,19 @@ class Lowering:
             case mir.StoreRows(source=source, rows=rows):
                 first, count = self._k.extent(rows)
                 if self._block_rows is not None:
-                    count = self._k.b.binary("min", count, self._block_rows)
+                    count = count.min(self._block_rows)
                 sums = self._k.arrays[source].buffer
                 self._block.finish(sums, self._k.result, first, count)
 
     def _let(self, stmt: mir.Let) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         values: list[Value]
         match stmt.op:
             case mir.GetTree(index=index):
                 values = [k.affine(index)]
             case mir.GetTreeClassId(tree=tree):
                 table = k.tree_outputs(by_position=True)
-                values = [b.convert(b.load(table, k.values[tree]), I64)]
+                values = [table[k.values[tree]].to(I64)]
             case mir.GetRoot():
                 values = self._walks.roots(stmt.op)
                 values = [self._like_rows(v) for v in values]
@@ -165,7 +166,7 @@ class Lowering:
         if not self._lanes:
             return root
         b = self._k.b
-        return b.splat(b.convert(root, lir.I32), self._lanes)
+        return b.splat(root.to(lir.I32), self._lanes)
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
         """Emit a run of unchecked hops as a counted loop of one hop."""
@@ -173,14 +174,11 @@ class Lowering:
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
         starts = walks.row_starts(first)
-
-        def hop(_: Value, nodes: tuple[Value, ...]) -> list[Value]:
-            return walks.hop(first, walks.open(first, nodes), starts)
-
-        inits = [k.values[name] for name in first.nodes]
+        nodes = [k.values[name] for name in first.nodes]
         zero, one, count = b.const(0), b.const(1), b.const(len(hops))
-        results = b.for_(zero, count, one, hop, inits, hint="hop")
-        k.values.update(zip(hops[-1].names, results, strict=True))
+        with b.loop(zero, count, one, carry=nodes, hint="hop"):
+            nodes[:] = walks.hop(first, walks.open(first, tuple(nodes)), starts)
+        k.values.update(zip(hops[-1].names, nodes, strict=True))
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
         """Hop until no walk moves any more.
@@ -199,22 +197,17 @@ class Lowering:
         starts = walks.row_starts(stmt.step)
         inits = [k.values[name] for name in stmt.inits]
         wide = inits[0].type
-
-        def cond(carried: tuple[Value, ...]) -> Value:
-            return b.any_true(b.compare("ne", carried[0], b.const(0, wide)))
-
-        def body(carried: tuple[Value, ...]) -> list[Value]:
-            nodes = carried[1:]
+        carried = [b.const(1, wide), *inits]
+        with b.repeat(lambda: b.any_true(carried[0].ne(b.const(0, wide))), carried):
+            nodes = tuple(carried[1:])
             moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
             change: Value | None = None
             for old, new in zip(nodes, moved, strict=True):
-                differs = b.binary("xor", old, new)
-                change = differs if change is None else b.binary("or", change, differs)
+                differs = old ^ new
+                change = differs if change is None else change | differs
             assert change is not None
-            return [change, *moved]
-
-        _, *results = b.while_([b.const(1, wide), *inits], cond, body)
-        k.values.update(zip(stmt.results, results, strict=True))
+            carried[:] = [change, *moved]
+        k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
         """Hop until every walk stands on a leaf."""
@@ -222,24 +215,22 @@ class Lowering:
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
-        found: list[list[layouts.Cursor]] = []
+        nodes = [k.values[name] for name in stmt.inits]
+        found: list[layouts.Cursor] = []
 
-        def cond(nodes: tuple[Value, ...]) -> Value:
-            cursors = walks.open(step, nodes)
-            found.append(cursors)
+        def is_going() -> Value:
+            cursors = walks.open(step, tuple(nodes))
+            found.extend(cursors)
             going: Value | None = None
             for at in cursors:
-                inner = b.invert(walks.op(k.hopper.is_leaf, at))
-                going = inner if going is None else b.binary("or", going, inner)
+                inner = ~walks.op(k.hopper.is_leaf, at)
+                going = inner if going is None else going | inner
             assert going is not None
             return going
 
-        def body(_: tuple[Value, ...]) -> list[Value]:
-            return walks.hop(step, found[-1], starts)
-
-        inits = [k.values[name] for name in stmt.inits]
-        results = b.while_(inits, cond, body)
-        k.values.update(zip(stmt.results, results, strict=True))
+        with b.repeat(is_going, nodes):
+            nodes[:] = walks.hop(step, found, starts)
+        k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
         """Prefetch every cache line of a range of rows."""
@@ -247,35 +238,24 @@ class Lowering:
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         features = b.const(k.hir.forest.n_features)
-
-        def row(i: Value, _: tuple[Value, ...]) -> None:
-            start = b.binary("mul", b.binary("add", first, i), k.row_stride)
-
-            def line(f: Value, _: tuple[Value, ...]) -> None:
-                b.prefetch(k.rows, b.binary("add", start, f))
-
-            b.for_(b.const(0), features, b.const(per_line), line, hint="line")
-
-        b.for_(b.const(0), count, b.const(1), row, hint="row")
+        with b.loop(count, hint="row") as i:
+            start = (first + i) * k.row_stride
+            with b.loop(0, features, per_line, hint="line") as f:
+                b.prefetch(k.rows, start + f)
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
         """Prefetch one share of a block of rows, treated as contiguous memory."""
         k, b = self._k, self._k.b
         assert stmt.share is not None
         var, step, trips = stmt.share
-        number = b.binary("div", k.values[var], step)
-        count = b.binary("max", k.bound(stmt.rows.bounds), 0)
-        part = b.add(b.binary("div", b.binary("mul", count, k.row_stride), trips), 1)
-        first = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
-        lo = b.binary("add", first, b.binary("mul", number, part))
+        number = k.values[var] // step
+        count = k.bound(stmt.rows.bounds).max(0)
+        part = count * k.row_stride // trips + 1
+        lo = k.affine(stmt.rows.start) * k.row_stride + number * part
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
-
-        def line(i: Value, _: tuple[Value, ...]) -> None:
+        hi = lo + part * (count > 0).to(I64)
+        with b.loop(lo, hi, per_line, hint="line") as i:
             b.prefetch(k.rows, i)
-
-        some = b.convert(b.compare("gt", count, 0), I64)
-        hi = b.binary("add", lo, b.binary("mul", part, some))
-        b.for_(lo, hi, b.const(per_line), line, hint="line")
 
     # ------------------------------------------------------------ loops
 
@@ -296,28 +276,25 @@ class Lowering:
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run whole groups first, then the remaining iterations one by one."""
-        b = self._k.b
         with self._carry(loop):
             if loop.group == 1:
                 self._run(loop, lo, hi, step, loop.body)
                 return
-            stride = b.mul(step, loop.group)
+            stride = step * loop.group
             if not loop.remainder:
                 self._run(loop, lo, hi, stride, loop.body)
                 return
-            groups = b.binary("div", self._trips(loop, lo, hi, step), loop.group)
-            middle = b.binary("add", lo, b.binary("mul", groups, stride))
+            middle = lo + self._trips(loop, lo, hi, step) // loop.group * stride
             self._run(loop, lo, middle, stride, loop.body)
             self._run(loop, middle, hi, step, loop.remainder, scalar=True)
 
     def _trips(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> Value:
         """Return the number of iterations, at least 0."""
-        b = self._k.b
-        span = b.sub(hi, lo) if loop.start != 0 else hi
+        span = hi - lo if loop.start != 0 else hi
         if loop.step != 1:
-            span = b.binary("add", span, b.sub(step, 1))
-        span = b.binary("max", span, 0)
-        return span if loop.step == 1 else b.binary("div", span, step)
+            span = span + (step - 1)
+        span = span.max(0)
+        return span if loop.step == 1 else span // step
 
     def _run(
         self,
@@ -331,16 +308,13 @@ class Lowering:
         """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
         keys = list(k.carried)
-
-        def inner(var: Value, carried: tuple[Value, ...]) -> list[Value]:
-            k.carried = dict(zip(keys, carried, strict=True))
+        sums = [k.carried[key] for key in keys]
+        with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
+            k.carried = dict(zip(keys, sums, strict=True))
             with self._bound(loop.var, self._lane_rows(loop, var, scalar)):
                 self._in_lanes(loop, scalar, body)
-            return [k.carried[key] for key in keys]
-
-        inits = [k.carried[key] for key in keys]
-        results = b.for_(lo, hi, step, inner, inits, hint=loop.var)
-        k.carried = dict(zip(keys, results, strict=True))
+            sums[:] = [k.carried[key] for key in keys]
+        k.carried = dict(zip(keys, sums, strict=True))
 
     def _lane_rows(self, loop: mir.Loop, var: Value, scalar: bool) -> Value:
         """Return the loop variable; in a vector loop, one value per lane."""
@@ -349,8 +323,8 @@ class Lowering:
         b = self._k.b
         lanes = b.iota(I64, loop.group)
         if loop.step != 1:
-            lanes = b.binary("mul", lanes, b.splat(self._k.size(loop.step), loop.group))
-        return b.binary("add", b.splat(var, loop.group), lanes)
+            lanes = lanes * b.splat(self._k.size(loop.step), loop.group)
+        return b.splat(var, loop.group) + lanes
 
     def _in_lanes(self, loop: mir.Loop, scalar: bool, body: mir.Body) -> None:
         outer = self._lanes
@@ -370,20 +344,15 @@ class Lowering:
         if shared_with(loop) is not None:
             self._deal_out([(loop, lo, step, trips)])
             return
-        count = trips if loop.group == 1 else b.binary("div", trips, loop.group)
-        stride = b.mul(step, loop.group)
-
-        def iteration(p: Value) -> None:
-            var = b.binary("add", lo, b.binary("mul", p, stride))
-            with self._bound(loop.var, var):
-                self.body(loop.body)
-
+        count = trips if loop.group == 1 else trips // loop.group
+        stride = step * loop.group
         carried, k.carried = k.carried, {}
-        b.parallel_for(count, iteration)
+        with b.parallel(count) as p, self._bound(loop.var, lo + p * stride):
+            self.body(loop.body)
         k.carried = carried
         self._block_rows = None
         if loop.remainder:
-            middle = b.binary("add", lo, b.binary("mul", count, stride))
+            middle = lo + count * stride
             self._run(loop, middle, hi, step, loop.remainder, scalar=True)
 
     def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
@@ -397,25 +366,21 @@ class Lowering:
             return
         total = nest[0][-1]
         for _, _, _, trips in nest[1:]:
-            total = b.binary("mul", total, trips)
-
-        def iteration(rest: Value) -> None:
+            total = total * trips
+        carried, k.carried = k.carried, {}
+        with b.parallel(total) as rest:
             places = []
             for _, _, _, trips in reversed(nest[1:]):
-                outer = b.binary("div", rest, trips)
-                places.append(b.sub(rest, b.binary("mul", outer, trips)))
+                outer = rest // trips
+                places.append(rest - outer * trips)
                 rest = outer
             with ExitStack() as bound:
                 for (loop, lo, step, _), place in zip(
                     nest, (rest, *reversed(places)), strict=True
                 ):
-                    var = b.binary("add", lo, b.binary("mul", place, step))
-                    bound.enter_context(self._bound(loop.var, var))
+                    bound.enter_context(self._bound(loop.var, lo + place * step))
                     apart = shared_with(loop)
                     self.body(tuple(s for s in loop.body if s is not apart))
-
-        carried, k.carried = k.carried, {}
-        b.parallel_for(total, iteration)
         k.carried = carried
 
     # ------------------------------------------------------------ blocks of rows
@@ -423,14 +388,12 @@ class Lowering:
     def _even_blocks(self, lo: Value, hi: Value, most: Value, group: int) -> Value:
         """Return the rows per block that give every thread equally many blocks."""
         b = self._k.b
-        rows = b.binary("max", b.sub(hi, lo), 1)
-        least = b.binary("div", b.sub(b.binary("add", rows, most), 1), most)
+        rows = (hi - lo).max(1)
+        least = (rows + most - 1) // most
         threads = b.threads()
-        each = b.binary("div", b.sub(b.binary("add", least, threads), 1), threads)
-        blocks = b.binary("mul", each, threads)
-        own = b.binary("div", b.sub(b.binary("add", rows, blocks), 1), blocks)
-        groups = b.binary("div", b.add(own, group - 1), group)
-        return b.binary("min", b.mul(groups, group), most)
+        blocks = (least + threads - 1) // threads * threads
+        groups = ((rows + blocks - 1) // blocks + (group - 1)) // group
+        return (groups * group).min(most)
 
     @property
     def _block(self) -> BlockCode:
@@ -452,7 +415,7 @@ class Lowering:
         first, width = k.affine(rows.start), k.hir.forest.n_features
         end = k.n_rows
         if self._block_rows is not None:
-            end = k.b.binary("min", end, k.b.binary("add", first, self._block_rows))
+            end = end.min(first + self._block_rows)
         block = BlockRows(k.rows, end, k.row_stride, first, width)
         self._block_code = layout.evaluate(k.b, block, k.model_buffer)
         self._block_code.writes_to(k.result)
@@ -463,8 +426,7 @@ class Lowering:
             self._evaluate(stmt.rows)
             return
         if isinstance(k.layout, layouts.RowLayout):
-            start = b.binary("mul", k.affine(stmt.rows.start), k.row_stride)
-            row = RowAt(k.rows, start)
+            row = RowAt(k.rows, k.affine(stmt.rows.start) * k.row_stride)
             self._row_code = k.layout.quantize(b, row, k.model_buffer)
             return
         table = k.hir.codes
@@ -501,8 +463,7 @@ class Lowering:
         if len(stmt.cases) == 1:
             self.body(stmt.cases[0])
             return
-        table = k.class_table(stmt.class_of)
-        selector = b.convert(b.load(table, k.affine(stmt.position)), I64)
+        selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
         keys = list(k.carried)
         before = dict(k.carried)
 

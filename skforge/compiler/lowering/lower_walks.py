@@ -62,11 +62,10 @@ class WalkLowering:
         def load() -> tuple[Value]:
             item = k.walker.leaf_item(b, tree, node)
             if element == "leaf_number":
-                return (b.load(k.leaf_numbers(), item),)
+                return (k.leaf_numbers()[item],)
             if k.vector_leaves:
-                row = b.convert(b.load(k.leaf_rows(), item), I64)
-                return (b.mul(row, k.n_outputs),)
-            return (b.load(k.leaf_values(), item),)
+                return (k.leaf_rows()[item].to(I64) * k.n_outputs,)
+            return (k.leaf_values()[item],)
 
         return b.named("get_leaf_value", (tree, node), load)[0]
 
@@ -91,15 +90,15 @@ class WalkLowering:
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
         """Return the index in the rows (or codes) where each walk's row starts."""
-        k, b = self._k, self._k.b
+        k = self._k
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
             if row in starts:
                 continue
             number, view = k.affine(row), self._view(op)
             if view.first is not None:
-                number = b.binary("sub", *b.same_lanes(number, view.first))
-            starts[row] = b.mul(number, view.stride)
+                number = number - view.first
+            starts[row] = number * view.stride
         return [starts[row] for row in op.rows]
 
     def _view(self, op: mir.TraverseTreeTile) -> RowView:
@@ -160,35 +159,31 @@ class WalkLowering:
     def _feature_value(
         self, op: mir.TraverseTreeTile, start: Value, feature: Value
     ) -> Value:
-        b, view = self._k.b, self._view(op)
-        offset = b.mul(b.convert(feature, I64), view.step)
-        value = b.load(view.buffer, b.binary("add", *b.same_lanes(start, offset)))
-        return value if op.using is None else b.convert(value, U32)
+        view = self._view(op)
+        offset = feature.to(I64) * view.step
+        value = view.buffer[start + offset]
+        return value if op.using is None else value.to(U32)
 
     def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
         k, b = self._k, self._k.b
         if k.hir.tiles.tile_size == 1:
-            right = self._right(at, threshold, x)
-            return b.convert(right, node_scalar(at.node))
-        left = b.invert(self._right(at, threshold, x))
-        bits = b.mask_bits(left, I64)
-        shape = b.mul(self.op(k.hopper.load_tile_shape, at), 1 << k.hir.tiles.tile_size)
-        exit_ = b.load(k.exit_table(), b.binary("add", shape, bits))
-        return b.convert(exit_, node_scalar(at.node))
+            return self._right(at, threshold, x).to(node_scalar(at.node))
+        bits = b.mask_bits(~self._right(at, threshold, x), I64)
+        shape = self.op(k.hopper.load_tile_shape, at) * (1 << k.hir.tiles.tile_size)
+        return k.exit_table()[shape + bits].to(node_scalar(at.node))
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether each comparison is false, so that the row goes right."""
         k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
         if k.hir.codes is not None:
-            return b.compare("ge", x, b.convert(threshold, U32))
+            return x >= threshold.to(U32)
         rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if facts.all_nan_is_zero:
             x = rules.zero_for_nan(x)
         elif "nan_is_zero" in facts.flags:
             flag = self.op(layout.load_flag, at, "nan_is_zero")
-            as_zero = b.binary("and", b.is_nan(x), flag)
-            x = b.select(as_zero, b.const(0.0, x.type), x)
+            x = b.select(b.is_nan(x) & flag, b.const(0.0, x.type), x)
         right = b.compare(rules.passes, x, threshold, unordered=True)
         if "equal" in facts.flags:
             other = b.compare("ne", x, threshold, unordered=True)
@@ -196,20 +191,19 @@ class WalkLowering:
         if "category" in facts.flags:
             inside = self._in_category_set(rules, at, threshold, x)
             category = self.op(layout.load_flag, at, "category")
-            right = b.select(category, b.invert(inside), right)
+            right = b.select(category, ~inside, right)
         missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
         if "zero_is_missing" in facts.flags:
             either = rules.is_missing(raw, Missing.ZERO)
             flag = self.op(layout.load_flag, at, "zero_is_missing")
-            gone = b.binary("and", either, flag)
+            gone = either & flag
             # A missing value goes right unless the node sends it left.
-            right = b.binary("or", right, gone)
-            missing = gone if missing is None else b.binary("or", missing, gone)
+            right = right | gone
+            missing = gone if missing is None else missing | gone
         if "default_left" in facts.flags:
             assert missing is not None
             flag = self.op(layout.load_flag, at, "default_left")
-            left = b.binary("and", missing, flag)
-            right = b.binary("and", right, b.invert(left))
+            right = right & ~(missing & flag)
         return right
 
     def _in_category_set(
@@ -220,10 +214,10 @@ class WalkLowering:
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:
-            number = b.convert(b.bitcast(threshold, I64), U32)
+            number = b.bitcast(threshold, I64).to(U32)
         # A numeric node in the same walk has a threshold here; any set number works.
         n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
-        small = b.compare("lt", number, b.const(n_sets, number.type))
+        small = number < b.const(n_sets, number.type)
         number = b.select(small, number, b.const(0, number.type))
         facts = self._facts
         exact: Value | bool = facts.exact_members

@@ -16,8 +16,8 @@ from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.background.background import BLOCK, game_of
 from skforge.compiler.layouts.background.game import background_tables
+from skforge.compiler.layouts.background.walk import BLOCK, game_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import table_at

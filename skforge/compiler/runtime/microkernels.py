@@ -66,29 +66,29 @@ _TURNS, _SIZE = Value("turns", I64), Value("size", I64)
 #: As the prototype of ``JitModule.function``, but the lock of the interpreter is held.
 _HOLDING = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
-_Carried = Callable[[Value, tuple[Value, ...]], list[Value]]
+_Turn = Callable[[Value, list[Value]], list[Value]]
 
 
-def _repeat(b: Builder, vec: Vec | None, turn: _Carried) -> None:
+def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
     places = [b.const(k * (vec.lanes if vec else 1)) for k in range(UNROLLED)]
-    inits = [b.load(_DATA, place, vec) for place in places]
-    made = b.for_(b.const(0), _TURNS, b.const(1), turn, inits)
-    for place, value in zip(places, made, strict=True):
-        b.store(_OUT, place, value)
+    carried = [b.load(_DATA, place, vec) for place in places]
+    with b.loop(_TURNS, carry=carried) as i:
+        carried[:] = turn(i, carried)
+    for place, value in zip(places, carried, strict=True):
+        _OUT[place] = value
 
 
 def _mux(b: Builder, target: Target) -> None:
     """Fold nodes of trees: a line where a plane is set, another where it is not."""
     vec = Vec(I64, target.lanes(64))
-    plane = b.load(_DATA, b.const(0), vec)
+    plane = _DATA[b.const(0), vec]
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         made = []
         for k, one in enumerate(held):
-            other = b.load(_DATA, b.const(k * vec.lanes), vec)
-            differ = b.binary("and", plane, b.binary("xor", one, other))
-            made.append(b.binary("xor", other, differ))
+            other = _DATA[b.const(k * vec.lanes), vec]
+            made.append(other ^ plane & (one ^ other))
         return made
 
     _repeat(b, vec, turn)
@@ -99,20 +99,20 @@ def _compare(b: Builder, target: Target) -> None:
     vec = Vec(F32, target.lanes(32))
     bits = {4: U8, 8: U8, 16: U16}[vec.lanes]
     with b.loop(_TURNS) as i:
-        limit = b.splat(b.convert(i, F32), vec.lanes)
+        limit = b.splat(i.to(F32), vec.lanes)
         for k in range(UNROLLED):
-            x = b.load(_NUMBERS, b.const(k * vec.lanes), vec)
-            found = b.mask_bits(b.compare("ge", x, limit), bits)
-            b.store(_OUT, b.const(k), b.convert(found, I64))
+            x = _NUMBERS[b.const(k * vec.lanes), vec]
+            found = b.mask_bits(x >= limit, bits)
+            b.store(_OUT, b.const(k), found.to(I64))
 
 
 def _permute(b: Builder, target: Target) -> None:
     """Look up bytes in a register."""
     vec = Vec(I64, target.lanes(64))
     whole = Vec(U8, 8 * vec.lanes)
-    table = b.reinterpret(b.load(_DATA, b.const(0), vec), whole)
+    table = b.reinterpret(_DATA[b.const(0), vec], whole)
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         bytes_ = [b.reinterpret(one, whole) for one in held]
         return [b.reinterpret(b.permute([table], one), vec) for one in bytes_]
 
@@ -123,9 +123,9 @@ def _gather(b: Builder, target: Target) -> None:
     """Load numbers from a place for each lane; all are in L1."""
     vec = Vec(I64, target.lanes(64))
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
+    def turn(i: Value, held: list[Value]) -> list[Value]:
         near = b.const(NEAR // 8 - 1, vec)
-        return [b.load(_DATA, b.binary("and", one, near)) for one in held]
+        return [_DATA[one & near] for one in held]
 
     _repeat(b, vec, turn)
 
@@ -133,8 +133,8 @@ def _gather(b: Builder, target: Target) -> None:
 def _scalar(b: Builder, target: Target) -> None:
     """Run simple instructions, independent of each other."""
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
-        return [b.binary("xor", b.add(one, i), i) for one in held]
+    def turn(i: Value, held: list[Value]) -> list[Value]:
+        return [one + i ^ i for one in held]
 
     _repeat(b, None, turn)
 
@@ -144,28 +144,24 @@ def _stream(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     step = LINE // 8
 
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
-        def one(at: Value, sums: tuple[Value, ...]) -> list[Value]:
-            made = list(sums)
+    def turn(i: Value, held: list[Value]) -> list[Value]:
+        sums = list(held)
+        with b.loop(0, _SIZE, 2 * step, carry=sums) as at:
             for k in range(0, 2 * step, vec.lanes):
-                read = b.load(_DATA, b.add(at, k), vec)
+                read = _DATA[at + k, vec]
                 slot = k // vec.lanes % UNROLLED
-                made[slot] = b.add(made[slot], read)
-            return made
-
-        return list(b.for_(b.const(0), _SIZE, b.const(2 * step), one, held))
+                sums[slot] = sums[slot] + read
+        return sums
 
     _repeat(b, vec, turn)
 
 
 def _chase(b: Builder, target: Target) -> None:
     """Follow numbers, each of which is the place of the next."""
-
-    def turn(i: Value, held: tuple[Value, ...]) -> list[Value]:
-        return [b.load(_DATA, held[0])]
-
-    (end,) = b.for_(b.const(0), _TURNS, b.const(1), turn, [b.load(_DATA, b.const(0))])
-    b.store(_OUT, b.const(0), end)
+    place = [_DATA[b.const(0)]]
+    with b.loop(_TURNS, carry=place):
+        place[0] = _DATA[place[0]]
+    _OUT[b.const(0)] = place[0]
 
 
 _WRITE: dict[str, Callable[[Builder, Target], None]] = {
@@ -192,8 +188,8 @@ def functions(target: Target) -> dict[str, lir.Function]:
             continue
         if name == "gather" and not target.has_gather:
             continue
-        b = Builder()
-        write(b, target)
+        with Builder() as b:
+            write(b, target)
         made[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
     return made
 

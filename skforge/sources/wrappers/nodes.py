@@ -15,6 +15,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.multiclass import type_of_target
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.members import with_members
 from skforge.compiler.frontends.wrappers.model import Part
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.functions import HOST, evaluate
@@ -35,9 +36,16 @@ class Node(ABC):
         The members of a wrapper.
     """
 
+    #: How a forest reads rows; None for a wrapper.
+    source: Any = None
+
     def __init__(self, model: Any, members: Sequence[Node] = ()) -> None:
         self.model = model
         self.members = members
+
+    def kept(self, members: Sequence[Any]) -> Any:
+        """Return a copy of the model around other members."""
+        return with_members(self.model, members) if members else self.model
 
     @abstractmethod
     def answer(self, method: str, raw: Array) -> Any:

@@ -30,13 +30,28 @@ from skforge.compiler.frontends.members import (
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
-from skforge.sources.base import ADAPTERS, METHODS, Array, Source, UnsureError, register
+from skforge.sources.base import (
+    METHODS,
+    Array,
+    Source,
+    UnsureError,
+    are_answers,
+    member_source,
+    member_traces,
+    register,
+)
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
-from skforge.sources.wrappers.targets import MultiOutput, Threshold, TransformedTarget
-from skforge.sources.wrappers.votes import MeanVote, OneVsRest, Votes
+from skforge.sources.wrappers.votes import (
+    MeanVote,
+    MultiOutput,
+    OneVsRest,
+    Threshold,
+    TransformedTarget,
+    Votes,
+)
 
 _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
     CALIBRATED: Calibrated,
@@ -63,10 +78,11 @@ class WrapperSource(Source):
     """
 
     kinds = ("wrapper",)
+    checks = {"of_no_rows": are_answers}  # noqa: RUF012
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        parts = taken_apart(model)
+        parts = taken_apart(model if self.stored is None else self.stored.whole)
         if parts.forests[0].n_outputs != forest.n_outputs:
             raise InvalidModelError(
                 f"The forest of this {type(model).__name__} was made by another "
@@ -77,7 +93,7 @@ class WrapperSource(Source):
         self._leaves: list[Leaf] = []
         self._constants = False
         try:
-            self._root = self._node(parts.root)
+            self.root = self._node(parts.root)
         except (UnsureError, AttributeError, TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"This {type(model).__name__} does not compute its answers as others "
@@ -91,7 +107,8 @@ class WrapperSource(Source):
 
     def _node(self, part: Part) -> Node:
         if part.forests:
-            self._leaves.append(_leaf(part))
+            source = member_source(part.model, part.forests[0])
+            self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
         if kind_of(part.model) == CONSTANT:
             self._constants = True
@@ -116,16 +133,12 @@ class WrapperSource(Source):
         for member in fitted_members(model):
             own = unwrap(member)
             found += [member, own]
-            if kind_of(own) != CONSTANT:
-                found += _adapter(own).traces(own)
+            found += member_traces(own)
         return found
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Raise: its answers are those of live objects."""
-        raise UnsupportedModelError(
-            f"{type(self.model).__name__} computes its predictions with fitted "
-            "scikit-learn objects, which cannot be stored; use joblib.dump."
-        )
+        """Return what is known of answers to 0 rows; ``root`` has all the rest."""
+        return self.kinds[0], {"of_no_rows": self._of_no_rows()}
 
     # ------------------------------------------------------------------- rows
 
@@ -206,7 +219,7 @@ class WrapperSource(Source):
         """Return what the wrapper makes of its members' raw scores."""
         if method == "predict_raw":
             return raw
-        return self._root.answer(method, raw if raw.ndim == 2 else raw[:, None])
+        return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":
@@ -264,7 +277,7 @@ class WrapperSource(Source):
         read = self.read(row)
         return read is not None and self.takes(read[0])
 
-    def outputs(self, X: Any) -> dict[str, Any]:
+    def _outputs(self, X: Any) -> dict[str, Any]:
         """Return the answers of the wrapper, except where it raises."""
         serial, found = self._serial(), {}
         for name in METHODS:
@@ -275,7 +288,7 @@ class WrapperSource(Source):
         return found
 
     def _serial(self) -> Any:
-        return _serial(self._root)
+        return _serial(self.root)
 
 
 def _serial(node: Node) -> Any:
@@ -288,14 +301,6 @@ def _serial(node: Node) -> Any:
     if hasattr(serial, "n_jobs"):
         serial.n_jobs = None
     return serial
-
-
-def _leaf(part: Part) -> Leaf:
-    return Leaf(part, _adapter(part.model)(part.model, part.forests[0]))
-
-
-def _adapter(model: Any) -> type[Source]:
-    return next(one for one in ADAPTERS if one.detects(model))
 
 
 def _size(rows: Array) -> int:

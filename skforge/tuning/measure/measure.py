@@ -35,7 +35,7 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning.cost.gpu_limits import problem
+from skforge.tuning.cost.gpu_occupancy import problem
 
 #: Batches that take turns on a GPU, each with scratch of its own.
 DEVICE_BATCHES = 8

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
@@ -16,15 +17,222 @@ from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
-from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Plan, plan_of
-from skforge.compiler.frontends.pipeline.predicates import Predicates, predicates_of
+from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
+from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
+from skforge.compiler.frontends.pipeline.fold import Flags, Parts
 from skforge.compiler.frontends.pipeline.split import flat
-from skforge.compiler.frontends.pipeline.texts import codes_of
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
 from skforge.compiler.frontends.pipeline.transformers import (
     refuse as refuse_transformer,
 )
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+
+
+def codes_of(
+    plan: Plan, tested: list[int], takes_nan: bool
+) -> tuple[dict[int, TextCodes], dict[int, Array]]:
+    """Return the codes of each column of texts, and a value for each code.
+
+    ``tested`` are the columns that the trees test. A column gets the fewest codes
+    that tell apart what the trees can: those of the texts, and one for missing values
+    if no text has the same outputs.
+    """
+    codes, points = {}, {}
+    for source, known in plan.texts.items():
+        columns = [plan.columns[i] for i in tested if plan.columns[i].source == source]
+        every = np.array([*known, UNKNOWN, None], object)[:-1]
+        fine = _accepted(plan, source, every, takes_nan)
+        values = every[:-1][fine[:-1]]
+        accepted = values.tolist()
+        outputs = _outputs(plan, columns, source, values)
+        if len(columns) == 1:  # all tests of it are thresholds then
+            order = np.argsort(outputs[:, 0], kind="stable")
+            values, outputs = values[order], outputs[order]
+            accepted = values.tolist()
+        refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
+        others: dict[str, float | None] = {}
+        kept: list[Any] = [*accepted]
+        absent = None
+        # a missing text is NaN wherever frames are read, so unknown ones give way
+        for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
+            others[name] = None
+            given = np.array([value], object)
+            known_as = fine[-1:] if name == "unknown" else None
+            if known_as is None:
+                known_as = _accepted(plan, source, given, takes_nan)
+            if not known_as[0]:
+                continue
+            one = _outputs(plan, columns, source, given)
+            # a step that returns frames may give None beside texts as NaN
+            beside = np.concatenate([given, values[:1]])
+            if not len(_alike(one, _outputs(plan, columns, source, beside)[:1])):
+                continue
+            if absent is None:
+                absent, others[name] = one, np.nan
+                continue
+            alike = _alike(one, np.concatenate([absent, outputs]))
+            if not len(alike):
+                outputs = np.concatenate([outputs, one])
+                alike = np.array([len(outputs)])
+                kept.append(value)
+            others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
+        if not kept and (columns or absent is None):
+            cannot_fold(f"The pipeline rejects every string in column {source}")
+        codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
+        points[source] = np.array([*kept, ""], object)[:-1]
+    return codes, points
+
+
+def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> Array:
+    """Return a row of outputs for each value."""
+    if not columns or not len(values):
+        return np.zeros((len(values), len(columns)))
+    found = plan.values(columns, {source: values})
+    return np.column_stack(found).astype(float)
+
+
+def _alike(row: Array, others: Array) -> Array:
+    """Return the rows that are equal to one."""
+    same = (others == row) | (np.isnan(others) & np.isnan(row))
+    return np.flatnonzero(same.all(axis=1))
+
+
+def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
+    """Tell for which values no step raises an error or warns."""
+    fine = np.ones(len(values), np.bool_)
+    rows = {source: values}
+    try:
+        for stage in plan.stages:
+            for column, known, marker, nan in stage.checks():
+                if column.source != source:
+                    continue
+                given = plan.values([column], rows)[0]
+                if marker is not None:
+                    fine &= given == given if marker != marker else given != marker
+                if column.dtype != np.object_ and not nan:
+                    fine &= ~np.isnan(given)
+                elif column.dtype == np.object_ and is_missing(values[0]):
+                    values_there = plan.values(stage.inputs, rows)
+                    fine &= stage.accepts(values_there, stage.transformer)
+                if stage.strict:
+                    fine &= _among(given, known.tolist())
+        columns = [column for column in plan.columns if column.source == source]
+        if not takes_nan:
+            for given in plan.values(columns, rows):
+                fine &= ~np.isnan(given)
+    except (ValueError, TypeError):
+        return np.zeros(len(values), np.bool_)
+    return fine
+
+
+def _among(values: Array, known: list[Any]) -> Flags:
+    """Tell which values are categories; NaN is one if the encoder has seen it."""
+    held = {one for one in known if not is_missing(one)}
+    held |= {None} if None in known else set()
+    nan = any(one is not None and is_missing(one) for one in known)
+    inside = [
+        nan if value is not None and is_missing(value) else value in held
+        for value in values.tolist()
+    ]
+    return np.array(inside, np.bool_)
+
+
+Words = NDArray[np.uint32]
+
+#: Greatest whole number in a set of numbers that are not coded.
+_MOST_IN_SET = 4095
+
+
+@dataclass(frozen=True, slots=True)
+class Predicates:
+    """The tests of a forest, on the pipeline's own rows.
+
+    Tests in ``swapped`` are true where the forest's were false.
+    """
+
+    comparison: NDArray[np.uint8]
+    threshold: Array
+    categories: dict[int, Words]
+    swapped: Flags
+
+
+def predicates_of(
+    parts: Parts,
+    source: Array,
+    pieces: dict[int, Array],
+    refused: dict[int, Flags],
+    texts: dict[int, TextCodes],
+) -> tuple[Predicates, dict[int, NumberCodes]]:
+    """Return the predicates of tests, and the codes of columns of numbers.
+
+    ``source`` is each test's column of the rows. Numbers are coded if a test of their
+    column is neither a threshold, an equality, nor a set of whole numbers.
+    """
+    order = np.argsort(parts.test, kind="stable")
+    test, answer = parts.test[order], parts.answer[order]
+    first, last = parts.first[order], parts.last[order]
+    n_tests, dtype = len(source), last.dtype
+    starts = np.searchsorted(test, np.arange(n_tests))
+    count = np.bincount(test, minlength=n_tests)
+    middle = np.minimum(starts + 1, len(test) - 1)
+    point = (count == 3) & (first[middle] == last[middle])
+    odd = np.flatnonzero((count > 2) & ~point)
+
+    def of(one: int) -> slice:
+        return slice(starts[one], starts[one] + count[one])
+
+    numbers = [one for one in odd.tolist() if source[one] not in texts]
+    coded = {
+        int(source[one])
+        for one in numbers
+        if source[one] in refused
+        or not _is_set(first[of(one)], last[of(one)], answer[of(one)])
+    }
+    codes = {}
+    for column in sorted(coded):
+        own = source[test] == column
+        none = np.zeros(0, dtype)
+        ends = np.unique(np.concatenate([last[own], pieces.get(column, none)]))
+        at = np.searchsorted(pieces.get(column, ends), ends)
+        flags = refused.get(column, np.zeros(len(ends), np.bool_))
+        codes[column] = NumberCodes(ends, flags[at], coded=True)
+        first[own] = np.searchsorted(ends, first[own])
+        last[own] = np.searchsorted(ends, last[own])
+    point = (count == 3) & (first[middle] == last[middle])
+    begins = answer[starts]
+    comparison = np.where(begins, Comparison.LE, Comparison.GT).astype(np.uint8)
+    threshold = np.where(count == 1, dtype.type(np.inf), last[starts])
+    threshold[point] = first[middle[point]]
+    comparison[point] = np.where(begins[point], Comparison.NE, Comparison.EQ)
+    swapped = np.zeros(n_tests, np.bool_)
+    categories = {}
+    for one in np.flatnonzero((count > 2) & ~point).tolist():
+        # MEMBER alone asks for whole numbers; its opposite is a swap of children
+        raw = source[one] not in texts and source[one] not in coded
+        comparison[one] = Comparison.MEMBER if raw else Comparison.IN
+        swapped[one] = raw and answer[starts[one]]
+        among = answer[of(one)] != swapped[one]
+        categories[one] = _words(first[of(one)][among], last[of(one)][among])
+    for column, flags in refused.items():
+        if column not in codes and flags.any():
+            codes[column] = NumberCodes(pieces[column], flags, coded=False)
+    return Predicates(comparison, threshold, categories, swapped), codes
+
+
+def _is_set(first: Array, last: Array, answer: Flags) -> bool:
+    """Tell whether the answer differs at a few whole numbers alone."""
+    odd = answer != answer[0]
+    value = first[odd]
+    whole = (value == last[odd]) & (value == np.trunc(value)) & (value >= 0)
+    return bool((whole & (value <= _MOST_IN_SET)).all() and answer[-1] == answer[0])
+
+
+def _words(first: Array, last: Array) -> Words:
+    """Return ranges of whole numbers as a set, in words of bits."""
+    inside = np.zeros(32 * (int(last.max(initial=0)) // 32 + 1), np.bool_)
+    for begin, end in zip(first.astype(int), last.astype(int), strict=True):
+        inside[begin : end + 1] = True
+    return np.packbits(inside, bitorder="little").view(np.uint32)
 
 
 def refuse(model: Any) -> None:

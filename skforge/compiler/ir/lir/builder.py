@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
+from skforge.compiler.ir.lir.types import BUILDER
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
@@ -23,12 +24,24 @@ def with_lanes(element: Scalar, like: Type) -> Type:
 
 
 class Builder:
-    """Appends statements to the innermost open body."""
+    """Appends statements to the innermost open body.
+
+    In a ``with`` statement, expressions of values append to it, too.
+    """
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
         self._count = self._named = 0
         self._constants: list[dict[tuple[Type, str], Value]] = [{}]
+
+    def __enter__(self) -> Builder:
+        """Let expressions of values append to this builder."""
+        self._outer = BUILDER.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let them append to the builder before."""
+        BUILDER.reset(self._outer)
 
     # ------------------------------------------------------------ plumbing
 
@@ -144,10 +157,6 @@ class Builder:
         if isinstance(b, int) and b == 0:
             return a
         return self.binary("add", a, b)
-
-    def sub(self, a: Value, b: Value | int) -> Value:
-        """Return a - b."""
-        return self.binary("sub", a, b)
 
     def mul(self, a: Value, b: Value | int) -> Value:
         """Return a * b; multiplying by the int 1 emits nothing."""
@@ -294,57 +303,52 @@ class Builder:
         return [v if isinstance(v, Value) else self.const(v, type_) for v in bounds]
 
     @contextmanager
-    def loop(self, *bounds: Value | int, hint: str = "i") -> Iterator[Value]:
-        """Open the body of a loop with the bounds of ``range``; yield its variable."""
+    def loop(
+        self, *bounds: Value | int, carry: list[Value] | None = None, hint: str = "i"
+    ) -> Iterator[Value]:
+        """Open the body of a loop with the bounds of ``range``; yield its variable.
+
+        ``carry`` lists the values that turns hand on: before the loop the first ones,
+        in the body those of a turn, which the body replaces by the next, and after the
+        loop the last ones.
+        """
         given = (0, *bounds) if len(bounds) == 1 else bounds
         lo, hi, step = self._bounds(*(*given, 1)[:3])
-        var = Value(self.name(hint), lo.type)
+        var, carried = Value(self.name(hint), lo.type), [] if carry is None else carry
+        inits, params = self._renamed(carried, "carry")
         with self.body() as stmts:
             yield var
-        self.emit(lir.For(var, lo, hi, step, tuple(stmts)))
+        yields, results = self._renamed(carried, "out")
+        self.emit(
+            lir.For(var, lo, hi, step, tuple(stmts), inits, params, yields, results)
+        )
 
-    def for_(
-        self,
-        lo: Value | int,
-        hi: Value | int,
-        step: Value | int,
-        body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
-        inits: Sequence[Value] = (),
-        hint: str = "i",
-    ) -> tuple[Value, ...]:
-        """Append a loop; ``body(var, carried)`` returns the next carried values."""
-        lo, hi, step = self._bounds(lo, hi, step)
-        var = Value(self.name(hint), lo.type)
-        params = tuple(Value(self.name("carry"), v.type) for v in inits)
-        with self.body() as stmts:
-            yields = tuple(body(var, params) or ())
-        results = tuple(Value(self.name("out"), v.type) for v in inits)
-        carried = tuple(inits), params, yields, results
-        self.emit(lir.For(var, lo, hi, step, tuple(stmts), *carried))
-        return results
+    def _renamed(
+        self, carried: list[Value], hint: str
+    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Give values new names in their list; return the values and the new ones."""
+        values = tuple(carried)
+        carried[:] = [Value(self.name(hint), value.type) for value in values]
+        return values, tuple(carried)
 
-    def while_(
-        self,
-        inits: Sequence[Value],
-        cond: Callable[[tuple[Value, ...]], Value],
-        body: Callable[[tuple[Value, ...]], Sequence[Value]],
-    ) -> tuple[Value, ...]:
-        """Append ``while cond(carried): carried = body(carried)``."""
-        params = tuple(Value(self.name("carry"), v.type) for v in inits)
+    @contextmanager
+    def repeat(self, cond: Callable[[], Value], carry: list[Value]) -> Iterator[None]:
+        """Open the body of a loop that runs while ``cond``; it carries as ``loop``."""
+        inits, params = self._renamed(carry, "carry")
         with self.body() as before:
-            test = cond(params)
+            test = cond()
         with self.body() as stmts:
-            yields = tuple(body(params))
-        results = tuple(Value(self.name("out"), v.type) for v in inits)
-        head = tuple(inits), params, tuple(before), test
+            yield
+        yields, results = self._renamed(carry, "out")
+        head = inits, params, tuple(before), test
         self.emit(lir.While(*head, tuple(stmts), yields, results))
-        return results
 
-    def parallel_for(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Append a parallel loop over 0 … count."""
+    @contextmanager
+    def parallel(self, count: Value) -> Iterator[Value]:
+        """Open the body of a parallel loop over 0 … count; yield its variable."""
         var = Value(self.name("p"), count.type)
         with self.body() as stmts:
-            body(var)
+            yield var
         self.emit(lir.ParallelFor(var, count, tuple(stmts)))
 
     def switch(

@@ -103,8 +103,15 @@ def _line(node: lir.Op | lir.Stmt) -> str:
     text = _TEXT.get(type(node))
     if text is not None:
         return text.format_map(words)
-    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
-    return f"{name} {', '.join(map(str, words.values()))}".rstrip()
+    return f"{name_of(node)} {', '.join(map(str, words.values()))}".rstrip()
+
+
+def name_of(node: lir.Op | lir.Stmt) -> str:
+    """Return the name of an operation or statement, such as ``multiply_add``."""
+    kind = getattr(node, "op", None)  # the operator of what has several
+    if isinstance(kind, str):
+        return kind
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
 
 
 def _word(field: Field[Any], value: Any) -> Any:
@@ -121,7 +128,7 @@ def _word(field: Field[Any], value: Any) -> Any:
             text = value
     if field.default is MISSING:
         return text
-    return _OPTIONAL[field.name] + text if value else ""
+    return "" if value in (None, False) else _OPTIONAL[field.name] + text
 
 
 # ---------------------------------------------------------------- statements

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -98,12 +100,50 @@ Type: TypeAlias = Scalar | Vec | Mask | Plane
 # ---------------------------------------------------------------- values, buffers
 
 
+#: The builder to which expressions append their operations; see ``Builder``.
+BUILDER: ContextVar[Any] = ContextVar("builder")
+
+
+def _method(name: str, *given: str) -> Callable[[Value, Value | int | float], Value]:
+    """Return an operator that calls a method of the open builder."""
+    return lambda a, b: getattr(BUILDER.get(), name)(*given, a, b)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An SSA name and its type."""
+    """An SSA name and its type.
+
+    Its operators append operations to the open builder. Two values are equal if they
+    are the same one, so that comparisons for equality are methods.
+    """
 
     name: str
     type: Type
+
+    __add__, __mul__ = _method("add"), _method("mul")
+    __sub__, __mod__ = _method("binary", "sub"), _method("binary", "rem")
+    __floordiv__ = __truediv__ = _method("binary", "div")  # of integers, toward zero
+    __and__, __or__ = _method("binary", "and"), _method("binary", "or")
+    __xor__ = _method("binary", "xor")
+    __lshift__, __rshift__ = _method("binary", "shl"), _method("binary", "shr")
+    __lt__, __le__ = _method("compare", "lt"), _method("compare", "le")
+    __gt__, __ge__ = _method("compare", "gt"), _method("compare", "ge")
+    min, max = _method("binary", "min"), _method("binary", "max")
+    eq, ne = _method("compare", "eq"), _method("compare", "ne")
+
+    def __invert__(self) -> Value:
+        """Return the complement of a bool, a mask or an integer."""
+        made: Value = BUILDER.get().invert(self)
+        return made
+
+    def __bool__(self) -> NoReturn:
+        """Raise: what a kernel computes is not known while it is written."""
+        raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
+
+    def to(self, element: Scalar) -> Value:
+        """Return the value converted to an element type, with the same lanes."""
+        made: Value = BUILDER.get().convert(self, element)
+        return made
 
 
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
@@ -117,6 +157,18 @@ class Buffer:
     element: Scalar
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
+
+    def __getitem__(self, at: Value | tuple[Value, Type]) -> Value:
+        """Load an element, or a value of another type that begins there."""
+        given = at if isinstance(at, tuple) else (at,)
+        made: Value = BUILDER.get().load(self, *given)
+        return made
+
+    def __setitem__(self, at: Value, value: Value) -> None:
+        """Store a value at an element."""
+        BUILDER.get().store(self, at, value)
+
+    __iter__ = None  # it has no length
 
 
 # ------------------------------------------------------------ dtypes

@@ -12,10 +12,10 @@ from typing import Literal
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir import verifier_ops, walk
+from skforge.compiler.ir.lir import signatures, walk
 from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Value
 from skforge.compiler.ir.lir.printer import print_stmt, print_type
-from skforge.compiler.ir.lir.verifier_ops import check_index, check_same, refuse
+from skforge.compiler.ir.lir.signatures import check_index, check_same, refuse
 from skforge.exceptions import CompilerError
 
 # Where a statement runs: outside any launch, in a block, or in a thread of a block.
@@ -32,7 +32,7 @@ def verify_lir(function: lir.Function) -> None:
         for param in function.params:
             verifier.param(param)
         verifier.check(function.body)
-    except verifier_ops.Refused as error:
+    except signatures.Refused as error:
         where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
@@ -78,7 +78,7 @@ class _Verifier:
     def _bind(self, value: lir.Value) -> None:
         self._once(value.name)
         if not isinstance(value.type, lir.Scalar):
-            verifier_ops.check_type(value.type)
+            signatures.check_type(value.type)
         self._values[value.name] = value
 
     def _bind_buffer(self, buffer: lir.Buffer) -> None:
@@ -174,7 +174,7 @@ class _Verifier:
             case lir.If():
                 self._if(stmt)
             case lir.While():
-                verifier_ops.check_bool(stmt.cond)
+                signatures.check_bool(stmt.cond)
                 self._loop(stmt, (), (stmt.before, stmt.cond))
             case lir.Alloc(buffer=buffer, size=size):
                 self._use(size)
@@ -213,9 +213,9 @@ class _Verifier:
                 check_index(index)
                 self._check_element(buffer, value)
             case lir.Scatter(buffer=buffer, index=index, value=value):
-                verifier_ops.check_indices(index)
-                if value.type.lanes != index.type.lanes:
-                    refuse("indices and values differ in lanes")
+                lanes = value.type.lanes
+                if not signatures.are_indices(index.type) or index.type.lanes != lanes:
+                    refuse(f"%{index.name} is no vector of {lanes} indices")
                 self._check_element(buffer, value)
             case lir.AtomicAdd(buffer=buffer, index=index, value=value):
                 check_index(index)
@@ -226,7 +226,8 @@ class _Verifier:
                 check_index(index)
             case lir.StorePlane(table=table, index=index, value=value):
                 check_index(index)
-                verifier_ops.check_table(table, value.type)
+                if not signatures.holds_planes(table, value.type):
+                    refuse(f"@{table.name} does not hold {print_type(value.type)}")
             case _:
                 assert_never(stmt)
 
@@ -255,7 +256,7 @@ class _Verifier:
         for buffer in walk.buffers_of(op):
             self._read(buffer)
         self._use(*walk.operands(op))
-        verifier_ops.check_op(op, value.type)
+        signatures.check_op(op, value.type)
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")
         self._bind(value)
@@ -295,14 +296,14 @@ class _Verifier:
 
     def _if(self, stmt: lir.If) -> None:
         self._use(stmt.cond)
-        verifier_ops.check_bool(stmt.cond)
+        signatures.check_bool(stmt.cond)
         self.check(stmt.then, (), stmt.then_yields, stmt.results)
         self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
         self._results(stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
-        if stmt.selector.type.lanes or not verifier_ops.is_integer(stmt.selector.type):
+        if stmt.selector.type.lanes or not signatures.is_integer(stmt.selector.type):
             refuse(f"%{stmt.selector.name} is not an integer")
         if not stmt.cases:
             refuse("a switch without cases")

@@ -38,11 +38,76 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Type, Value, Vec
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.game import GROUP, Game
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
+from skforge.compiler.target import Target
+from skforge.exceptions import ScheduleError
+
+#: Rows of a block: a word has a bit for each.
+BLOCK = 64
+
+
+def game_of(hir: PredictEnsemble) -> Game:
+    """Return the layout of a schedule's forest, made on its first use."""
+    key = ("background",)
+    if key not in hir.shared:
+        hir.shared[key] = Game.of(hir.forest)
+    found: Game = hir.shared[key]
+    return found
+
+
+class BackgroundLayout(layouts.BlockLayout):
+    """One forest, for background rows that come later."""
+
+    def __init__(self, hir: PredictEnsemble) -> None:
+        self._hir, self._game = hir, game_of(hir)
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
+        hir, game = self._hir, self._game
+        rules = Rules(b, hir.forest, hir.comparison, model)
+        trees = Trees(
+            forest=hir.forest,
+            tests=game.tests,
+            start=game.start,
+            line=game.line,
+            before=game.before,
+            bias=np.zeros(hir.forest.n_outputs),
+        )
+        return BackgroundCode(rules, game, trees, rows, BLOCK)
+
+
+class Background(layouts.BlockRepresentation):
+    """``represent("background")``: only for ``predict_contribs``."""
+
+    name = "background"
+    takes_values = True
+    elements: tuple[Element, ...] = ("contribution",)
+
+    def size_in_bytes(self, hir: PredictEnsemble) -> int:
+        return hir.forest.n_nodes * 128
+
+    def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        """Raise for blocks that are not a word of rows."""
+        if block != BLOCK:
+            raise ScheduleError(
+                f'represent("background") takes blocks of {BLOCK} rows; this schedule '
+                f"has blocks of {block}."
+            )
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, target: Target, block: int
+    ) -> layouts.BlockLayout:
+        return BackgroundLayout(hir)
+
+
+layouts.register(Background())
 
 #: States of a vector.
 LANES = 8
@@ -127,10 +192,10 @@ class BackgroundCode(TreeBlock):
         self._pass_tests(first, last)
         size = self._block * self._row_gains
         with b.loop(0, size, self._lanes, hint="clear") as i:
-            b.store(self._gains, i, b.const(0.0, self._vec))
+            self._gains[i] = b.const(0.0, self._vec)
         with (
             b.loop(self._n_held, hint="output") as output,
-            b.loop(b.load(self._groups, b.const(0)), hint="group") as group,
+            b.loop(self._groups[b.const(0)], hint="group") as group,
         ):
             self._start_at_root(group)
             self._walk(first, last, group, output, sums)
@@ -139,15 +204,14 @@ class BackgroundCode(TreeBlock):
     def _start_at_root(self, group: Value) -> None:
         """Make the root's state: all rows of the block, all of the group, no need."""
         b, few = self.b, self._few
-        some = b.sub(b.binary("shl", b.const(1), b.binary("and", self._count, 63)), 1)
-        full = b.compare("ge", self._count, 64)
+        some = (b.const(1) << (self._count & 63)) - 1
+        full = self._count >= 64
         fields = [b.select(full, b.const(-1), some)]
         for k in range(WORDS_GIVEN):
-            at = b.add(b.mul(group, WORDS_GIVEN), k)
-            fields.append(b.load(self._members, at))
+            fields.append(self._members[group * WORDS_GIVEN + k])
         fields += [b.const(0)] * self._n_needs
         for k, value in enumerate(fields):
-            b.store(self._states, b.const(k * MOST_STATES), value)
+            self._states[b.const(k * MOST_STATES)] = value
         b.store(self._counts, b.const(0), b.const(1))
         for first in range(0, self._block, few.lanes):
             b.store(self._failed, b.const(first), b.const(0, few))
@@ -157,18 +221,17 @@ class BackgroundCode(TreeBlock):
     ) -> None:
         """Enter and leave the inner nodes of a tree that have states."""
         b = self.b
-
-        def step(carried: tuple[Value, ...]) -> list[Value]:
-            event = carried[0]
-            number = self._number(self._events, event)
-            n = b.binary("shr", number, 1)
+        end, event = last * 2, [first * 2]
+        with b.repeat(lambda: event[0] < end, event):
+            number = self._number(self._events, event[0])
+            n = number >> 1
             area = self._number(self._node_area, n)
-            count = b.load(self._counts, area)
-            enters = b.compare("eq", b.binary("and", number, 1), 0)
-            none = b.binary("and", enters, b.compare("eq", count, 0))
+            count = self._counts[area]
+            enters = (number & 1).eq(0)
+            none = enters & count.eq(0)
 
             def go() -> None:
-                own = b.sub(n, first)
+                own = n - first
                 b.if_(
                     enters,
                     lambda: self._enter(n, own, area, count, group, output),
@@ -176,11 +239,8 @@ class BackgroundCode(TreeBlock):
                 )
 
             b.if_(none, lambda: None, go)
-            past = b.add(event, self._number(self._node_skip, n))
-            return [b.select(none, past, b.add(event, 1))]
-
-        end = b.mul(last, 2)
-        b.while_([b.mul(first, 2)], lambda c: b.compare("lt", c[0], end), step)
+            past = event[0] + self._number(self._node_skip, n)
+            event[0] = b.select(none, past, event[0] + 1)
 
     # ------------------------------------------------------------ a node
 
@@ -195,82 +255,69 @@ class BackgroundCode(TreeBlock):
     ) -> None:
         """Split the states of a node to those of its children; add its leaves."""
         b, size = self.b, self._block // 8
-        at = b.add(b.mul(own, 2 * size), size)
-        passed = [b.load(self._passed, b.add(at, k * size), I64) for k in range(2)]
-        n_edges = 2 * len(self._game.node)
-        edge = b.add(b.mul(group, n_edges), b.mul(n, 2))
+        at = own * (2 * size) + size
+        passed = [self._passed[at + k * size, I64] for k in range(2)]
+        edge = group * (2 * len(self._game.node)) + n * 2
         given = [
             [
-                b.load(self._given, b.add(b.mul(edge, WORDS_GIVEN), k))
+                self._given[edge * WORDS_GIVEN + k]
                 for k in range(side * WORDS_GIVEN, (side + 1) * WORDS_GIVEN)
             ]
             for side in range(2)
         ]
-        bits = [
-            b.load(self._node_bits, b.add(b.mul(n, self._n_needs), k))
-            for k in range(self._n_needs)
-        ]
+        bits = [self._node_bits[n * self._n_needs + k] for k in range(self._n_needs)]
         below = self._number(self._node_below, n)
-        source = b.mul(area, self._list)
-        left = b.mul(below, self._list)
-        targets = [left, b.add(left, self._list)]
+        source = area * self._list
+        left = below * self._list
+        targets = [left, left + self._list]
         zero = b.const(0, STATES)
         iota = b.iota(I64, LANES)
 
-        def split(fails: bool, ends: tuple[Value, ...]) -> tuple[Value, ...]:
-            def states(i: Value, ends: tuple[Value, ...]) -> list[Value]:
-                here = b.add(source, i)
-                held = b.compare("lt", b.add(i, iota), count)
+        ends = [b.const(0), b.const(0)]
+        # All that pass first: then their order does not depend on other rows.
+        for fails in (False, True):
+            with b.loop(0, count, LANES, carry=ends, hint="state") as i:
+                here = source + i
+                held = i + iota < count
                 rows, *rest = [
-                    b.load(self._states, b.add(here, k * MOST_STATES), STATES)
+                    self._states[here + k * MOST_STATES, STATES]
                     for k in range(self._fields)
                 ]
                 sets, needs = rest[:WORDS_GIVEN], rest[WORDS_GIVEN:]
-                made = []
-                for side, end in enumerate(ends):
+                for child, end in enumerate(ends):
                     mine, keep, more = rows, held, needs
-                    z = given[side]
+                    z = given[child]
                     if fails:
-                        z = [b.invert(word) for word in z]
-                        mine = b.binary("and", rows, passed[side])
-                        keep = b.binary("and", keep, b.compare("ne", mine, zero))
+                        z = [~word for word in z]
+                        mine = rows & passed[child]
+                        keep = keep & mine.ne(zero)
                         more = [
-                            b.binary("or", need, bit)
-                            for need, bit in zip(needs, bits, strict=True)
+                            need | bit for need, bit in zip(needs, bits, strict=True)
                         ]
-                    parts = [
-                        b.binary("and", x, y) for x, y in zip(sets, z, strict=True)
-                    ]
+                    parts = [x & y for x, y in zip(sets, z, strict=True)]
                     some = parts[0]
                     for part in parts[1:]:
-                        some = b.binary("or", some, part)
-                    keep = b.binary("and", keep, b.compare("ne", some, zero))
-                    to = b.add(targets[side], end)
+                        some = some | part
+                    keep = keep & some.ne(zero)
+                    to = targets[child] + end
                     for k, field in enumerate([mine, *parts, *more]):
                         packed = b.compress(field, keep)
-                        b.store(self._states, b.add(to, k * MOST_STATES), packed)
-                    number = b.convert(b.mask_bits(keep, U32), I64)
-                    made.append(b.add(end, b.popcount(number)))
-                return made
-
-            return b.for_(0, count, LANES, states, ends, hint="state")
-
-        # All that pass first: then their order does not depend on other rows.
-        ends = split(True, split(False, (b.const(0), b.const(0))))
+                        self._states[to + k * MOST_STATES] = packed
+                    ends[child] = end + b.popcount(b.mask_bits(keep, U32).to(I64))
         for k, end in enumerate(ends):
-            b.store(self._counts, b.add(below, k), end)
+            self._counts[below + k] = end
         self._count_failed(at, area, below)
         with b.loop(2, hint="side") as side:
-            leaf = self._number(self._side_leaf, b.add(b.mul(n, 2), side))
-            area = b.add(below, side)
-            count = b.load(self._counts, area)
-            none = b.compare("eq", count, 0)
-            is_leaf = b.compare("ge", leaf, 0)
-            with b.when(b.binary("or", none, is_leaf)):
+            leaf = self._number(self._side_leaf, n * 2 + side)
+            area = below + side
+            count = self._counts[area]
+            none = count.eq(0)
+            is_leaf = leaf >= 0
+            with b.when(none | is_leaf):
                 with b.loop(0, self._block, self._lanes, hint="clear") as row:
-                    to = b.add(b.mul(area, self._block), row)
-                    b.store(self._losses, to, b.const(0.0, self._vec))
-                with b.when(b.invert(none)):
+                    to = area * self._block + row
+                    self._losses[to] = b.const(0.0, self._vec)
+                with b.when(~none):
                     self._leaf(leaf, area, count, output)
 
     def _count_failed(self, at: Value, area: Value, below: Value) -> None:
@@ -281,15 +328,13 @@ class BackgroundCode(TreeBlock):
         b, few, size = self.b, self._few, self._block // 8
         word = {64: I64, 32: U32}[few.lanes]
         for row in range(0, self._block, few.lanes):
-            start = b.add(b.mul(area, self._block), row)
-            failed = b.load(self._failed, start, few)
+            failed = self._failed[area * self._block + row, few]
             for side in range(2):
-                other = b.add(at, (1 - side) * size + row // 8)
-                bits = b.load(self._passed, other, word)
-                mask = b.reinterpret(bits, Mask(few.lanes))
+                other = at + ((1 - side) * size + row // 8)
+                mask = b.reinterpret(self._passed[other, word], Mask(few.lanes))
                 more = b.select(mask, b.const(1, few), b.const(0, few))
-                to = b.add(b.mul(b.add(below, side), self._block), row)
-                b.store(self._failed, to, b.binary("add", failed, more))
+                to = (below + side) * self._block + row
+                self._failed[to] = failed + more
 
     def _leave(
         self, n: Value, own: Value, area: Value, output: Value, sums: Buffer
@@ -297,48 +342,42 @@ class BackgroundCode(TreeBlock):
         """Sum the losses of both sides; add to the sums of the node's feature."""
         b, size, lanes = self.b, self._block // 8, self._lanes
         zero = b.const(0.0, self._vec)
-        at = b.add(b.mul(own, 2 * size), size)
+        at = own * (2 * size) + size
         gains = self._number(self._node_gains, n)
-        is_first = b.compare("ge", gains, 0)
-        start = b.mul(output, self._t.forest.n_features * self._block)
-        start = b.add(start, self._number(self._node_feature, n))
-        below = b.mul(self._number(self._node_below, n), self._block)
-        here = b.mul(area, self._block)
+        is_first = gains >= 0
+        start = output * (self._t.forest.n_features * self._block)
+        start = start + self._number(self._node_feature, n)
+        below = self._number(self._node_below, n) * self._block
+        here = area * self._block
         iota = b.iota(I64, lanes)
         with b.loop(self._n_vectors, hint="v") as v:
-            row = b.mul(v, lanes)
-            place = b.add(below, row)
-            left = b.load(self._losses, place, self._vec)
-            right = b.load(self._losses, b.add(place, self._block), self._vec)
-            b.store(self._losses, b.add(here, row), b.binary("add", left, right))
-            byte = b.add(at, b.mul(v, lanes // 8))
-            loss = b.binary(
-                "add",
-                b.select(self._mask(b.add(byte, size)), left, zero),
-                b.select(self._mask(byte), right, zero),
+            row = v * lanes
+            place = below + row
+            left = self._losses[place, self._vec]
+            right = self._losses[place + self._block, self._vec]
+            b.store(self._losses, here + row, left + right)
+            byte = at + v * (lanes // 8)
+            loss = b.select(self._mask(byte + size), left, zero) + b.select(
+                self._mask(byte), right, zero
             )
-            place = b.add(start, row)
-            total = b.load(sums, place, self._vec)
-            total = b.binary("sub", total, loss)
-            b.store(sums, place, total)
+            place = start + row
+            total = sums[place, self._vec] - loss
+            sums[place] = total
             with b.when(is_first):
-                column = b.mul(
-                    b.binary("add", iota, b.splat(row, lanes)), self._row_gains
-                )
-                column = b.binary("add", column, b.splat(gains, lanes))
-                more = b.load(self._gains, column)
-                b.store(self._gains, column, zero)
-                b.store(sums, place, b.binary("add", total, more))
+                column = (iota + b.splat(row, lanes)) * self._row_gains
+                column = column + b.splat(gains, lanes)
+                more = self._gains[column]
+                self._gains[column] = zero
+                sums[place] = total + more
 
     # ------------------------------------------------------------ a leaf
 
     def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
         """Add what a leaf gives to the features of its path."""
         b = self.b
-        n_values = self._t.forest.leaf_value.shape[1]
-        value = b.load(self._scores, b.add(b.mul(leaf, n_values), output))
-        source = b.mul(area, self._list)
-        rows = b.mul(area, self._block)
+        value = self._scores[leaf * self._t.forest.leaf_value.shape[1] + output]
+        source = area * self._list
+        rows = area * self._block
         distinct = self._number(self._leaf_distinct, leaf)
         with b.loop(0, count, LANES, hint="state") as i:
             self._weigh(source, i, value)
@@ -347,25 +386,22 @@ class BackgroundCode(TreeBlock):
     def _weigh(self, source: Value, i: Value, value: Value) -> None:
         """Store the value of some states' background rows, and each need's part."""
         b = self.b
-        at = b.add(source, i)
+        at = source + i
 
         def ones(first: int, last: int) -> Value:
             total: Value | None = None
             for k in range(first, last):
-                to = b.add(at, k * MOST_STATES)
-                more = b.popcount(b.load(self._states, to, STATES))
-                total = more if total is None else b.binary("add", total, more)
+                more = b.popcount(self._states[at + k * MOST_STATES, STATES])
+                total = more if total is None else total + more
             assert total is not None
             return total
 
-        number = b.convert(ones(1, 1 + WORDS_GIVEN), F64)
-        number = b.binary("mul", number, b.splat(value, LANES))
+        number = ones(1, 1 + WORDS_GIVEN).to(F64) * b.splat(value, LANES)
         needs = ones(1 + WORDS_GIVEN, self._fields)
-        at_least = b.binary("max", needs, b.const(1, STATES))
-        b.store(self._numbers, i, number)
-        each = b.binary("div", number, b.convert(at_least, F64))
-        b.store(self._each, i, each)
-        b.store(self._weight_rows, i, b.binary("mul", needs, 2 * self._entries))
+        at_least = needs.max(b.const(1, STATES))
+        self._numbers[i] = number
+        self._each[i] = number / at_least.to(F64)
+        self._weight_rows[i] = needs * (2 * self._entries)
 
     def _add_states(
         self, source: Value, rows: Value, count: Value, distinct: Value
@@ -380,39 +416,36 @@ class BackgroundCode(TreeBlock):
             partial(self._turns, source, rows, count, partial(self._gain, n))
             for n in range(1, most + 1)
         ]
-        b.switch(b.binary("div", b.sub(distinct, 1), lanes), cases)
+        b.switch((distinct - 1) // lanes, cases)
 
     def _turns(self, source: Value, rows: Value, count: Value, gains: Gains) -> None:
         """Take one row of one state a turn, so that no branch depends on the rows."""
         b = self.b
 
-        def turn(carried: tuple[Value, ...]) -> list[Value]:
+        def rows_of(i: Value) -> Value:
+            return self._states[source + i]
+
+        carried = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
+        with b.repeat(lambda: carried[0] < count, carried):
             i, word, following = carried
             row = b.count_zeros(word)
-            losses = b.add(rows, row)
-            failed = b.convert(b.load(self._failed, losses), I64)
-            at = b.add(b.load(self._weight_rows, i), failed)
-            weight = b.load(self._weights, at)
-            lost = b.load(self._losses, losses)
-            more = b.load(self._weights, b.add(at, self._entries))
-            more = b.binary("mul", more, b.load(self._numbers, i))
-            b.store(self._losses, losses, b.binary("add", lost, more))
-            gain = b.binary("mul", weight, b.load(self._each, i))
+            losses = rows + row
+            failed = self._failed[losses].to(I64)
+            at = self._weight_rows[i] + failed
+            weight = self._weights[at]
+            lost = self._losses[losses]
+            more = self._weights[at + self._entries] * self._numbers[i]
+            self._losses[losses] = lost + more
+            gain = weight * self._each[i]
             needs = [
-                b.load(self._states, b.add(b.add(source, i), k * MOST_STATES))
+                self._states[source + i + k * MOST_STATES]
                 for k in range(1 + WORDS_GIVEN, self._fields)
             ]
-            gains(needs, b.splat(gain, self._lanes), b.mul(row, self._row_gains))
-            left = b.binary("and", word, b.sub(word, 1))
-            done = b.compare("eq", left, 0)
-            i = b.add(i, b.convert(done, I64))
-            return [i, b.select(done, following, left), rows_of(b.add(i, 1))]
-
-        def rows_of(i: Value) -> Value:
-            return b.load(self._states, b.add(source, i))
-
-        start = [b.const(0), rows_of(b.const(0)), rows_of(b.const(1))]
-        b.while_(start, lambda c: b.compare("lt", c[0], count), turn)
+            gains(needs, b.splat(gain, self._lanes), row * self._row_gains)
+            left = word & (word - 1)
+            done = left.eq(0)
+            i = i + done.to(I64)
+            carried[:] = [i, b.select(done, following, left), rows_of(i + 1)]
 
     def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
         """Add to a row's sums of needs, in ``n`` vectors of features."""
@@ -425,16 +458,14 @@ class BackgroundCode(TreeBlock):
         """Add to a row's sums of needs, of which there may be many words."""
         b = self.b
         for word, need in enumerate(needs):
-            held = b.binary("min", b.sub(distinct, 64 * word), 64)
+            held = (distinct - 64 * word).min(64)
             with b.loop(0, held, self._lanes, hint="k") as k:
-                self._gain_vector(need, k, gain, b.add(start, 64 * word))
+                self._gain_vector(need, k, gain, start + 64 * word)
 
     def _gain_vector(self, need: Value, k: Value, gain: Value, start: Value) -> None:
         b = self.b
-        bits = b.convert(b.binary("shr", need, k), self._bits)
-        mask = b.reinterpret(bits, Mask(self._lanes))
-        at = b.add(start, k)
-        total = b.load(self._gains, at, self._vec)
+        mask = b.reinterpret((need >> k).to(self._bits), Mask(self._lanes))
+        at = start + k
+        total = self._gains[at, self._vec]
         # No masked store: a load would wait for it.
-        more = b.select(mask, gain, b.const(0.0, self._vec))
-        b.store(self._gains, at, b.binary("add", total, more))
+        self._gains[at] = total + b.select(mask, gain, b.const(0.0, self._vec))

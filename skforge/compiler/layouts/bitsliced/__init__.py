@@ -8,5 +8,5 @@ leaf.
 
 CPUs and GPUs share how predicates are grouped into columns (``predicate_table.py``) and
 how trees are encoded (``sliced_layout.py``; ``encode_trees.py``, ``cut_trees.py`` and
-``muxes.py`` where they are unbalanced).
+muxes where they are unbalanced).
 """

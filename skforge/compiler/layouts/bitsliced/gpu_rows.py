@@ -74,15 +74,15 @@ class BitRows:
         b, g = self.b, self.geometry
         end = -(-self._plan.n_lines * g.stride // 4)
         zero = b.const(0, Vec(U32, 4))
-        with b.loop(b.convert(thread, I32), end, g.threads) as i:
-            b.store(self.lines, b.mul(i, 4), zero)
+        with b.loop(thread.to(I32), end, g.threads) as i:
+            self.lines[i * 4] = zero
 
     def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
         b, starts = self.b, columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
         buffer = self.block.model(f"{name}_start", starts)
-        return b.load(buffer, tile), b.load(buffer, b.add(tile, 1))
+        return buffer[tile], buffer[tile + 1]
 
     # ------------------------------------------------------------ marks
 
@@ -97,43 +97,36 @@ class BitRows:
         """Run a body for each column and each row, several rows at once."""
         b, g = self.b, self.geometry
         across, at_once = self._across, g.threads // self._across
-        own = b.convert(thread, I32)
+        own = thread.to(I32)
         low, high = self._range(name, columns, tile)
-        first = b.add(low, b.binary("and", own, across - 1))
-        start = b.binary("shr", own, across.bit_length() - 1)
+        first = low + (own & (across - 1))
+        start = own >> across.bit_length() - 1
         records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
-        turns = g.rows // at_once
-        together = min(TOGETHER, turns)
+        together = min(TOGETHER, g.rows // at_once)
         with b.loop(first, high, across, hint="column") as c:
-            at = b.mul(c, gpu_predicates.RECORD)
-            halves = [b.load(records, b.add(at, k), Vec(I32, 4)) for k in (0, 4)]
+            at = c * gpu_predicates.RECORD
+            halves = [records[at + k, Vec(I32, 4)] for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
-            feature = b.convert(record[0], I64)
+            feature = record[0].to(I64)
             with b.loop(start, g.rows, at_once * together, hint="row") as i:
-                rows = [
-                    self._row(b.add(i, k * at_once), feature) for k in range(together)
-                ]
+                rows = [self._row(i + k * at_once, feature) for k in range(together)]
                 body(record, rows)
 
     def _row(self, i: Value, feature: Value) -> _Row:
         """Read a row's value; past the end of the batch, read the last row's."""
         b, rows, lanes = self.b, self.block.rows, self.geometry.lanes
         # Adjacent i are in different words, and so in different banks.
-        lane, bit = b.binary("rem", i, lanes), b.binary("div", i, lanes)
+        lane, bit = i % lanes, i // lanes
         if lanes & (lanes - 1) == 0:
-            lane = b.binary("and", i, lanes - 1)
-            bit = b.binary("shr", i, lanes.bit_length() - 1)
-        place = b.add(b.mul(lane, WORD), bit)
-        row = b.add(rows.first, b.convert(place, I64))
-        row = b.binary("min", row, b.sub(rows.n_rows, 1))
-        at = b.add(b.mul(row, rows.stride), feature)
-        one = b.const(1, U32)
-        mark = b.binary("shl", one, b.convert(bit, U32))
-        return _Row(b.load(rows.rows, at), lane, mark)
+            lane = i & (lanes - 1)
+            bit = i >> lanes.bit_length() - 1
+        row = (rows.first + (lane * WORD + bit).to(I64)).min(rows.n_rows - 1)
+        at = row * rows.stride + feature
+        mark = b.const(1, U32) << bit.to(U32)
+        return _Row(rows.rows[at], lane, mark)
 
     def _mark(self, line: Value, row: _Row) -> None:
-        at = self.b.add(line, row.lane)
-        self.b.emit(lir.AtomicAdd(self.lines, at, row.mark))
+        self.b.emit(lir.AtomicAdd(self.lines, line + row.lane, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
         """Mark the line of each row's code, unless the code is 0."""
@@ -149,8 +142,8 @@ class BitRows:
         for row, code, is_gone in zip(rows, codes, missing, strict=True):
             if is_gone is not None:
                 code = b.select(is_gone, gone, code)
-            some = b.compare("gt", code, 0)
-            line = b.add(before, b.mul(code, self.geometry.stride))
+            some = code > 0
+            line = before + code * self.geometry.stride
             with b.when(some):
                 self._mark(line, row)
 
@@ -160,21 +153,16 @@ class BitRows:
         """Return how many thresholds of a column compare true, for each value."""
         b = self.b
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
-        before = b.sub(first, 1)
-        top = b.binary("shl", b.const(1, I32), b.sub(levels, 1))
-
-        def level(_: Value, carried: tuple[Value, ...]) -> list[Value]:
-            step, *places = carried
-            made = []
-            for value, place in zip(values, places, strict=True):
-                there = b.add(place, step)
-                right = b.compare(op, value, b.load(thresholds, there))
-                made.append(b.select(right, there, place))
-            return [b.binary("shr", step, 1), *made]
-
-        inits = [top, *[before] * len(values)]
-        _, *places = b.for_(0, levels, 1, level, inits, hint="level")
-        return [b.sub(place, before) for place in places]
+        before = first - 1
+        top = b.const(1, I32) << levels - 1
+        carried = [top, *[before] * len(values)]
+        with b.loop(0, levels, carry=carried, hint="level"):
+            for k, value in enumerate(values, 1):
+                there = carried[k] + carried[0]
+                right = b.compare(op, value, thresholds[there])
+                carried[k] = b.select(right, there, carried[k])
+            carried[0] = carried[0] >> 1
+        return [place - before for place in carried[1:]]
 
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
@@ -187,15 +175,15 @@ class BitRows:
         if kinds == {Missing.NEVER}:
             return b.select(nan, zero, x), None
         if Missing.NEVER in kinds:
-            never = b.compare("eq", kind, int(Missing.NEVER))
-            compared = b.select(b.binary("and", nan, never), zero, x)
-            nan = b.binary("and", nan, b.invert(never))
+            never = kind.eq(int(Missing.NEVER))
+            compared = b.select(nan & never, zero, x)
+            nan = nan & ~never
         if Missing.ZERO not in kinds:
             return compared, nan
         near = self._rules.is_tiny(x)
         if len(kinds) > 1:
-            near = b.binary("and", near, b.compare("eq", kind, int(Missing.ZERO)))
-        return compared, b.binary("or", nan, near)
+            near = near & kind.eq(int(Missing.ZERO))
+        return compared, nan | near
 
     # ------------------------------------------------------------ classes
 
@@ -217,8 +205,7 @@ class BitRows:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
                     number = b.select(gone, b.const(gpu_predicates.GONE, I32), number)
-                at = b.add(first, b.mul(number, n_words))
-                self._mark_all(words, at, n_words, line, row)
+                self._mark_all(words, first + number * n_words, n_words, line, row)
 
         return body
 
@@ -228,79 +215,65 @@ class BitRows:
         """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self.geometry.stride
         with b.loop(n_words, hint="word") as w:
-            bits = b.load(words, b.add(at, w))
-            base = b.add(line, b.mul(w, WORD * stride))
-
-            def lowest(carried: tuple[Value, ...]) -> list[Value]:
-                (left,) = carried
-                number = b.convert(b.count_zeros(left), I32)
-                self._mark(b.add(base, b.mul(number, stride)), row)
-                return [b.binary("and", left, b.sub(left, 1))]
-
-            b.while_([bits], lambda state: b.compare("ne", state[0], 0), lowest)
+            left = [words[at + w]]
+            base = line + w * (WORD * stride)
+            with b.repeat(lambda: left[0].ne(0), left):
+                self._mark(base + b.count_zeros(left[0]).to(I32) * stride, row)
+                left[0] = left[0] & (left[0] - 1)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
         """Return the class of the threshold that equals a value."""
         b = self.b
         (count,) = self._search([x], where, levels, "ge")
-        last = b.binary("max", b.sub(count, 1), 0)
+        last = (count - 1).max(0)
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
-        found = b.load(thresholds, b.add(where, last))
-        same = b.binary("and", b.compare("gt", count, 0), b.compare("eq", x, found))
-        return b.select(
-            same, b.add(last, gpu_predicates.FIRST_CATEGORY), b.const(NONE, I32)
-        )
+        found = thresholds[where + last]
+        same = (count > 0) & x.eq(found)
+        return b.select(same, last + gpu_predicates.FIRST_CATEGORY, b.const(NONE, I32))
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; values that are none are not converted."""
         b = self.b
         code, known = self._rules.category(x, NO_CATEGORY, exact)
-        code = b.convert(code, I32)
-        known = b.binary("and", known, b.compare("lt", code, count))
-        return b.select(
-            known, b.add(code, gpu_predicates.FIRST_CATEGORY), b.const(NONE, I32)
-        )
+        code = code.to(I32)
+        known = known & (code < count)
+        return b.select(known, code + gpu_predicates.FIRST_CATEGORY, b.const(NONE, I32))
 
     # ------------------------------------------------------------ thermometers
 
     def _take_up(self, tile: Value, thread: Value) -> None:
         """Let each line of a column take the union with the lines above it."""
         b, g, plan = self.b, self.geometry, self._plan
-        own = b.convert(thread, I32)
-        lane, row = split_thread(b, own, g.lanes)
+        lane, row = split_thread(b, thread.to(I32), g.lanes)
         low, high = self._range("job", plan.jobs, tile)
         jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
 
-        first = b.add(low, row)
+        first = low + row
         with b.loop(first, high, g.threads // g.lanes, hint="job") as j:
-            record = b.load(jobs, b.mul(j, JOB), Vec(I32, 4))
+            record = jobs[j * JOB, Vec(I32, 4)]
             start, count, mixed, mask = (b.extract(record, i) for i in range(JOB))
-            bottom = b.add(start, lane)
-            last = b.sub(count, 1)
-            top = b.add(bottom, b.mul(last, g.stride))
+            bottom = start + lane
+            last = count - 1
+            top = bottom + last * g.stride
 
             def run(masked: bool) -> None:
                 gone = masks = end = None
                 if masked:
-                    gone = b.load(self.lines, b.add(top, g.stride))
+                    gone = self.lines[top + g.stride]
                     masks = self.block.model("missing_masks", plan.masks)
-                    end = b.add(mask, last)
-
-                def line(i: Value, carried: tuple[Value, ...]) -> list[Value]:
+                    end = mask + last
+                carried = [top, b.const(0, U32)]
+                with b.loop(0, count, carry=carried, hint="slot") as i:
                     at, above = carried
-                    word = made = b.binary("or", b.load(self.lines, at), above)
+                    word = made = self.lines[at] | above
                     if gone is not None and masks is not None and end is not None:
-                        right = b.load(masks, b.sub(end, i))
-                        set_ = b.binary("and", gone, b.convert(right, U32))
-                        made = b.binary("or", word, set_)
-                    b.store(self.lines, at, made)
-                    return [b.sub(at, g.stride), word]
-
-                b.for_(0, count, 1, line, [top, b.const(0, U32)], hint="slot")
+                        made = word | gone & masks[end - i].to(U32)
+                    self.lines[at] = made
+                    carried[:] = [at - g.stride, word]
 
             if has_masks:
-                b.if_(b.compare("ne", mixed, 0), lambda: run(True), lambda: run(False))
+                b.if_(mixed.ne(0), lambda: run(True), lambda: run(False))
             else:
                 run(masked=False)
 
@@ -316,5 +289,5 @@ def split_thread(b: Builder, thread: Value, lanes: int) -> tuple[Value, Value]:
     """Return the word of each line that a thread handles, and its rank in that word."""
     if lanes & (lanes - 1) == 0:
         shift = lanes.bit_length() - 1
-        return b.binary("and", thread, lanes - 1), b.binary("shr", thread, shift)
-    return b.binary("rem", thread, lanes), b.binary("div", thread, lanes)
+        return thread & (lanes - 1), thread >> shift
+    return thread % lanes, thread // lanes

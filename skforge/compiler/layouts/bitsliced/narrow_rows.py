@@ -51,14 +51,12 @@ def narrowed(forest: Forest) -> Forest:
 
 def round_down(b: Builder, x: Value) -> Value:
     """Return the largest float32 that is not above a float64; NaN stays NaN."""
-    near = b.convert(x, F32)
-    above = b.compare("gt", b.convert(near, F64), x)
+    near = x.to(F32)
+    above = near.to(F64) > x
     bits = b.bitcast(near, U32)
     # One step down: away from zero if the sign is set, otherwise towards zero.
     one = b.const(1, bits.type)
-    sign = b.const(1 << 31, bits.type)
-    negative = b.compare("ge", bits, sign)
-    moved = b.select(negative, b.add(bits, one), b.sub(bits, one))
+    moved = b.select(bits >= b.const(1 << 31, bits.type), bits + one, bits - one)
     return b.bitcast(b.select(above, moved, bits), F32)
 
 
@@ -89,12 +87,11 @@ class Ties:
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
         """Return the minimum of ``least`` and x's distance from a pivot (0: a tie)."""
         b = self.b
-        apart = b.binary("xor", b.bitcast(x, U32), b.bitcast(pivot, U32))
-        return b.binary("min", least, apart)
+        return least.min(b.bitcast(x, U32) ^ b.bitcast(pivot, U32))
 
     def keep(self, least: Value) -> None:
         """Store the distances that a job's comparisons found."""
-        self.b.store(self._found, self.b.const(0), least)
+        self._found[self.b.const(0)] = least
 
     def settle(
         self,
@@ -107,44 +104,37 @@ class Ties:
     ) -> None:
         """Repeat a job's tests if a tie may have been decided wrongly."""
         b = self.b
-        least = b.load(self._found, b.const(0), self._vec)
-        tie = b.any_true(b.compare("eq", least, b.const(0, self._vec)))
+        least = self._found[b.const(0), self._vec]
+        tie = b.any_true(least.eq(b.const(0, self._vec)))
 
         with b.when(tie):
             odd = self._load(rows, feature, left)
-            with b.when(b.compare("ne", odd, 0)):
+            with b.when(odd.ne(0)):
                 self._again(job, lines, line_bytes)
 
     def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
         """Copy a column, and return whether any of its values is not a float32."""
-        b = self.b
-
-        def row(r: Value, found: tuple[Value, ...]) -> list[Value]:
-            number = b.add(rows.first, r)
-            at = b.add(b.mul(number, rows.stride), feature)
-            x = self._clean(b.load(rows.rows, at))
-            b.store(self._column, r, x)
-            odd = b.compare("ne", b.convert(b.convert(x, F32), F64), x)
-            return [b.binary("or", found[0], b.convert(odd, I64))]
-
-        (odd,) = b.for_(0, left, 1, row, [b.const(0)], hint="row")
-        return odd
+        odd = [self.b.const(0)]
+        with self.b.loop(0, left, carry=odd, hint="row") as r:
+            x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
+            self._column[r] = x
+            odd[0] = odd[0] | x.to(F32).to(F64).ne(x).to(I64)
+        return odd[0]
 
     def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
         with b.loop(job.count, hint="threshold") as i:
-            number = b.add(job.line, i)
-            threshold = b.splat(b.load(self._exact, number), half)
-            to = b.mul(number, line_bytes)
+            number = job.line + i
+            threshold = b.splat(self._exact[number], half)
+            to = number * line_bytes
 
             end, step = b.const(self.part), b.const(ROWS)
             with b.loop(0, end, step, hint="rows") as r:
                 masks = [
                     b.compare("gt", x, threshold, unordered=self._unordered)
                     for x in (
-                        b.load(self._column, b.add(r, v), Vec(F64, half))
+                        self._column[r + v, Vec(F64, half)]
                         for v in range(0, ROWS, half)
                     )
                 ]
-                at = b.add(to, b.binary("div", r, 8))
-                store_masks(b, lines, at, masks)
+                store_masks(b, lines, to + r // 8, masks)

@@ -113,11 +113,10 @@ class PredicateLowering:
             return
 
         # Parts that are only padding are skipped: their sums are never read.
-        left = b.sub(rows.n_rows, rows.first)
-        left = b.binary("min", left, self.shape.rows)
+        left = (rows.n_rows - rows.first).min(self.shape.rows)
         with b.loop(0, left, self.part, hint="part") as r:
-            here = replace(rows, first=b.add(rows.first, r))
-            self._evaluate_part(here, b.binary("div", r, 8))
+            here = replace(rows, first=rows.first + r)
+            self._evaluate_part(here, r // 8)
         self._kept_lines()
 
     def _kept_lines(self) -> None:
@@ -130,8 +129,8 @@ class PredicateLowering:
 
         end = b.const(len(self.searches))
         with b.loop(end, hint="search") as i:
-            kind, job = self._job(b.load(jobs, i), b.const(0))
-            planes = b.mul(i, PLANES * self.line_bytes)
+            kind, job = self._job(jobs[i], b.const(0))
+            planes = i * (PLANES * self.line_bytes)
             cases = {k: partial(self._thermometer, k, job, planes) for k in kinds}
             self._by_kind(kind, cases)
             if self.right:
@@ -139,9 +138,8 @@ class PredicateLowering:
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
         """Fill the bytes from ``shift`` on of every line."""
-        b, t = self.b, self.t
-        left = b.sub(rows.n_rows, rows.first)
-        self.left = b.binary("min", left, self.part)
+        t = self.t
+        self.left = (rows.n_rows - rows.first).min(self.part)
         starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
         with self.columns.jobs(rows, starts, ends, n_tiles, AHEAD) as (start, j):
             kind, job = self._job(j, shift)
@@ -153,11 +151,10 @@ class PredicateLowering:
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
         """Return the kind of job j, and what it reads and writes from ``shift`` on."""
-        b = self.b
-        kind, *fields = (b.convert(b.load(field, j), I64) for field in self._jobs)
+        kind, *fields = (field[j].to(I64) for field in self._jobs)
         column, line, count, offset = fields
-        column, place = b.mul(column, self.part), b.mul(line, self.line_bytes)
-        place = b.add(place, shift)
+        column, place = column * self.part, line * self.line_bytes
+        place = place + shift
         return kind, Job(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
@@ -169,8 +166,7 @@ class PredicateLowering:
         table = np.zeros(16, np.uint8)
         table[list(cases)] = np.arange(len(cases))
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
-        which = b.load(self._model(name, table), kind)
-        b.switch(b.convert(which, I64), list(cases.values()))
+        b.switch(self._model(name, table)[kind].to(I64), list(cases.values()))
 
     def _evaluate_job(self, kind: Value, job: Job) -> None:
         """Write the lines of a job, or keep the planes of its search."""
@@ -179,8 +175,8 @@ class PredicateLowering:
         if self.kept and len(self.searches):
             number = np.zeros(len(self.t.jobs.kind), np.int64)
             number[self.searches] = np.arange(len(self.searches))
-            own = b.load(self._model("search_number", number), job.number)
-            planes = b.add(b.mul(own, PLANES * self.line_bytes), job.shift)
+            own = self._model("search_number", number)[job.number]
+            planes = own * (PLANES * self.line_bytes) + job.shift
 
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
@@ -202,8 +198,7 @@ class PredicateLowering:
         self._by_kind(kind, {kind: partial(run, kind) for kind in self.t.kinds})
 
     def _settle(self, rows: BlockRows, start: Value, job: Job) -> None:
-        b = self.b
-        feature = b.add(start, b.binary("div", job.column, self.part))
+        feature = start + job.column // self.part
         self.ties.settle(rows, feature, self.left, job, self._lines, self.line_bytes)
 
     # ------------------------------------------------------------ jobs
@@ -228,17 +223,13 @@ class PredicateLowering:
         hint: str,
     ) -> None:
         """Run a loop whose body lists its comparisons, and record ties among them."""
-        b = self.b
-
-        def turn(i: Value, least: tuple[Value, ...]) -> list[Value]:
+        nearest = [self.ties.none()] if self.narrow else []
+        with self.b.loop(start, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
             body(i, compared)
-            for x, number in compared if least else ():
-                least = (self.ties.nearer(least[0], x, number),)
-            return list(least)
-
-        inits = [self.ties.none()] if self.narrow else []
-        for least in b.for_(start, end, b.const(step), turn, inits, hint=hint):
+            for x, number in compared if nearest else ():
+                nearest[0] = self.ties.nearer(nearest[0], x, number)
+        for least in nearest:
             self.ties.keep(least)
 
     def _direct(self, job: Job) -> None:
@@ -246,9 +237,9 @@ class PredicateLowering:
         b = self.b
 
         def one(i: Value, compared: list[tuple[Value, Value]]) -> None:
-            number = b.load(self.numbers, b.add(job.offset, i))
+            number = self.numbers[job.offset + i]
             threshold = b.splat(number, self.shape.registers.lanes)
-            at = b.add(job.place, b.mul(i, self.line_bytes))
+            at = job.place + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
             masks = [self._compare(x, threshold) for x in vectors]
             store_masks(b, self._lines, at, masks)
@@ -265,21 +256,21 @@ class PredicateLowering:
         step = registers.lockstep * registers.lanes
 
         def some_rows(r: Value, compared: list[tuple[Value, Value]]) -> None:
-            x = self.columns.vectors(b.add(job.column, r), step)
+            x = self.columns.vectors(job.column + r, step)
             index = [b.const(0, index_vec)] * len(x)
             answers: list[list[Value]] = [[] for _ in x]
-            byte = b.add(planes, b.binary("div", r, 8))
+            byte = planes + r // 8
             for j, table in enumerate(tables):
                 for v, own in enumerate(x):
                     pivot = registers.pivot_of(b, table, index[v], answers[v])
                     answers[v].append(self._compare(own, pivot))
                     compared.append((own, pivot))
                 masks = [found[j] for found in answers]
-                place = b.add(byte, (levels - 1 - j) * self.line_bytes)
+                place = byte + (levels - 1 - j) * self.line_bytes
                 store_masks(b, self.planes, place, masks)
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
-                        more = b.binary("or", index[v], b.const(1 << j, index_vec))
+                        more = index[v] | b.const(1 << j, index_vec)
                         index[v] = b.select(mask, more, index[v])
 
         self._noting_ties(b.const(0), self.left, step, some_rows, "rows")
@@ -295,16 +286,13 @@ class PredicateLowering:
         plane = self._plane(size)
 
         with self._each(size, plane) as shift:
-            first = b.add(planes, shift)
-            to = b.add(job.place, shift)
-            bits = [
-                b.load(self.planes, b.add(first, k * size), plane)
-                for k in range(levels)
-            ]
+            first = planes + shift
+            to = job.place + shift
+            bits = [self.planes[first + k * size, plane] for k in range(levels)]
             low = _steps(b, bits[3::-1], plane)
             if levels == 4:
                 for i in range(1, 16):
-                    b.store(self._lines, b.add(to, (i - 1) * size), low[i])
+                    self._lines[to + (i - 1) * size] = low[i]
             else:
                 self._high_groups(bits[:3:-1], low, job.count, to, plane)
 
@@ -320,19 +308,17 @@ class PredicateLowering:
         b, size = self.b, self.line_bytes
         width = plane.lanes * 8
         for k, step in enumerate(_steps(b, bits, plane)):
-            b.store(self.steps, b.const(k * width), step)
-        groups = b.add(b.binary("div", count, 16), 1)
+            self.steps[b.const(k * width)] = step
+        groups = count // 16 + 1
         with b.loop(groups, hint="high") as h:
-            at = b.mul(h, width)
-            here = b.load(self.steps, at, plane)
-            above = b.load(self.steps, b.add(at, width), plane)
-            to = b.add(line, b.mul(h, 16 * size))
-            to = b.sub(to, size)
-            with b.when(b.compare("gt", h, 0)):
-                b.store(self._lines, to, here)
+            at = h * width
+            here = self.steps[at, plane]
+            above = self.steps[at + width, plane]
+            to = line + h * (16 * size) - size
+            with b.when(h > 0):
+                self._lines[to] = here
             for i in range(1, 16):
-                value = b.binary("or", above, b.binary("and", here, low[i]))
-                b.store(self._lines, b.add(to, i * size), value)
+                self._lines[to + i * size] = above | here & low[i]
 
     @contextmanager
     def _each(self, size: int, plane: Vec) -> Iterator[Value]:
@@ -348,8 +334,7 @@ class PredicateLowering:
         """Keep which values of a part are missing, beside the bits of their codes."""
         b = self.b
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
-        at = b.add(planes, MISSING_PLANE * self.line_bytes)
-        store_masks(b, self.planes, at, masks)
+        store_masks(b, self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
 
     def _missing_right(self, job: Job) -> None:
         """Set the bits of missing values in the job's lines that send them right."""
@@ -357,7 +342,7 @@ class PredicateLowering:
         any_: Value | None = None
         for x in self.columns.vectors(job.column, self.part):
             gone = b.is_nan(x)
-            any_ = gone if any_ is None else b.binary("or", any_, gone)
+            any_ = gone if any_ is None else any_ | gone
         assert any_ is not None
 
         with b.when(b.any_true(any_)):
@@ -370,19 +355,17 @@ class PredicateLowering:
         b = self.b
         offsets = self._model("right_offset", self.t.right_offset)
         right = self._model("right_lines", self.t.right_lines)
-        first = b.convert(b.load(offsets, job.number), I64)
-        last = b.convert(b.load(offsets, b.add(job.number, 1)), I64)
+        first = offsets[job.number].to(I64)
+        last = offsets[job.number + 1].to(I64)
         plane = self._plane(size)
-        source = b.add(planes, MISSING_PLANE * self.line_bytes)
+        source = planes + MISSING_PLANE * self.line_bytes
         with b.loop(first, last, hint="right") as i:
-            number = b.convert(b.load(right, i), I64)
-            base = b.add(b.mul(number, self.line_bytes), job.shift)
+            base = right[i].to(I64) * self.line_bytes + job.shift
 
             with self._each(size, plane) as own:
-                at = b.add(base, own)
-                gone = b.load(self.planes, b.add(source, own), plane)
-                old = b.load(self._lines, at, plane)
-                b.store(self._lines, at, b.binary("or", old, gone))
+                at = base + own
+                gone = self.planes[source + own, plane]
+                self._lines[at] = self._lines[at, plane] | gone
 
     # ------------------------------------------------------------ category sets
 
@@ -398,40 +381,35 @@ class PredicateLowering:
         vec = Vec(U8, SET_ROWS)
         codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
         with b.loop(0, self.part, n, hint="row") as v:
-            (x,) = self.columns.vectors(b.add(job.column, v), n)
-            category = self._rules.category_entry(x, entries, self._exact)
-            b.store(codes, v, b.convert(category, U8))
+            (x,) = self.columns.vectors(job.column + v, n)
+            codes[v] = self._rules.category_entry(x, entries, self._exact).to(U8)
         top = b.const(1 << 7, vec)
-        groups = b.binary("div", b.add(job.count, SETS_A_BYTE - 1), SETS_A_BYTE)
+        groups = (job.count + (SETS_A_BYTE - 1)) // SETS_A_BYTE
         with b.loop(groups, hint="sets") as g:
-            first = b.add(job.offset, b.mul(g, entries))
-            registers = [
-                b.load(tables, b.add(first, at), vec)
-                for at in range(0, entries, SET_ROWS)
-            ]
-            own = b.add(job.place, b.mul(g, SETS_A_BYTE * self.line_bytes))
+            first = job.offset + g * entries
+            registers = [tables[first + at, vec] for at in range(0, entries, SET_ROWS)]
+            own = job.place + g * (SETS_A_BYTE * self.line_bytes)
             with b.loop(0, self.left, SET_ROWS, hint="rows") as r:
-                bits = b.permute(registers, b.load(codes, r, vec))
-                to = b.add(own, b.binary("div", r, 8))
+                bits = b.permute(registers, codes[r, vec])
+                to = own + r // 8
                 for k in range(SETS_A_BYTE):
-                    mask = b.mask_bits(b.compare("ge", bits, top), I64)
-                    b.store(self._lines, b.add(to, k * self.line_bytes), mask)
-                    bits = b.add(bits, bits)
+                    mask = b.mask_bits(bits >= top, I64)
+                    self._lines[to + k * self.line_bytes] = mask
+                    bits = bits + bits
 
     def _sets_one_by_one(self, job: Job) -> None:
         """Write the lines of sets with more categories than a table has entries."""
         b, step = self.b, max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
-            number = b.load(self.numbers, b.add(job.offset, i))
-            at = b.add(job.place, b.mul(i, self.line_bytes))
+            number = self.numbers[job.offset + i]
+            at = job.place + i * self.line_bytes
             with b.loop(0, self.part, step, hint="v") as v:
                 masks = []
-                for x in self.columns.vectors(b.add(job.column, v), step):
-                    out = b.invert(self._rules.in_set(number, x, self._exact))
+                for x in self.columns.vectors(job.column + v, step):
+                    out = ~self._rules.in_set(number, x, self._exact)
                     # A missing value has its own rule: it does not go right here.
-                    masks.append(b.binary("and", out, b.invert(b.is_nan(x))))
-                place = b.add(at, b.binary("div", v, 8))
-                store_masks(b, self._lines, place, masks)
+                    masks.append(out & ~b.is_nan(x))
+                store_masks(b, self._lines, at + v // 8, masks)
 
 
 def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
@@ -440,10 +418,10 @@ def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
     q = [zero] * (4 - len(bits)) + list(bits)
 
     def both(x: Value, y: Value) -> Value:
-        return b.binary("and", x, y)
+        return x & y
 
     def either(x: Value, y: Value) -> Value:
-        return b.binary("or", x, y)
+        return x | y
 
     high = [ones, either(q[0], q[1]), q[0], both(q[0], q[1]), zero]
     low = [ones, either(q[2], q[3]), q[2], both(q[2], q[3])]

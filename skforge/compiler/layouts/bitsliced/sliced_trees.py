@@ -161,14 +161,13 @@ class BitslicedLowering(BlockCode):
         self.lines = b.alloc("lines", U8, size, alignment=64)
         if any(kind == "list" for kind, _ in self.t.shapes):
             self._constants()
-        left = b.sub(rows.n_rows, rows.first)
-        left = b.binary("min", left, self.block)
+        left = (rows.n_rows - rows.first).min(self.block)
         # If there are few groups, the leaves of all are looked up, not only of those
         # with rows: a loop of fixed length is 7 % faster.
         whole = self.block // GROUP
         self.groups = b.const(whole)
         if whole > FEW_GROUPS:
-            self.groups = b.binary("div", b.add(left, GROUP - 1), GROUP)
+            self.groups = (left + (GROUP - 1)) // GROUP
         return self.lines
 
     def start(self, sums: Buffer) -> None:
@@ -176,46 +175,44 @@ class BitslicedLowering(BlockCode):
         b, forest = self.b, self.forest
         base = self._model("base", forest.base)
         with b.loop(forest.n_outputs) as k:
-            value = b.splat(b.load(base, k), LANES)
-            first = b.mul(k, self.block)
+            value = b.splat(base[k], LANES)
+            first = k * self.block
             with b.loop(0, self.block, LANES, hint="row") as i:
-                b.store(sums, b.add(first, i), value)
+                sums[first + i] = value
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of ``count`` rows, undoing the row order of the look-up."""
         b, outputs = self.b, self.forest.n_outputs
         places = self._row_order().tolist()
         order = self._model("row_order", np.asarray(places, np.int32))
-        whole = b.mul(b.binary("div", count, GROUP), GROUP)
+        whole = count // GROUP * GROUP
 
         def at(row: Value, k: Value) -> Value:
-            return b.add(b.mul(b.add(first, row), outputs), k)
+            return (first + row) * outputs + k
 
         with b.loop(outputs, hint="output") as k:
-            own = b.mul(k, self.block)
+            own = k * self.block
             with b.loop(0, whole, GROUP, hint="group") as row:
                 # The order is constant, so whole groups are plain moves.
-                here, to = b.add(own, row), at(row, k)
+                here, to = own + row, at(row, k)
                 for i, lane in enumerate(places):
-                    value = b.load(sums, b.add(here, lane))
-                    b.store(result, b.add(to, i * outputs), value)
+                    result[to + i * outputs] = sums[here + lane]
             with b.loop(whole, count, hint="row") as row:
-                place = b.load(order, b.binary("and", row, GROUP - 1))
-                base = b.binary("and", row, -GROUP)
-                here = b.add(base, b.convert(place, I64))
-                b.store(result, at(row, k), b.load(sums, b.add(own, here)))
+                place = order[row & (GROUP - 1)]
+                here = (row & -GROUP) + place.to(I64)
+                b.store(result, at(row, k), sums[own + here])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add one tree's leaves to the block's sums, one output after another."""
         b = self.b
 
         def table(buffer: Buffer) -> Value:
-            return b.convert(b.load(buffer, tree), I64)
+            return buffer[tree].to(I64)
 
         own, leaves = table(self.line_offset), table(self.leaf_offset)
         output: Value = b.const(0)
         if self.width == 1 and self.forest.n_outputs > 1:
-            output = b.mul(table(self.output), self.block)
+            output = table(self.output) * self.block
 
         def case(kind: str, bits: int) -> None:
             if kind == "fold":
@@ -234,16 +231,16 @@ class BitslicedLowering(BlockCode):
         """Run a tree's operations, then copy the planes of its code side by side."""
         b, rows = self.b, self.plane_rows
         plane, parts = Plane(rows), self.block // rows
-        first = b.convert(b.load(self.op_offset, tree), I64)
-        last = b.convert(b.load(self.op_offset, b.add(tree, 1)), I64)
+        first = self.op_offset[tree].to(I64)
+        last = self.op_offset[tree + 1].to(I64)
 
         with self._parts(parts, 1) as part:
 
             def number(buffer: Buffer, at: Value) -> Value:
-                index = b.convert(b.load(buffer, at), I64)
+                index = buffer[at].to(I64)
                 if parts == 1:
                     return index
-                return b.add(b.mul(index, parts), part)
+                return index * parts + part
 
             def line(buffer: Buffer, at: Value) -> Value:
                 return b.let(
@@ -251,15 +248,15 @@ class BitslicedLowering(BlockCode):
                 )
 
             with b.loop(first, last, hint="op") as op:
-                at = b.mul(op, 4)
-                select, one, two = (line(self.ops, b.add(at, k)) for k in (1, 2, 3))
+                at = op * 4
+                select, one, two = (line(self.ops, at + k) for k in (1, 2, 3))
                 mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
                 b.emit(lir.StorePlane(self.lines, number(self.ops, at), mux))
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
-                    index = b.add(index, part)
-                last_line = line(self.lines_of, b.add(own, k))
+                    index = index + part
+                last_line = line(self.lines_of, own + k)
                 b.emit(lir.StorePlane(self.planes, index, last_line))
 
     @contextmanager
@@ -280,8 +277,7 @@ class BitslicedLowering(BlockCode):
         for number, bits in zip(self.t.constants, (0, -1), strict=True):
             value = b.const(bits, Vec(I64, lanes))
             for word in range(0, words, lanes):
-                at = b.const(8 * (number * words + word))
-                b.store(self.lines, at, value)
+                self.lines[b.const(8 * (number * words + word))] = value
 
     def _fold(self, depth: int, nodes: Value) -> None:
         """Store the planes of the leaf numbers, highest bit first."""
@@ -293,12 +289,11 @@ class BitslicedLowering(BlockCode):
         together = min(parts, PARTS_TOGETHER)
 
         def line(node: int, first: Value) -> list[Value]:
-            number = b.load(self.lines_of, b.add(nodes, node))
-            index = b.convert(number, I64)
+            index = self.lines_of[nodes + node].to(I64)
             if parts > 1:
-                index = b.add(b.mul(index, parts), first)
+                index = index * parts + first
             return [
-                b.let(lir.LoadPlane(self.lines, b.add(index, k)), plane, "line")
+                b.let(lir.LoadPlane(self.lines, index + k), plane, "line")
                 for k in range(together)
             ]
 
@@ -313,9 +308,9 @@ class BitslicedLowering(BlockCode):
             for level, values in enumerate(found):
                 index = b.const(level * parts)
                 if parts > 1:
-                    index = b.add(index, first)
+                    index = index + first
                 for k, value in enumerate(values):
-                    b.emit(lir.StorePlane(self.planes, b.add(index, k), value))
+                    b.emit(lir.StorePlane(self.planes, index + k, value))
 
     def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
         b = self.b
@@ -328,24 +323,24 @@ class BitslicedLowering(BlockCode):
         with b.loop(self.groups, hint="group") as g:
             planes = tuple(
                 b.let(
-                    lir.LoadPlane(self.planes, b.add(g, level * groups)),
+                    lir.LoadPlane(self.planes, g + level * groups),
                     Plane(GROUP),
                     "bits",
                 )
                 for level in range(depth)
             )
             index = self._leaf_number(planes, leaves)
-            first = b.add(output, b.mul(g, GROUP))
+            first = output + g * GROUP
             if self.byte_lookup:
 
                 def one(k: int | Value) -> None:
                     own = tables[0] if tables else self._registers(depth, leaves, k)
-                    to = b.add(first, self._times(k, self.block))
+                    to = first + k * self.block
                     self._add_bytes(own, index, to, sums)
 
                 self._each_output(one)
             else:
-                b.store(self.numbers, b.const(0), index)
+                self.numbers[b.const(0)] = index
                 self._add_loads(depth, leaves, first, sums)
 
     def _each_output(self, body: Callable[[int | Value], None]) -> None:
@@ -358,12 +353,9 @@ class BitslicedLowering(BlockCode):
         if looped:
             with b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
                 for k in range(OUTPUTS_A_TURN):
-                    body(b.add(first, k))
+                    body(first + k)
         for k in range(looped, self.width):
             body(k)
-
-    def _times(self, k: int | Value, size: int) -> int | Value:
-        return k * size if isinstance(k, int) else self.b.mul(k, size)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
         """Return 64 rows' indices into the value table, from the bits of codes."""
@@ -374,14 +366,14 @@ class BitslicedLowering(BlockCode):
         if len(planes) <= sliced_layout.MAX_BITS:
             return index
         registers = [
-            b.load(self.values, b.add(leaves, at), vec)
+            self.values[leaves + at, vec]
             for at in range(0, self._remap(len(planes)), GROUP)
         ]
         half = len(registers) // 2
         low = b.permute(registers[:half], index)
         high = b.permute(registers[half:], index)
         top = b.let(lir.PlanesToIndex(planes[:1]), vec, "top")
-        return b.select(b.compare("ne", top, b.const(0, vec)), high, low)
+        return b.select(top.ne(b.const(0, vec)), high, low)
 
     # ------------------------------------------------------------ look-ups
 
@@ -389,16 +381,14 @@ class BitslicedLowering(BlockCode):
         self, depth: int, leaves: Value, k: int | Value
     ) -> list[list[Value]]:
         """Load one output's value table: the registers of each byte."""
-        b, entries = self.b, self._entries(depth)
-        table = b.add(leaves, self._times(k, self.sum.bytes * entries))
+        entries = self._entries(depth)
+        table = leaves + k * (self.sum.bytes * entries)
         first = self._remap(depth)
         return [
             [
-                b.load(
-                    self.values,
-                    b.add(table, first + byte * entries + part * GROUP),
-                    Vec(U8, GROUP),
-                )
+                self.values[
+                    table + (first + byte * entries + part * GROUP), Vec(U8, GROUP)
+                ]
                 for part in range(entries // GROUP)
             ]
             for byte in range(self.sum.bytes)
@@ -426,9 +416,9 @@ class BitslicedLowering(BlockCode):
             unit = wider.element
         vec = Vec(self.sum, GROUP // self.sum.bytes)
         for n, (piece,) in enumerate(parts):
-            at = b.add(first, n * vec.lanes)
+            at = first + n * vec.lanes
             value = b.reinterpret(piece, vec)
-            b.store(sums, at, b.add(b.load(sums, at, vec), value))
+            sums[at] = sums[at, vec] + value
 
     def _add_loads(self, depth: int, leaves: Value, first: Value, sums: Buffer) -> None:
         """Load leaf values one by one, and add them eight rows at a time."""
@@ -436,15 +426,13 @@ class BitslicedLowering(BlockCode):
         with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
             places = []
             for i in range(LOADED_ROWS):
-                number = b.load(self.numbers, b.add(r, i))
-                places.append(b.add(leaves, b.convert(number, I64)))
+                places.append(leaves + self.numbers[r + i].to(I64))
 
             def one(k: int | Value) -> None:
-                own = self._times(k, 1 << depth)
-                values = [b.load(self.values, b.add(at, own)) for at in places]
-                to = b.add(first, b.add(r, self._times(k, self.block)))
-                total = b.add(b.load(sums, to, vec), b.pack(values))
-                b.store(sums, to, total)
+                own = k * (1 << depth)
+                values = [self.values[at + own] for at in places]
+                to = first + (r + k * self.block)
+                sums[to] = sums[to, vec] + b.pack(values)
 
             self._each_output(one)
 

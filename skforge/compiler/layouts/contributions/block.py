@@ -83,7 +83,6 @@ class TreeBlock(BlockCode):
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
         self._model = rules.model
-        b = self.b
         self._scalar = element
         self._lanes = lanes = min(block, VECTOR // element.bytes)
         self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
@@ -91,11 +90,10 @@ class TreeBlock(BlockCode):
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
-        self._count = b.binary("min", b.sub(rows.n_rows, rows.first), block)
+        self._count = (rows.n_rows - rows.first).min(block)
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
-        groups = b.binary("div", b.add(self._count, some - 1), some)
-        self._n_vectors = b.mul(groups, self._together)
+        self._n_vectors = (self._count + (some - 1)) // some * self._together
         self._evaluate(rules)
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
@@ -130,7 +128,7 @@ class TreeBlock(BlockCode):
         return self._model(name, values.astype(np.int32))
 
     def _number(self, table: Buffer, at: Value) -> Value:
-        return self.b.convert(self.b.load(table, at), I64)
+        return table[at].to(I64)
 
     def writes_to(self, result: Buffer) -> None:
         """Tell where outputs are written, each as soon as its last tree is added."""
@@ -142,13 +140,13 @@ class TreeBlock(BlockCode):
         zero = b.const(0.0, F64)
         size = self._n_held * self._t.forest.n_features * self._block
         with b.loop(size, hint="sum") as i:
-            b.store(sums, i, zero)
+            sums[i] = zero
 
     def _write_if_last(self, output: Value, sums: Buffer) -> None:
         """Write a scalar output after its last tree."""
         b = self.b
         if not self._t.forest.vector_leaves:
-            with b.when(b.compare("ge", output, 0)):
+            with b.when(output >= 0):
                 self._write(output, sums, b.const(0))
                 self.start(sums)
 
@@ -161,43 +159,37 @@ class TreeBlock(BlockCode):
         elif len(unused):
             outputs = self._model("unused_outputs", unused)
             with b.loop(len(unused), hint="unused") as i:
-                self._write(b.load(outputs, i), sums, b.const(0))
+                self._write(outputs[i], sums, b.const(0))
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Set the bits of all edges of a tree: who passed each feature's tests."""
         b, size = self.b, self._line
-        ones = b.invert(b.const(0, self._word))
-        b.store(self._passed, b.const(0), ones)
+        self._passed[b.const(0)] = ~b.const(0, self._word)
         with b.loop(first, last, hint="n") as n:
-            before = b.load(
-                self._passed, self._number(self._node_before, n), self._word
-            )
-            line = b.load(self._lines, self._number(self._node_line, n), self._word)
-            at = b.add(b.mul(b.sub(n, first), 2 * size), size)
-            b.store(self._passed, at, b.binary("and", before, line))
-            right = b.binary("and", before, b.invert(line))
-            b.store(self._passed, b.add(at, size), right)
+            before = self._passed[self._number(self._node_before, n), self._word]
+            line = self._lines[self._number(self._node_line, n), self._word]
+            at = (n - first) * (2 * size) + size
+            self._passed[at] = before & line
+            self._passed[at + size] = before & ~line
 
     def _mask(self, at: Value) -> Value:
         """Return the rows of a vector whose bits lie at a byte of ``passed``."""
         b = self.b
-        return b.reinterpret(
-            b.load(self._passed, at, self._bits), lir.Mask(self._lanes)
-        )
+        return b.reinterpret(self._passed[at, self._bits], lir.Mask(self._lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the contributions to one output, and its bias."""
         b, rows, forest = self.b, self._rows, self._t.forest
-        bias = b.convert(b.load(self._bias, output), self._result.element)
+        bias = self._bias[output].to(self._result.element)
         divisor = b.const(float(forest.divisor), F64)
-        start = b.mul(held, forest.n_features * self._block)
-        count = b.binary("min", b.sub(rows.n_rows, rows.first), self._block)
+        start = held * (forest.n_features * self._block)
+        count = (rows.n_rows - rows.first).min(self._block)
         with b.loop(count, hint="r") as r:
-            row = b.add(b.mul(b.add(rows.first, r), forest.n_outputs), output)
-            at = b.mul(row, forest.n_features + 1)
+            row = (rows.first + r) * forest.n_outputs + output
+            at = row * (forest.n_features + 1)
             with b.loop(forest.n_features, hint="f") as f:
-                x = b.load(sums, b.add(b.add(start, b.mul(f, self._block)), r))
+                x = sums[start + f * self._block + r]
                 if forest.divisor != 1:
-                    x = b.binary("div", x, divisor)
-                b.store(self._result, b.add(at, f), b.convert(x, self._result.element))
-            b.store(self._result, b.add(at, forest.n_features), bias)
+                    x = x / divisor
+                b.store(self._result, at + f, x.to(self._result.element))
+            self._result[at + forest.n_features] = bias

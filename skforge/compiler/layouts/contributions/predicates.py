@@ -75,12 +75,11 @@ class TestCode:
         comparison, missing, missing_left = self._tests.kinds[kind]
         x = rules.nan_if_missing(x, missing)
         if comparison >= Comparison.IN:
-            exact = comparison == Comparison.MEMBER
-            inside = rules.in_set(number, x, exact)
+            inside = rules.in_set(number, x, comparison == Comparison.MEMBER)
             gone = b.is_nan(x)
             if missing_left:
-                return b.binary("or", inside, gone)
-            return b.binary("and", inside, b.invert(gone))
+                return inside | gone
+            return inside & ~gone
         op: CompareOp = "lt" if rules.comparison == "lt" else "le"
         op = "eq" if comparison == Comparison.EQ else op
         return b.compare(op, x, number, unordered=missing_left)
@@ -106,29 +105,27 @@ class Evaluation(TestCode):
     def run(self, rows: BlockRows, n_vectors: Value) -> None:
         """Fill the lines for the block's rows; those past the last repeat it."""
         b = self.b
-        last = b.sub(rows.n_rows, 1)
-        count = b.mul(n_vectors, self.lanes)
+        last = rows.n_rows - 1
+        count = n_vectors * self.lanes
 
         def field(job: Value, k: int) -> Value:
-            return b.convert(b.load(self._jobs, b.add(b.mul(job, 4), k)), lir.I64)
+            return self._jobs[job * 4 + k].to(lir.I64)
 
         with b.loop(len(self._tests.jobs), hint="job") as job:
             feature = field(job, 0)
             with b.loop(count, hint="row") as r:
-                row = b.binary("min", b.add(rows.first, r), last)
-                at = b.add(b.mul(row, rows.stride), feature)
-                b.store(self._column, r, b.load(rows.rows, at))
+                at = (rows.first + r).min(last) * rows.stride + feature
+                self._column[r] = rows.rows[at]
             first, end = field(job, 2), field(job, 3)
 
             def lines(kind: int) -> None:
                 with b.loop(first, end, hint="line") as line:
-                    number = b.load(self.numbers, line)
+                    number = self.numbers[line]
                     with b.loop(n_vectors, hint="v") as v:
-                        x = b.load(self._column, b.mul(v, self.lanes), self._type)
+                        x = self._column[v * self.lanes, self._type]
                         left = self.left(kind, number, x)
-                        at = b.mul(line, max(1, self._block // 8))
-                        at = b.add(at, b.mul(v, self.lanes // 8))
-                        b.store(self.lines, at, self._bits(left))
+                        at = line * max(1, self._block // 8) + v * (self.lanes // 8)
+                        self.lines[at] = self._bits(left)
 
             kinds = range(len(self._tests.kinds))
             b.switch(field(job, 1), [partial(lines, kind) for kind in kinds])
@@ -136,5 +133,5 @@ class Evaluation(TestCode):
     def _bits(self, left: Value) -> Value:
         b = self.b
         if not left.type.lanes:
-            return b.convert(left, U8)
+            return left.to(U8)
         return b.mask_bits(left, U16 if self.lanes == 16 else U8)

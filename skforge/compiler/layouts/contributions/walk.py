@@ -26,14 +26,77 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.contributions import quadrature
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
-from skforge.compiler.layouts.contributions.pairs import Pairs
-from skforge.compiler.layouts.contributions.paths import Order
+from skforge.compiler.layouts.contributions.paths import IntArray, Order, Paths
 from skforge.compiler.layouts.contributions.quadrature import LEFT, Constants, Points
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """The other features at each node, and the pairs of columns they make.
+
+    The edges above a node hold the state of every other feature of its path: for each
+    feature the lowest edge that tests it.
+
+    Entry e of a node, ``start[i] <= e < start[i + 1]``, is the edge number ``edge[e]``
+    of its tree (as in :class:`Order`), and adds to the tree's pair ``slot[e]``.
+    """
+
+    start: IntArray  # (n_nodes + 1,) into the entries
+    edge: IntArray
+    slot: IntArray
+    pair_start: IntArray  # (n_trees + 1,) into the pairs of trees
+    pair: IntArray  # of a tree's pair, among the forest's
+    columns: IntArray  # (n_pairs, 2) features, the lower one first
+
+
+def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
+    """Return the pairs of a forest; those of one column are left out."""
+    parent, tree = paths.parent, paths.tree
+    column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
+    players = forest.node_feature
+    node = order.node
+    n = len(node)
+    number, at = np.arange(n), node
+    seen = players[node][:, None]  # features met below, the node's own first
+    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    while len(at):
+        some = parent[at] >= 0
+        number, at, seen = number[some], at[some], seen[some]
+        above = parent[at]
+        new = (seen != players[above][:, None]).all(axis=1)
+        new &= column[above] != column[node[number]]
+        owners.append(number[new])
+        edges.append(at[new])
+        seen = np.column_stack([seen, players[above]])
+        at = above
+    owner, edge = np.concatenate(owners), np.concatenate(edges)
+    by = np.argsort(owner, kind="stable")
+    owner, edge = owner[by], edge[by]
+    place = np.zeros(forest.n_nodes, np.int64)
+    place[node] = np.arange(n)
+    up = parent[edge]
+    own = tree[node[owner]]
+    mine, other = column[node[owner]], column[up]
+    low, high = np.minimum(mine, other), np.maximum(mine, other)
+    width = forest.n_features
+    codes, which = np.unique(low * width + high, return_inverse=True)
+    in_tree, slot = np.unique(own * len(codes) + which.reshape(-1), return_inverse=True)
+    pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
+    return Pairs(
+        start=np.searchsorted(owner, np.arange(n + 1)),
+        edge=2 * (place[up] - order.start[own]) + 1 + paths.is_right[edge],
+        slot=slot.reshape(-1) - pair_start[own],
+        pair_start=pair_start,
+        pair=in_tree % max(1, len(codes)),
+        columns=np.stack([codes // width, codes % width], axis=1),
+    )
+
 
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
@@ -120,7 +183,7 @@ class ContributionCode(TreeBlock):
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b
-        first, last = (b.load(self._parts, b.add(tree, k)) for k in range(2))
+        first, last = (self._parts[tree + k] for k in range(2))
         with b.loop(first, last, hint="part") as part:
             self._add_part(part, sums)
 
@@ -128,9 +191,9 @@ class ContributionCode(TreeBlock):
         b = self.b
         at = {name: self._number(table, part) for name, table in self._tree.items()}
         self._pass_tests(at["first"], at["last"])
-        first, step = b.load(self._first, part), b.load(self._step, part)
+        first, step = self._first[part], self._step[part]
         with b.loop(at["turns"], hint="turn") as turn:
-            constants = b.add(first, b.mul(turn, step))
+            constants = first + turn * step
             with (
                 b.loop(0, self._n_vectors, self._together, hint="v") as v,
                 b.loop(self._n_held, hint="output") as output,
@@ -142,22 +205,20 @@ class ContributionCode(TreeBlock):
         """Add a tree's contributions to an output, for some points and rows."""
         b, lanes, together = self.b, self._lanes, self._together
         first, last = turn.tree["feature"], turn.tree["last_feature"]
-        features = b.sub(last, first)
+        features = last - first
         zero = b.const(0.0, self._vec)
-        with b.loop(b.mul(features, together), hint="f") as f:
-            b.store(self._own, b.mul(f, lanes), zero)
+        with b.loop(features * together, hint="f") as f:
+            self._own[f * lanes] = zero
         walks = [partial(self._walk, n, turn) for n in self.d.classes]
         b.switch(turn.tree["points"], walks)
-        start = b.mul(turn.output, self._t.forest.n_features * self._block)
-        start = b.add(start, b.mul(turn.vector, lanes))
+        start = turn.output * (self._t.forest.n_features * self._block)
+        start = start + turn.vector * lanes
         with b.loop(features, hint="f") as f:
-            column = self._number(self._features, b.add(first, f))
+            column = self._number(self._features, first + f)
             for k in range(together):
-                place = b.add(b.mul(f, together * lanes), k * lanes)
-                own = b.load(self._own, place, self._vec)
-                at = b.add(b.add(start, column), k * lanes)
-                total = b.load(sums, at, with_lanes(F64, self._vec))
-                b.store(sums, at, b.binary("add", total, b.convert(own, F64)))
+                own = self._own[f * (together * lanes) + k * lanes, self._vec]
+                at = start + column + k * lanes
+                sums[at] = sums[at, with_lanes(F64, self._vec)] + own.to(F64)
 
     # ------------------------------------------------------------ the walk
 
@@ -166,28 +227,28 @@ class ContributionCode(TreeBlock):
         b, first = self.b, turn.tree["first"]
         one = b.const(1.0, self._vec)
         for k in range(n * self._together):
-            b.store(self._slots, b.const(k * self._lanes), one)
+            self._slots[b.const(k * self._lanes)] = one
         with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
-            ends = [self._number(self._runs, b.add(b.mul(run, 4), k)) for k in range(4)]
+            ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
-                self._down(n, turn, i, b.sub(i, first))
-            with b.loop(b.sub(ends[3], ends[2]), hint="up") as j:
-                i = b.sub(b.sub(ends[3], 1), j)
-                self._up(n, turn, i, b.sub(i, first))
+                self._down(n, turn, i, i - first)
+            with b.loop(ends[3] - ends[2], hint="up") as j:
+                i = ends[3] - 1 - j
+                self._up(n, turn, i, i - first)
 
     def _masks(self, turn: Turn, i: Value) -> list[tuple[Value, Value]]:
         """Return which rows of each vector passed the tests up to a node's edges."""
-        b, size, each = self.b, self._block // 8, self._lanes // 8
-        at = b.add(b.add(b.mul(i, 2 * size), size), b.mul(turn.vector, each))
-        places = [b.add(at, k * each) for k in range(self._together)]
-        return [(self._mask(p), self._mask(b.add(p, size))) for p in places]
+        size, each = self._block // 8, self._lanes // 8
+        at = i * (2 * size) + size + turn.vector * each
+        places = [at + k * each for k in range(self._together)]
+        return [(self._mask(p), self._mask(p + size)) for p in places]
 
     def _down(self, n: int, turn: Turn, i: Value, own: Value) -> None:
         b = self.b
         masks = self._masks(turn, own)
         source = self._number(self._node_slot, i)
         target = self._number(self._node_left, i)
-        at = b.add(turn.constants, b.mul(own, self.d.rows * n))
+        at = turn.constants + own * (self.d.rows * n)
         for q in range(n):
             above = self._slot(source, q)
             for row, place in ((LEFT, q), (quadrature.RIGHT, n + q)):
@@ -195,8 +256,7 @@ class ContributionCode(TreeBlock):
                 for k, (left, right) in enumerate(masks):
                     mine, other = (left, right) if row == LEFT else (right, left)
                     factor = b.select(mine, a[0], b.select(other, a[1], a[2]))
-                    below = b.binary("mul", above[k], factor)
-                    b.store(self._slots, self._place(target, place, k), below)
+                    self._slots[self._place(target, place, k)] = above[k] * factor
 
     def _up(self, n: int, turn: Turn, i: Value, own: Value) -> None:
         b = self.b
@@ -208,7 +268,7 @@ class ContributionCode(TreeBlock):
         )
         target = self._number(self._node_slot, i)
         source = self._number(self._node_left, i)
-        at = b.add(turn.constants, b.mul(own, self.d.rows * n))
+        at = turn.constants + own * (self.d.rows * n)
         gifts: list[list[Value]] = []
         for q in range(n):
             gifts.append([])
@@ -216,36 +276,34 @@ class ContributionCode(TreeBlock):
             w = [self._constant(at, n, quadrature.WEIGHTS + k, q) for k in range(3)]
             for k, (left, right) in enumerate(masks):
                 if scale is not None:
-                    low[k] = b.binary("mul", low[k], scale[0])
-                    high[k] = b.binary("mul", high[k], scale[1])
-                both = b.binary("add", low[k], high[k])
-                b.store(self._slots, self._place(target, q, k), both)
-                given = b.binary("mul", low[k], b.select(left, w[0], w[2]))
+                    low[k] = low[k] * scale[0]
+                    high[k] = high[k] * scale[1]
+                self._slots[self._place(target, q, k)] = low[k] + high[k]
+                given = low[k] * b.select(left, w[0], w[2])
                 weight = b.select(right, w[1], w[2])
                 gifts[q].append(self._multiply_add(high[k], weight, given))
         feature = self._number(self._node_feature, i)
         for k, (left, right) in enumerate(masks):
-            passed = b.binary("or", left, right)
+            passed = left | right
             total = self._sum_of_points([of_point[k] for of_point in gifts])
             total = b.select(passed, total, b.const(0.0, self._vec))
-            place = b.add(feature, k * self._lanes)
-            before = b.load(self._own, place, self._vec)
-            b.store(self._own, place, b.binary("add", before, total))
+            place = feature + k * self._lanes
+            self._own[place] = self._own[place, self._vec] + total
         self._pair_up(n, turn, i, gifts, masks)
 
     def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
         """Return x * y + total, fused if that is fast."""
         if self._fuses:
             return self.b.multiply_add(x, y, total)
-        return self.b.binary("add", self.b.binary("mul", x, y), total)
+        return x * y + total
 
     def _sum_of_points(self, gifts: list[Value]) -> Value:
-        """Add halves of a power of two, the order of lanes in ``point_lanes.py``."""
+        """Add halves of a power of two, the order of lanes in ``Points``."""
         n = len(gifts)
         while n > 1:
             half = 1 << (n - 1).bit_length() - 1
             for q in range(half, n):
-                gifts[q - half] = self.b.binary("add", gifts[q - half], gifts[q])
+                gifts[q - half] = gifts[q - half] + gifts[q]
             n = half
         return gifts[0]
 
@@ -261,12 +319,12 @@ class ContributionCode(TreeBlock):
 
     def _place(self, slot: Value, q: int, k: int) -> Value:
         """Return where a slot holds a point of a vector."""
-        return self.b.add(slot, (q * self._together + k) * self._lanes)
+        return slot + (q * self._together + k) * self._lanes
 
     def _slot(self, slot: Value, q: int) -> list[Value]:
         """Load a point of all vectors from a slot."""
         return [
-            self.b.load(self._slots, self._place(slot, q, k), self._vec)
+            self._slots[self._place(slot, q, k), self._vec]
             for k in range(self._together)
         ]
 
@@ -274,12 +332,10 @@ class ContributionCode(TreeBlock):
         """Return what multiplies both sides of a node: a leaf's value, or one."""
         b, found = self.b, []
         for side in range(2):
-            row = self._number(self._leaf, b.add(b.mul(i, 2), side))
-            at = b.add(b.mul(row, self._n_held), output)
-            found.append(b.splat(b.load(self._values, at), lanes))
+            at = self._number(self._leaf, i * 2 + side) * self._n_held + output
+            found.append(b.splat(self._values[at], lanes))
         return found
 
     def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
         b = self.b
-        one = b.load(self._constants, b.add(at, row * n + q))
-        return b.splat(one, self._vec.lanes)
+        return b.splat(self._constants[at + (row * n + q)], self._vec.lanes)

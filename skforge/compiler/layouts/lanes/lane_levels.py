@@ -175,24 +175,20 @@ class TopLevelsLowering:
         b, top = self.b, self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
-        self._first = b.mul(group, top.tests.shape[1] * 2 * top.lanes)
-        b.store(self._index, b.mul(group, top.lanes), self._reached())
+        self._first = group * (top.tests.shape[1] * 2 * top.lanes)
+        b.store(self._index, group * top.lanes, self._reached())
 
     def items(self, first: Value, count: int) -> list[Value]:
         """Return the index below the top levels of trees from ``first`` on."""
-        b = self.b
-        return [
-            b.convert(b.load(self._index, b.add(first, k)), I64) for k in range(count)
-        ]
+        return [self._index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
         b = self.b
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
-            remains = self._remains(level, 1)
-            self._masks.append(b.compare("ne", remains, zero))
+            self._masks.append(self._remains(level, 1).ne(zero))
             bit = b.const(1 << (self.top.levels - 1 - level), self._vec)
-            more = bit if index is zero else b.add(index, bit)
+            more = bit if index is zero else index + bit
             index = b.select(self._masks[-1], more, index)
         return index
 
@@ -209,21 +205,21 @@ class TopLevelsLowering:
     def _position(self, position: int) -> Value:
         b, lanes = self.b, self.top.lanes
         assert self._first is not None
-        at = b.add(self._first, (position - 1) * 2 * lanes)
-        code = b.permute(self._codes, b.load(self._tests, at, self._vec))
-        rank = b.load(self._tests, b.add(at, lanes), self._vec)
+        at = self._first + (position - 1) * 2 * lanes
+        code = b.permute(self._codes, self._tests[at, self._vec])
+        rank = self._tests[at + lanes, self._vec]
         # max(code, rank) - rank is one saturating subtraction.
-        more = b.sub(b.binary("max", code, rank), rank)
+        more = code.max(rank) - rank
         if position not in self._has_set:
             return more
         bit = b.const(1 << (position - 1) % self.top.bits, self._vec)
-        return b.binary("or", more, b.binary("and", self._head(position), bit))
+        return more | self._head(position) & bit
 
     def _head(self, position: int) -> Value:
         """Return the register with a position's bit."""
-        b, k = self.b, (position - 1) // self.top.bits
+        k = (position - 1) // self.top.bits
         assert self._group is not None and self._categories is not None
         if k not in self._heads:
-            own = b.mul(self._group, self.top.heads * self.top.lanes)
-            self._heads[k] = self._categories.head(b.add(own, k * self.top.lanes), "or")
+            own = self._group * (self.top.heads * self.top.lanes)
+            self._heads[k] = self._categories.head(own + k * self.top.lanes, "or")
         return self._heads[k]

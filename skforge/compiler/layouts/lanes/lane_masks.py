@@ -315,57 +315,50 @@ class LeafMasksLowering:
         """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
-        at = b.mul(group, len(masks.slots) // masks.groups)
+        at = group * (len(masks.slots) // masks.groups)
         planes = [ones] * masks.planes
         if self._categories is not None:
-            own = b.mul(group, masks.planes * masks.lanes)
+            own = group * (masks.planes * masks.lanes)
             planes = [
-                self._categories.head(b.add(own, k * masks.lanes), "and")
+                self._categories.head(own + k * masks.lanes, "and")
                 for k in range(masks.planes)
             ]
         for count, first, last in masks.parts:
             step = (2 + last - first) * masks.lanes
-            end = b.add(at, count * step)
-
-            def slot(i: Value, some: tuple[Value, ...]) -> list[Value]:
-                return self._slot(i, codes, some)
-
-            planes[first:last] = b.for_(
-                at, end, b.const(step), slot, planes[first:last], hint="slot"
-            )
+            end = at + count * step
+            some = planes[first:last]
+            with b.loop(at, end, step, carry=some, hint="slot") as i:
+                some[:] = self._slot(i, codes, some)
+            planes[first:last] = some
             at = end
-        to = b.mul(group, masks.lanes * masks.planes)
+        to = group * (masks.lanes * masks.planes)
         parts = [[plane] for plane in planes]
         joined = _interleave(parts, masks.lanes, masks.element_bits, b.shuffle)
         for k, part in enumerate(joined):
-            b.store(self._reachable, b.add(to, k * masks.lanes), part)
+            self._reachable[to + k * masks.lanes] = part
 
-    def _slot(
-        self, at: Value, codes: list[Value], planes: tuple[Value, ...]
-    ) -> list[Value]:
+    def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
         """Return the planes without the leaves excluded by one node of each tree."""
         b, lanes = self.b, self.masks.lanes
-        code = b.permute(codes, b.load(self._slots, at, self._vec))
-        rank = b.load(self._slots, b.add(at, lanes), self._vec)
+        code = b.permute(codes, self._slots[at, self._vec])
+        rank = self._slots[at + lanes, self._vec]
         # All ones or all zeros in a lane, so that each plane takes one operation.
-        right = b.convert(b.compare("gt", code, rank), self._vec.element)
-        right = b.sub(b.const(0, self._vec), right)
+        right = (code > rank).to(self._vec.element)
+        right = b.const(0, self._vec) - right
         made = []
         for k, plane in enumerate(planes):
-            mask = b.load(self._slots, b.add(at, (2 + k) * lanes), self._vec)
-            lost = b.binary("and", right, mask)
-            made.append(b.binary("and", plane, b.invert(lost)))
+            lost = right & self._slots[at + (2 + k) * lanes, self._vec]
+            made.append(plane & ~lost)
         return made
 
     def items(self, first: Value, count: int) -> list[Value]:
         """Return the leaf items of ``count`` trees from ``first`` on."""
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
-        at, base = b.mul(first, self.masks.planes), b.mul(first, bits)
+        at, base = first * self.masks.planes, first * bits
         made = []
         for k in range(count):
-            mask = b.load(self._reachable, b.add(at, k * self.masks.planes), whole)
+            mask = self._reachable[at + k * self.masks.planes, whole]
             wide = U32 if bits < 32 else whole
-            leaf = b.convert(b.count_zeros(b.convert(mask, wide)), I64)
-            made.append(b.add(b.add(base, leaf), k * bits))
+            made.append(base + b.count_zeros(mask.to(wide)).to(I64) + k * bits)
         return made

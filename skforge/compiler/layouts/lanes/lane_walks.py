@@ -4,12 +4,12 @@ If the rest of a tree is complete, a node's number gives its children's places, 
 every tree takes the same number of hops::
 
     test = tests[level][i]                 # i counts the nodes of all trees' levels
-    i = 2 i + (codes[test >> 8] > (test & 255))
+    i = 2 i + (codes[test >> 8] > (test & 0xFF))
 
 Otherwise a node stores the distance to its left child; a leaf has distance 0 and never
 goes right, so its walk stays there while others of the group continue::
 
-    node = node + (word >> 16) + (codes[word >> 8 & 255] > (word & 255))
+    node = node + (word >> 16) + (codes[word >> 8 & 0xFF] > (word & 0xFF))
 
 Words are twice as wide if a place takes more than a byte, since each category-set test
 has its own code.
@@ -78,17 +78,17 @@ class CompleteRest(Rest):
         """Hop level by level; within a level, tree after tree."""
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
-        base, width, at = b.mul(first, 1 << self.top), 1 << self.top, 0
-        index = [b.add(base, i) for i in index]
+        base, width, at = first * (1 << self.top), 1 << self.top, 0
+        index = [base + i for i in index]
         for _ in range(self.levels):
             assert tests is not None
             made = []
             for k, i in enumerate(index):
-                word = b.load(tests, b.add(i, at + k * width))
-                right = _goes_right(b, b.convert(word, U32), codes, wide)
-                made.append(b.add(b.add(i, i), right))
+                word = tests[i + (at + k * width)]
+                right = _goes_right(b, word.to(U32), codes, wide)
+                made.append(i + i + right)
             index, at, width = made, at + self.n_trees * width, 2 * width
-        return [b.add(i, k * width) for k, i in enumerate(index)]
+        return [i + k * width for k, i in enumerate(index)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,39 +109,31 @@ class SparseRest(Rest):
         wide = self.words.dtype == np.int64
         below = model("rest_below", self.below.reshape(-1))
         size = self.below.shape[1]
-        start = b.mul(first, size)
-        nodes = []
-        for k, i in enumerate(index):
-            at = b.add(b.add(start, i), k * size)
-            nodes.append(b.convert(b.load(below, at), I64))
-
-        def hop(carried: tuple[Value, ...]) -> list[Value]:
-            made, moves = [], b.const(0)
-            for node in carried[1:]:
-                word = b.load(words, node)
-                right = _goes_right(b, b.convert(word, U32), codes, wide)
-                child = b.convert(b.binary("shr", word, 32 if wide else 16), I64)
-                moves = b.binary("or", moves, child)
-                made.append(b.add(b.add(node, child), right))
-            return [moves, *made]
-
-        inits = [b.const(1), *nodes]
-        _, *ends = b.while_(inits, lambda state: b.compare("ne", state[0], 0), hop)
-        return ends
+        start = first * size
+        nodes = [below[start + i + k * size].to(I64) for k, i in enumerate(index)]
+        carried = [b.const(1), *nodes]
+        with b.repeat(lambda: carried[0].ne(0), carried):
+            moves = b.const(0)
+            for k, node in enumerate(carried[1:], 1):
+                word = words[node]
+                right = _goes_right(b, word.to(U32), codes, wide)
+                child = (word >> (32 if wide else 16)).to(I64)
+                moves = moves | child
+                carried[k] = node + child + right
+            carried[0] = moves
+        return carried[1:]
 
 
 def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
     """Return 1 where a code exceeds the rank in the low byte of a word, else 0."""
-    place = b.binary("shr", word, 8)
+    place = word >> 8
     if not wide:
-        place = b.binary("and", place, 255)
+        place = place & 0xFF
     # Compare byte codes as bytes: no extension, and memory can be an operand.
-    code = b.load(codes, b.convert(place, I64))
+    code = codes[place.to(I64)]
     if codes.element != U8:
-        return b.convert(
-            b.compare("gt", b.convert(code, U32), b.binary("and", word, 255)), I64
-        )
-    return b.convert(b.compare("gt", code, b.convert(word, U8)), I64)
+        return (code.to(U32) > word & 0xFF).to(I64)
+    return (code > word.to(U8)).to(I64)
 
 
 def refusal(forest: Forest) -> str | None:

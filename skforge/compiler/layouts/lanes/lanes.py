@@ -159,9 +159,7 @@ class LanesLayout(layouts.RowLayout):
             categories = CategoryRows(rules, self.categories)
             categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
-        vectors = [
-            b.load(codes, b.const(k * shape.lanes), part) for k in range(shape.tables)
-        ]
+        vectors = [codes[b.const(k * shape.lanes), part] for k in range(shape.tables)]
         return _LanesCode(self, b, model, codes, vectors, categories)
 
 
@@ -208,15 +206,13 @@ class _LanesCode(layouts.RowCode):
                 way.evaluate(group, self.vectors)
         adds = _Sums(b, layout.forest, leaf_of_item, sums, at, self.model)
 
-        def some(first: Value, carried: tuple[Value, ...]) -> list[Value]:
-            return adds.add(first, items(first, in_flight), list(carried))
-
         in_flight = IN_FLIGHT if rest is None else rest.in_flight
         in_flight = max(1, in_flight // adds.turn) * adds.turn
         carried = adds.start()
         whole = n_trees // in_flight * in_flight
         if whole:
-            carried = list(b.for_(0, whole, in_flight, some, carried, hint="tree"))
+            with b.loop(0, whole, in_flight, carry=carried, hint="tree") as first:
+                carried[:] = adds.add(first, items(first, in_flight), carried)
         if whole < n_trees:
             first = b.const(whole)
             carried = adds.add(first, items(first, n_trees - whole), carried)
@@ -267,10 +263,10 @@ class _Sums:
 
     def _read(self, chunk: int) -> Value:
         first, lanes = self._chunks[chunk]
-        return self.b.load(self._sums, self.b.add(self._at, first), self._type(lanes))
+        return self._sums[self._at + first, self._type(lanes)]
 
     def _write(self, chunk: int, value: Value) -> None:
-        self.b.store(self._sums, self.b.add(self._at, self._chunks[chunk][0]), value)
+        self._sums[self._at + self._chunks[chunk][0]] = value
 
     def start(self) -> list[Value]:
         """Return the sums that are carried in registers."""
@@ -281,35 +277,33 @@ class _Sums:
         self, first: Value, items: Sequence[Value], carried: list[Value]
     ) -> list[Value]:
         """Add the leaves of consecutive trees; ``first`` starts a cycle of outputs."""
-        b = self.b
         for k, item in enumerate(items):
             if self._vectors:
                 carried = self._add_vector(item, carried)
                 continue
-            value = b.load(self._values, item)
+            value = self._values[item]
             if carried:
                 own = k % self.turn
-                carried[own] = b.add(carried[own], value)
+                carried[own] = carried[own] + value
                 continue
-            output = b.convert(b.load(self._outputs, b.add(first, k)), I64)
-            at = b.add(self._at, output)
-            b.store(self._sums, at, b.add(b.load(self._sums, at), value))
+            at = self._at + self._outputs[first + k].to(I64)
+            self._sums[at] = self._sums[at] + value
         return carried
 
     def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
         b = self.b
-        leaf = b.mul(b.convert(b.load(self._rows, item), I64), self.forest.n_outputs)
+        leaf = self._rows[item].to(I64) * self.forest.n_outputs
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:
-                here, there = b.add(self._at, j), b.add(leaf, j)
-                old = b.load(self._sums, here, self._type(CHUNK))
-                value = b.load(self._values, there, self._type(CHUNK))
-                b.store(self._sums, here, b.add(old, value))
+                here, there = self._at + j, leaf + j
+                old = self._sums[here, self._type(CHUNK)]
+                value = self._values[there, self._type(CHUNK)]
+                self._sums[here] = old + value
         made = []
         for chunk, (first, lanes) in enumerate(self._chunks):
             old = carried[chunk] if carried else self._read(chunk)
-            value = b.load(self._values, b.add(leaf, first), self._type(lanes))
-            made.append(b.add(old, value))
+            value = self._values[leaf + first, self._type(lanes)]
+            made.append(old + value)
             if not carried:
                 self._write(chunk, made[-1])
         return made if carried else []

@@ -83,37 +83,37 @@ class HeapLayout(records.RecordLayout):
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
         if self._forest_heap:
-            return b.add(node, -self._root)
-        tree = b.convert(tree, layouts.node_scalar(node))
+            return node + -self._root
+        tree = tree.to(layouts.node_scalar(node))
         if self._order == "array":
-            first = b.add(b.mul(tree, self._heap), -self._root)
-            return b.add(first, node)
-        first = b.add(tree, -self._root * self._n_trees)
-        return b.add(b.mul(node, self._n_trees), first)
+            first = tree * self._heap + -self._root
+            return first + node
+        first = tree + -self._root * self._n_trees
+        return node * self._n_trees + first
 
     def root(self, b: Builder, tree: Value) -> Value:
         """Return the root's number, in as many lanes as there are trees."""
         if self._forest_heap:
-            return b.add(b.convert(tree, layouts.node_scalar(tree)), self._root)
+            return tree.to(layouts.node_scalar(tree)) + self._root
         return b.const(self._root, with_lanes(layouts.node_scalar(tree), tree.type))
 
     def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
         """Return node * fan + 1 + exit, or node * 2 + exit."""
-        first = b.mul(at.node, self.shape.tile_size + 1)
+        first = at.node * (self.shape.tile_size + 1)
         if self.shape.tile_size > 1:
-            first = b.add(first, 1)
-        return b.add(first, exit_)
+            first = first + 1
+        return first + exit_
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the number is a leaf's, or the first feature word's flag."""
         if self._first_leaf is not None:
-            return b.compare("ge", at.node, self._first_leaf)
+            return at.node >= self._first_leaf
         if self.shape.tile_size == 1:
             word = at.words[1]
         else:
-            word = b.load(self.nodes, b.add(at.words[0], self.shape.feature_at))
-        picked = b.binary("and", word, self._leaf_flag)
-        return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
+            word = self.nodes[at.words[0] + self.shape.feature_at]
+        picked = word & self._leaf_flag
+        return picked.ne(b.const(0, with_lanes(U32, picked.type)))
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         """Prefetch the heaps, or for deep trees the levels next to the roots."""
@@ -121,23 +121,22 @@ class HeapLayout(records.RecordLayout):
         near = min(self._heap, MOST_PREFETCHED)
 
         def lines(record: Value, length: Value) -> None:
-            lo = b.mul(record, words)
-            hi = b.add(lo, b.mul(length, words))
-            prefetch_lines(b, self.nodes, lo, hi)
+            lo = record * words
+            prefetch_lines(b, self.nodes, lo, lo + length * words)
 
         if self._forest_heap:
             levels = int(np.log2(near + 1))
             for level in range(levels):
-                lo = b.add(b.mul(first, 1 << level), self._n_trees * ((1 << level) - 1))
-                lines(lo, b.mul(count, 1 << level))
+                lo = first * (1 << level) + self._n_trees * ((1 << level) - 1)
+                lines(lo, count * (1 << level))
         elif self._order == "reorg":
             with b.loop(near, hint="heap") as place:
-                lines(b.add(b.mul(place, self._n_trees), first), count)
+                lines(place * self._n_trees + first, count)
         elif near < self._heap:
             with b.loop(count, hint="tree") as tree:
-                lines(b.mul(b.add(first, tree), self._heap), b.const(near))
+                lines((first + tree) * self._heap, b.const(near))
         else:
-            lines(b.mul(first, self._heap), b.mul(count, self._heap))
+            lines(first * self._heap, count * self._heap)
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
@@ -145,20 +144,19 @@ class HeapLayout(records.RecordLayout):
         """Copy whole heaps to shared memory, interleaved if they were."""
         b, heap = memory.b, self._heap
         if self._order == "array":
-            lo, n = b.mul(first, heap), b.mul(count, heap)
+            lo, n = first * heap, count * heap
             return self._share(memory, lo, n, most * heap)
         shared = copy.copy(self)
         words, n_words = self.shape.words, heap * most * self.shape.words
         nodes = memory.allocate("cached_nodes", U32, n_words, "cache of trees")
 
         def one(i: Value) -> None:
-            word, record = b.binary("rem", i, words), b.binary("div", i, words)
-            node, tree = b.binary("div", record, most), b.binary("rem", record, most)
-            with b.when(b.compare("lt", tree, count)):
-                number = b.add(node, self._root)
-                place = self.record_of(b, b.add(first, tree), number)
-                there = b.add(b.mul(place, words), word)
-                b.store(nodes, i, b.load(self.nodes, there))
+            word, record = i % words, i // words
+            node, tree = record // most, record % most
+            with b.when(tree < count):
+                number = node + self._root
+                there = self.record_of(b, first + tree, number) * words + word
+                nodes[i] = self.nodes[there]
 
         memory.each(b.const(n_words), one)
         shared.nodes, shared._shared_trees = nodes, (first, most)
@@ -168,9 +166,8 @@ class HeapLayout(records.RecordLayout):
         if self._shared_trees is None:
             return super()._stored_at(b, tree, node)
         first, most = self._shared_trees
-        local = b.sub(b.convert(tree, layouts.node_scalar(node)), first)
-        local = b.add(local, -self._root * most)
-        return b.add(b.mul(node, most), local)
+        local = tree.to(layouts.node_scalar(node)) - first + -self._root * most
+        return node * most + local
 
 
 def _one_heap(hir: PredictEnsemble) -> bool:

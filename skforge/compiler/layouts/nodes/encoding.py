@@ -150,22 +150,22 @@ class TestEncoding:
         """Decode the feature index of a word."""
         if self.feature_bits == 32:
             return word
-        return b.binary("and", word, (1 << self.feature_bits) - 1)
+        return word & (1 << self.feature_bits) - 1
 
     def code(self, b: Builder, word: Value) -> Value:
         """Decode the code that a word compares with."""
         if not self.code_bits:
             return b.const(0, word.type)
-        up = b.binary("shr", word, self.code_at)
+        up = word >> self.code_at
         if self.code_at + self.code_bits == 32:
             return up
-        return b.binary("and", up, (1 << self.code_bits) - 1)
+        return up & (1 << self.code_bits) - 1
 
     def flag(self, b: Builder, word: Value, flag: str) -> Value:
         """Decode a flag of a word as a truth value."""
         bit = self.feature_bits + self.tests.facts.flags.index(flag)
-        picked = b.binary("and", word, 1 << bit)
-        return b.compare("ne", picked, b.const(0, with_lanes(U32, picked.type)))
+        picked = word & 1 << bit
+        return picked.ne(b.const(0, with_lanes(U32, picked.type)))
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:

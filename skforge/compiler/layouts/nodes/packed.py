@@ -92,11 +92,11 @@ class PackedLayout(layouts.WalkLayout):
         scalar = node_scalar(tree)
         place = b.const(0, scalar)
         if self._first is not None:
-            tree = b.sub(tree, self._first)
-        first = b.mul(b.convert(tree, scalar), self._size)
+            tree = tree - self._first
+        first = tree.to(scalar) * self._size
         for hop in range(self._hops):
-            tile = b.add(b.add(first, _tiles_a_tree(hop)), place)
-            words = b.load(self.nodes, b.mul(tile, WORDS), Vec(U32, WORDS))
+            tile = first + _tiles_a_tree(hop) + place
+            words = self.nodes[tile * WORDS, Vec(U32, WORDS)]
             place = self._three_levels(b, words, place, read)
         return place
 
@@ -107,7 +107,7 @@ class PackedLayout(layouts.WalkLayout):
         test = b.extract(words, 0)
         for level in range(LEVELS):
             right = self._right(b, test, read, whole=level == 0)
-            place = b.add(b.mul(place, 2), b.convert(right, place.type))  # type: ignore[arg-type]
+            place = place * 2 + right.to(place.type)  # type: ignore[arg-type]
             if level == 0:
                 pair = b.extract(words, 1)
                 low = b.select(right, high, low)
@@ -115,22 +115,22 @@ class PackedLayout(layouts.WalkLayout):
                 pair = low
             else:
                 break
-            test = b.select(right, b.binary("shr", pair, 16), pair)
+            test = b.select(right, pair >> 16, pair)
         return place
 
     def _right(
         self, b: Builder, test: Value, read: Callable[[Value], Value], whole: bool
     ) -> Value:
         """Return whether the test in a word's lower half sends the row right."""
-        code = b.binary("shr", test, 8)
+        code = test >> 8
         if not whole:  # the upper half holds another test
-            code = b.binary("and", code, 0xFF)
-        return b.compare("ge", read(b.binary("and", test, 0xFF)), code)
+            code = code & 0xFF
+        return read(test & 0xFF) >= code
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
         """Return tree * leaves + place."""
-        scaled = b.mul(b.convert(tree, node_scalar(node)), FAN**self._hops)
-        return b.add(scaled, node)
+        leaves: int = FAN**self._hops
+        return tree.to(node_scalar(node)) * leaves + node
 
     def item_of(self) -> NDArray[np.int64]:
         return self._leaf
@@ -142,17 +142,17 @@ class PackedLayout(layouts.WalkLayout):
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         words = self._size * WORDS
-        lo = b.mul(first, words)
-        hi = b.add(lo, b.mul(count, words))
+        lo = first * words
+        hi = lo + count * words
         with b.loop(lo, hi, 16) as i:
             b.prefetch(self.nodes, i)
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        b, words = memory.b, self._size * WORDS
+        words = self._size * WORDS
         shared = copy.copy(self)
-        lo, n = b.mul(first, words), b.mul(count, words)
+        lo, n = first * words, count * words
         shared.nodes = memory.copy("cached_tiles", self.nodes, lo, n, most * words)
         shared._first = first
         return shared

@@ -148,16 +148,15 @@ class RecordLayout(Layout):
         """Read the feature word (tile size 1); larger tiles are read as vectors."""
         record = self._stored_at(b, tree, node)
         if self._wide_offsets:
-            record = b.convert(record, I64)
-        base = b.mul(record, self.shape.words)
+            record = record.to(I64)
+        base = record * self.shape.words
         if self.shape.tile_size > 1:
             return Cursor(tree, node, (base,))
         if self._pairs:
-            pair = b.load(self.nodes, base, Vec(U32, 2))
+            pair = self.nodes[base, Vec(U32, 2)]
             low, high = b.extract(pair, 0), b.extract(pair, 1)
             return Cursor(tree, node, (base, high, low))
-        word = b.load(self.nodes, b.add(base, self.shape.feature_at))
-        return Cursor(tree, node, (base, word))
+        return Cursor(tree, node, (base, self.nodes[base + self.shape.feature_at]))
 
     @property
     def _pairs(self) -> bool:
@@ -171,16 +170,16 @@ class RecordLayout(Layout):
         """Return the position of a record in ``nodes``."""
         record = self.record_of(b, tree, node)
         if self._shared_from is not None:
-            record = b.sub(record, self._shared_from)
+            record = record - self._shared_from
         return record
 
     def _share(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
         """Copy ``count`` records, at most ``most``, from ``first`` to shared memory."""
-        b, words = memory.b, self.shape.words
+        words = self.shape.words
         shared = copy.copy(self)
-        lo, n = b.mul(first, words), b.mul(count, words)
+        lo, n = first * words, count * words
         shared.nodes = memory.copy("cached_nodes", self.nodes, lo, n, most * words)
         shared._shared_from = first
         return shared
@@ -188,8 +187,8 @@ class RecordLayout(Layout):
     def _features(self, b: Builder, at: Cursor) -> Value:
         if self.shape.tile_size == 1:
             return at.words[1]
-        index = b.add(at.words[0], self.shape.feature_at)
-        return b.load(self.nodes, index, Vec(U32, self.shape.tile_size))
+        index = at.words[0] + self.shape.feature_at
+        return self.nodes[index, Vec(U32, self.shape.tile_size)]
 
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
         """Return one threshold, or a vector of the tile's."""
@@ -198,7 +197,7 @@ class RecordLayout(Layout):
         size, type_ = self.shape.tile_size, self.threshold_type
         if self._pairs and size == 1:
             return b.bitcast(at.words[2], type_)
-        return b.load(self.nodes, at.words[0], type_ if size == 1 else Vec(type_, size))
+        return self.nodes[at.words[0], type_ if size == 1 else Vec(type_, size)]
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
         return self.encoding.feature(b, self._features(b, at))
@@ -207,17 +206,16 @@ class RecordLayout(Layout):
         return self.encoding.flag(b, self._features(b, at), flag)
 
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        word = b.load(self.nodes, b.add(at.words[0], self.shape.shape_at))
-        return b.convert(word, I64)
+        return self.nodes[at.words[0] + self.shape.shape_at].to(I64)
 
     def child_word(self, b: Builder, at: Cursor) -> Value:
         """Return the stored child number, in the node's type."""
         scalar = node_scalar(at.node)
         if self.shape.packed:
-            word = b.binary("shr", at.words[1], self.encoding.bits)
+            word = at.words[1] >> self.encoding.bits
         else:
-            word = b.load(self.nodes, b.add(at.words[0], self.shape.child_at))
-        return b.bitcast(word, I32) if scalar == I32 else b.convert(word, scalar)
+            word = self.nodes[at.words[0] + self.shape.child_at]
+        return b.bitcast(word, I32) if scalar == I32 else word.to(scalar)
 
 
 def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:

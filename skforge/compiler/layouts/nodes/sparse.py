@@ -50,28 +50,28 @@ class SparseLayout(records.RecordLayout):
         return node
 
     def root(self, b: Builder, tree: Value) -> Value:
-        return b.convert(b.load(self._root, tree), layouts.node_scalar(tree))
+        return self._root[tree].to(layouts.node_scalar(tree))
 
     def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
         """Return the number ``exit_`` places after the tile's pointer."""
-        return b.add(self.child_word(b, at), exit_)
+        return self.child_word(b, at) + exit_
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         words = self.shape.words
-        lo = b.convert(b.load(self._first, first), first.type)  # type: ignore[arg-type]
-        end = b.load(self._first, b.add(first, count))
-        hi = b.convert(end, first.type)  # type: ignore[arg-type]
-        records.prefetch_lines(b, self.nodes, b.mul(lo, words), b.mul(hi, words))
+        lo = self._first[first].to(first.type)  # type: ignore[arg-type]
+        end = self._first[first + count]
+        hi = end.to(first.type)  # type: ignore[arg-type]
+        records.prefetch_lines(b, self.nodes, lo * words, hi * words)
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> layouts.Layout:
-        b, starts = memory.b, self._tree_records
+        starts = self._tree_records
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
-        lo = b.convert(b.load(self._first, first), I64)
-        hi = b.convert(b.load(self._first, b.add(first, count)), I64)
-        return self._share(memory, lo, b.sub(hi, lo), longest)
+        lo = self._first[first].to(I64)
+        hi = self._first[first + count].to(I64)
+        return self._share(memory, lo, hi - lo, longest)
 
 
 # -------------------------------------------------------------------- single nodes
@@ -110,7 +110,7 @@ class SingleNodes(SparseLayout):
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
-        return b.compare("eq", b.add(self.child_word(b, at), 1), at.node)
+        return (self.child_word(b, at) + 1).eq(at.node)
 
 
 # ------------------------------------------------------------------- several nodes
@@ -160,17 +160,17 @@ class Tiles(SparseLayout):
         return self._n_leaves
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        return b.add(node, -self._first_leaf)
+        return node + -self._first_leaf
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        return b.compare("ge", at.node, self._first_leaf)
+        return at.node >= self._first_leaf
 
     def readable(self, b: Builder, node: Value) -> Value:
         """Return the node, or the first record at hand in place of a leaf."""
         first = self._shared_from
         if first is None:
             first = b.const(0, node.type)
-        return b.select(b.compare("ge", node, self._first_leaf), first, node)
+        return b.select(node >= self._first_leaf, first, node)
 
 
 # ------------------------------------------------------------------ representation

@@ -73,16 +73,15 @@ class LeafSums:
             case "number":
                 self._increase(sums, at, found)
             case "class":
-                at = b.add(at, b.convert(found, I64))
+                at = at + found.to(I64)
                 height = b.const(float(table.values[0]), sums.element)
                 self._increase(sums, at, height)
             case "vector":
-                self._add_vector(sums, at, b.mul(b.convert(found, I64), table.width))
+                self._add_vector(sums, at, found.to(I64) * table.width)
 
     def _increase(self, sums: Buffer, at: Value, value: Value) -> None:
-        b = self.b
         type_ = value.type
-        b.store(sums, at, b.add(b.load(sums, at, type_), value))
+        sums[at] = sums[at, type_] + value
 
     def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
         """Add the values from ``own`` on to the sums from ``here`` on."""
@@ -90,16 +89,16 @@ class LeafSums:
 
         def part(lanes: int, here: Value, own: Value) -> None:
             type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
-            self._increase(sums, here, b.load(self._values, own, type_))
+            self._increase(sums, here, self._values[own, type_])
 
         whole = width // 8 * 8
         if whole > 32:  # loop over long vectors, to bound the code
             with b.loop(0, whole, 8, hint="k") as k:
-                part(8, b.add(here, k), b.add(own, k))
+                part(8, here + k, own + k)
         at = whole if whole > 32 else 0
         for lanes in (8, 4, 2, 1):
             while at + lanes <= width:
-                part(lanes, b.add(here, at), b.add(own, at))
+                part(lanes, here + at, own + at)
                 at += lanes
 
 

@@ -149,80 +149,71 @@ class TileWalks:
         b = self.b
         self._compare_top(tree, n)
         live, done = self._decode_top(tree, n)
-        first = b.load(self.tile_offset, tree)
-
-        def step(state: tuple[Value, ...]) -> list[Value]:
+        first = self.tile_offset[tree]
+        state = [live, done, *self._ahead(tree)]
+        with b.repeat(lambda: state[0] > 0, state):
             live, done, *ahead = state
             ahead = self._compare_tiles(live, first, ahead)
-            return [*self._decode_tiles(live, done), *ahead]
-
-        inits = [live, done, *self._ahead(tree)]
-        b.while_(inits, lambda state: b.compare("gt", state[0], 0), step)
+            state[:] = [*self._decode_tiles(live, done), *ahead]
 
     # ------------------------------------------------------------ the top
 
     def _row(self, row: Value) -> list[Value]:
         """Load the registers of a row of codes."""
-        b, vec = self.b, Vec(U16, LANES)
-        at = b.mul(row, self.width)
-        return [b.load(self._codes, b.add(at, k), vec) for k in self._registers]
+        vec = Vec(U16, LANES)
+        at = row * self.width
+        return [self._codes[at + k, vec] for k in self._registers]
 
     def _compare_top(self, tree: Value, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
         registers = self.t.top_column.shape[1]
-        own = b.mul(tree, registers * LANES)
-        places = [b.add(own, k * LANES) for k in range(registers)]
-        columns = [b.load(self.top_column, at, vec) for at in places]
-        ranks = [b.load(self.top_rank, at, vec) for at in places]
+        own = tree * (registers * LANES)
+        places = [own + k * LANES for k in range(registers)]
+        columns = [self.top_column[at, vec] for at in places]
+        ranks = [self.top_rank[at, vec] for at in places]
         equal: list[Value | None] = [None] * registers
         if self.t.top_marked is not None:
-            first = b.mul(tree, registers)
-            equal = [b.load(self.top_equal, b.add(first, k)) for k in range(registers)]
+            first = tree * registers
+            equal = [self.top_equal[first + k] for k in range(registers)]
         with b.loop(0, n, UNROLL, hint="row") as r:
             for u in range(UNROLL):
-                row = b.add(r, u)
+                row = r + u
                 registers_of_row = self._row(row)
                 for k, column in enumerate(columns):
                     code = b.permute(registers_of_row, column)
                     passed = self._right(code, ranks[k], equal[k])
-                    b.store(self.top_bits, b.add(row, k * self.block), passed)
+                    self.top_bits[row + k * self.block] = passed
 
     def _right(self, code: Value, rank: Value, equal: Value | None) -> Value:
         """Return the nodes that send a row right, as bits; some test for equality."""
         b, bits = self.b, U32 if code.type.lanes == LANES else U16
-        passed = b.mask_bits(b.compare("gt", code, rank), bits)
+        passed = b.mask_bits(code > rank, bits)
         if equal is None:
             return passed
-        below = b.mask_bits(b.compare("lt", code, rank), bits)
-        return b.binary("or", passed, b.binary("and", below, equal))
+        return passed | b.mask_bits(code < rank, bits) & equal
 
     def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
         """Return the heap number of the child that a bit of ``bits`` selects."""
-        b = self.b
-        right = b.binary("and", b.binary("shr", bits, at), 1)
-        return b.binary("or", b.add(heap, heap), right)
+        right = bits >> at & 1
+        return heap + heap | right
 
-    def _decode_top(self, tree: Value, n: Value) -> tuple[Value, Value]:
+    def _decode_top(self, tree: Value, n: Value) -> list[Value]:
         b = self.b
         behind = self._behind_top(tree)
         lanes = b.iota(U32, self._lanes)
-
-        def group(r: Value, state: tuple[Value, ...]) -> list[Value]:
-            row = b.add(lanes, b.convert(r, U32))
+        lists = [b.const(0), b.const(0)]
+        with b.loop(0, n, self._lanes, carry=lists, hint="group") as r:
+            row = lanes + r.to(U32)
             item = behind(r, row)
-            leaf = b.compare("ne", b.binary("and", item, 1), 0)
-            number = b.binary("and", item, 0xFFFFFFFF - self._row_mask)
-            entry = b.binary("or", number, row)
-            live, done = state
-            return [
-                self._append(self.live, live, entry, b.invert(leaf)),
+            leaf = (item & 1).ne(0)
+            entry = item & (0xFFFFFFFF - self._row_mask) | row
+            live, done = lists
+            lists[:] = [
+                self._append(self.live, live, entry, ~leaf),
                 self._append(self.done, done, entry, leaf),
             ]
-
-        zero = b.const(0)
-        live, done = b.for_(0, n, self._lanes, group, [zero, zero], hint="group")
-        self._pad(live)
-        return live, done
+        self._pad(lists[0])
+        return lists
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
         """Return a function from rows (and the first one) to the items they reach."""
@@ -232,74 +223,69 @@ class TileWalks:
 
         def found(r: Value, row: Value) -> Value:
             heap = b.const(1, self._entries)
-            bits = b.load(self.top_bits, r, self._entries)
+            bits = self.top_bits[r, self._entries]
             for _ in range(min(levels, 5)):
                 heap = self._turn(heap, bits, heap)
             if levels == 6:
-                bits = b.load(self.top_bits, b.add(r, self.block), self._entries)
-                heap = self._turn(heap, bits, b.sub(heap, 32))
-            return items(row, b.sub(heap, exits))
+                bits = self.top_bits[r + self.block, self._entries]
+                heap = self._turn(heap, bits, heap - 32)
+            return items(row, heap - exits)
 
         return found
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         """Return a function from rows and their exits to the items behind the exits."""
         b, exits = self.b, 1 << self.t.top_levels
-        own = b.mul(tree, exits)
+        own = tree * exits
         items = [
-            b.load(self.top_item, b.add(own, k), self._entries)
-            for k in range(0, exits, self._lanes)
+            self.top_item[own + k, self._entries] for k in range(0, exits, self._lanes)
         ]
 
         def found(row: Value, exit_: Value) -> Value:
             if self._lanes == GROUP:
                 return b.permute(items, exit_)
             # Registers hold too few of them.
-            at = b.add(exit_, b.convert(own, U32))
-            return b.load(self.top_item, b.bitcast(at, I32))
+            return self.top_item[b.bitcast(exit_ + own.to(U32), I32)]
 
         return found
 
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
         """Append the selected entries to a list; return its new length."""
         b = self.b
-        b.store(list_, count, b.compress(entry, mask))
-        return b.add(count, b.popcount(b.mask_bits(mask, I64)))
+        list_[count] = b.compress(entry, mask)
+        return count + b.popcount(b.mask_bits(mask, I64))
 
     def _pad(self, live: Value) -> None:
         """Pad the live rows with row 0 in tile 0, which always exists."""
-        self.b.store(self.live, live, self.b.const(0, self._entries))
+        self.live[live] = self.b.const(0, self._entries)
 
     # ------------------------------------------------------------ tiles
 
     def _parts(self, entry: Value) -> tuple[Value, Value]:
         """Return the row of an entry, and the number of its tile or leaf."""
-        b = self.b
-        row = b.convert(b.binary("and", entry, self._row_mask), I64)
-        return row, b.convert(b.binary("shr", entry, self.t.row_bits), I64)
+        row = (entry & self._row_mask).to(I64)
+        return row, (entry >> self.t.row_bits).to(I64)
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
         """Return the first byte of a tile of the tree."""
-        return self.b.add(self.b.mul(number, self.t.stride), first)
+        return number * self.t.stride + first
 
     def _ahead(self, tree: Value) -> list[Value]:
         """Return where prefetching of the next tree's tiles begins, if it is needed."""
         if self.fetches or self.t.tiles.nbytes < STREAMED_BYTES:
             return []
-        b = self.b
-        following = b.binary("min", b.add(tree, 1), len(self.t.tile_offset) - 1)
-        return [b.load(self.tile_offset, following)]
+        following = (tree + 1).min(len(self.t.tile_offset) - 1)
+        return [self.tile_offset[following]]
 
     def _passed(self, tile: Value, row: Value) -> Value:
         """Return the bits of the tile's nodes where the row goes right."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
-        own = b.load(self.tiles, b.add(tile, t.column_at), Vec(U8, slots))
-        rank = b.load(self.tiles, tile, Vec(U16, slots))
-        registers = self._row(row)
-        code = b.permute(registers, b.convert(own, U16))
+        own = self.tiles[tile + t.column_at, Vec(U8, slots)]
+        rank = self.tiles[tile, Vec(U16, slots)]
+        code = b.permute(self._row(row), own.to(U16))
         equal = None
         if t.top_marked is not None:  # in slot 0, whose own bit is not read
-            equal = b.load(self.tiles, tile, U16)
+            equal = self.tiles[tile, U16]
         return self._right(code, rank, equal)
 
     def _compare_tiles(
@@ -310,68 +296,57 @@ class TileWalks:
         if self.fetches:
             with b.loop(0, live, UNROLL, hint="live") as j:
                 for u in range(UNROLL):
-                    row, number = self._parts(b.load(self.live, b.add(j, u)))
+                    row, number = self._parts(self.live[j + u])
                     b.prefetch(self.tiles, self._tile(row, number, first))
-
-        def rows(j: Value, ahead: tuple[Value, ...]) -> list[Value]:
+        with b.loop(0, live, UNROLL, carry=ahead, hint="live") as j:
             for place in ahead:
                 for k in range(LINES_AHEAD):
-                    b.prefetch(self.tiles, b.add(place, 64 * k))
+                    b.prefetch(self.tiles, place + 64 * k)
             for u in range(UNROLL):
-                at = b.add(j, u)
-                row, number = self._parts(b.load(self.live, at))
+                at = j + u
+                row, number = self._parts(self.live[at])
                 tile = self._tile(row, number, first)
-                b.store(self.bits, at, self._passed(tile, row))
-                words = b.load(self.tiles, b.add(tile, t.exits_at), exits or I64)
-                b.store(self.exits, b.mul(at, self._exit_words), words)
-            return [b.add(place, 64 * LINES_AHEAD) for place in ahead]
-
-        return list(b.for_(0, live, UNROLL, rows, ahead, hint="live"))
+                self.bits[at] = self._passed(tile, row)
+                words = self.tiles[tile + t.exits_at, exits or I64]
+                self.exits[at * self._exit_words] = words
+            ahead[:] = [place + 64 * LINES_AHEAD for place in ahead]
+        return ahead
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
         b, levels = self.b, self.t.levels
         lanes = b.iota(U32, self._lanes)
-
-        def group(j: Value, state: tuple[Value, ...]) -> list[Value]:
-            entry = b.load(self.live, j, self._entries)
-            bits = b.convert(b.load(self.bits, j, Vec(U16, self._lanes)), U32)
+        lists = [b.const(0), done]
+        with b.loop(0, live, self._lanes, carry=lists, hint="group") as j:
+            entry = self.live[j, self._entries]
+            bits = self.bits[j, Vec(U16, self._lanes)].to(U32)
             heap = b.const(1, self._entries)
             for _ in range(levels):
                 heap = self._turn(heap, bits, heap)
-            exit_ = b.sub(heap, 1 << levels)
+            exit_ = heap - (1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
-            goes = b.compare("ne", b.binary("and", b.binary("shr", marks, exit_), 1), 0)
-            upto = b.sub(b.binary("shl", b.const(2, self._entries), exit_), 1)
-            own = b.select(goes, marks, b.binary("shr", marks, 16))
-            rank = b.popcount(b.binary("and", own, upto))
+            goes = (marks >> exit_ & 1).ne(0)
+            upto = (b.const(2, self._entries) << exit_) - 1
+            rank = b.popcount(b.select(goes, marks, marks >> 16) & upto)
             first = b.select(goes, first_child, first_leaf)
-            number = b.binary("shl", b.add(first, rank), self.t.row_bits)
-            entry = b.binary("or", number, b.binary("and", entry, self._row_mask))
-            left = b.convert(b.sub(live, j), U32)
-            real = b.compare("lt", lanes, left)
+            number = first + rank << self.t.row_bits
+            entry = number | entry & self._row_mask
+            real = lanes < (live - j).to(U32)
             # In place: writes stay behind the entries that are still to be read.
-            return [
-                self._append(self.live, state[0], entry, b.binary("and", real, goes)),
-                self._append(
-                    self.done, state[1], entry, b.binary("and", real, b.invert(goes))
-                ),
+            lists[:] = [
+                self._append(self.live, lists[0], entry, real & goes),
+                self._append(self.done, lists[1], entry, real & ~goes),
             ]
-
-        inits = [b.const(0), done]
-        live, done = b.for_(0, live, self._lanes, group, inits, hint="group")
-        self._pad(live)
-        return [live, done]
+        self._pad(lists[0])
+        return lists
 
     def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
         """Return marked exits, first child and first leaf of 16 rows' tiles."""
-        b, per = self.b, 2 * self._exit_words
-        at, half = b.mul(j, self._exit_words), self._lanes // 2
-        parts = [
-            b.load(self.exits, b.add(at, half * k), self._entries) for k in range(per)
-        ]
+        per = 2 * self._exit_words
+        at, half = j * self._exit_words, self._lanes // 2
+        parts = [self.exits[at + half * k, self._entries] for k in range(per)]
         if not self.t.wide:
             marks, firsts = self._every(parts, 2, 0), self._every(parts, 2, 1)
-            return marks, b.binary("and", firsts, 0xFFFF), b.binary("shr", firsts, 16)
+            return marks, firsts & 0xFFFF, firsts >> 16
         marks, child, leaf = (self._every(parts, 4, k) for k in range(3))
         return marks, child, leaf
 
@@ -402,7 +377,7 @@ class TileWalks:
         with b.loop(0, n, UNROLL, hint="done") as j:
             ahead(j)
             for u in range(UNROLL):
-                add(*self._parts(b.load(self.done, b.add(j, u))))
+                add(*self._parts(self.done[j + u]))
 
 
 class BlockWalks(TileWalks, BlockCode):
@@ -424,9 +399,8 @@ class BlockWalks(TileWalks, BlockCode):
 
         Padding rows are never read.
         """
-        b = self.b
-        left = b.binary("min", b.sub(rows.n_rows, rows.first), self.block)
-        self.n = b.mul(b.binary("div", b.add(left, GROUP - 1), GROUP), GROUP)
+        left = (rows.n_rows - rows.first).min(self.block)
+        self.n = (left + (GROUP - 1)) // GROUP * GROUP
         return left
 
     def _walk_tree(self, tree: Value) -> None:
@@ -439,56 +413,51 @@ class BlockWalks(TileWalks, BlockCode):
         outputs = forest.n_outputs
         per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
         with b.loop(outputs, hint="output") as k:
-            value = b.load(base, k)
-            own = b.mul(k, per_output)
+            value = base[k]
+            own = k * per_output
             with b.loop(self.n, hint="row") as r:
-                b.store(sums, b.add(own, b.mul(r, per_row)), value)
+                sums[own + r * per_row] = value
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b, tiling = self.b, self.tiling
         forest, by_row = tiling.hir.forest, self._by_row
         self._walk_tree(tree)
-        first = b.load(self.leaf_offset, tree)
+        first = self.leaf_offset[tree]
         leaves = LeafSums(b, tiling.leaves, self._model)
         own: Value | None = None
         if not by_row and forest.n_outputs > 1:
             of_tree = forest.tree_output[tiling.hir.tiles.tree_order]
-            output = b.load(self._model("tree_outputs", of_tree), tree)
-            own = b.mul(b.convert(output, I64), self.block)
+            output = self._model("tree_outputs", of_tree)[tree]
+            own = output.to(I64) * self.block
         size = leaves.read.element.bytes
         following: Value | None = None
         if len(self.t.leaf_row) * size >= STREAMED_BYTES:
             last = len(self.t.leaf_offset) - 1
-            following = b.binary("min", b.add(tree, 1), last)
-            following = b.load(self.leaf_offset, following)
+            following = self.leaf_offset[(tree + 1).min(last)]
 
         def ahead(j: Value) -> None:
             if following is not None:
-                lines = b.mul(j, 64 // size // UNROLL)
-                b.prefetch(leaves.read, b.add(following, lines))
+                b.prefetch(leaves.read, following + j * (64 // size // UNROLL))
 
         def add(row: Value, leaf: Value) -> None:
-            at = b.mul(row, forest.n_outputs) if by_row else row
-            at = at if own is None else b.add(own, at)
-            leaves.add(sums, at, b.load(leaves.read, b.add(first, leaf)))
+            at = row * forest.n_outputs if by_row else row
+            at = at if own is None else own + at
+            leaves.add(sums, at, leaves.read[first + leaf])
 
         self.each_done(self.n, add, ahead)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         b, outputs = self.b, self.tiling.hir.forest.n_outputs
-        to = b.mul(first, outputs)
+        to = first * outputs
         if self._by_row or outputs == 1:
-            n, lanes = b.mul(count, outputs), 8
-            whole = b.mul(b.binary("div", n, lanes), lanes)
+            n, lanes = count * outputs, 8
+            whole = n // lanes * lanes
             with b.loop(0, whole, lanes, hint="sum") as i:
-                values = b.load(sums, i, Vec(sums.element, lanes))
-                b.store(result, b.add(to, i), values)
+                result[to + i] = sums[i, Vec(sums.element, lanes)]
             with b.loop(whole, n, hint="sum") as i:
-                b.store(result, b.add(to, i), b.load(sums, i))
+                b.store(result, to + i, sums[i])
             return
         with b.loop(outputs, hint="output") as k:
-            own, target = b.mul(k, self.block), b.add(to, k)
+            own, target = k * self.block, to + k
             with b.loop(count, hint="row") as r:
-                value = b.load(sums, b.add(own, r))
-                at = b.add(target, b.mul(r, outputs))
-                b.store(result, at, value)
+                result[target + r * outputs] = sums[own + r]

@@ -101,19 +101,18 @@ class ValueWalks(BlockWalks):
     def take(self, rows: BlockRows) -> None:
         """Set the rows to walk; those past the end repeat the last."""
         b = self.b
-        left = self._left(rows)
-        self._rows, self._last = rows, b.sub(left, 1)
+        self._rows, self._last = rows, self._left(rows) - 1
         if not self.t.top_levels:
             return
         self._seen = b.alloc("missing_seen", U32, b.const(1))
         zero = b.const(0)
-        b.store(self._seen, zero, b.const(0, U32))
+        self._seen[zero] = b.const(0, U32)
         scalar, count = rows.rows.element, len(self._starts)
         clean = self._clean_and_note
         columns = ColumnTile(b, scalar, self._lanes, self.block, clean, count)
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
-        self._missing = b.compare("ne", b.load(self._seen, zero), 0)
+        self._missing = self._seen[zero].ne(0)
 
     def _walk_tree(self, tree: Value) -> None:
         """Walk the rows, with the code for missing values if there are any."""
@@ -137,9 +136,8 @@ class ValueWalks(BlockWalks):
         b, zero = self.b, self.b.const(0)
         if self._gone_right:
             nan = b.is_nan(x)
-            bits = b.mask_bits(nan, U32) if x.type.lanes else b.convert(nan, U32)
-            both = b.binary("or", b.load(self._seen, zero), bits)
-            b.store(self._seen, zero, both)
+            bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
+            self._seen[zero] = self._seen[zero] | bits
         return self._clean(x)
 
     def _compare_top(self, tree: Value, n: Value) -> None:
@@ -147,45 +145,39 @@ class ValueWalks(BlockWalks):
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
         b, levels = self.b, self.t.top_levels
-        own = b.mul(tree, self.t.top_column.shape[1] * LANES)
-        exits = b.mul(tree, 1 << levels)
+        own = tree * (self.t.top_column.shape[1] * LANES)
+        exits = tree * (1 << levels)
 
         def splat(buffer: Buffer, at: Value) -> Value:
-            return b.splat(b.load(buffer, at), self._lanes)
+            return b.splat(buffer[at], self._lanes)
 
         def behind(r: Value, heap: int) -> Value:
             if heap >= 1 << levels:
-                return splat(self.top_item, b.add(exits, heap - (1 << levels)))
+                return splat(self.top_item, exits + (heap - (1 << levels)))
             left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
-            at = b.add(own, heap)
-            place = b.add(b.convert(b.load(self.top_column, at), I64), r)
+            at = own + heap
+            place = self.top_column[at].to(I64) + r
             element = self._columns.element
-            x = b.load(self._columns, place, Vec(element, self._lanes))
+            x = self._columns[place, Vec(element, self._lanes)]
             passed = b.compare(self._op, x, splat(self.top_rank, at))
             if self._asks:
-                gone = b.compare("ne", splat(self.top_gone, at), 0)
-                passed = b.binary("or", passed, b.binary("and", gone, b.is_nan(x)))
+                passed = passed | splat(self.top_gone, at).ne(0) & b.is_nan(x)
             return b.select(passed, right, left)
 
         return lambda r, row: behind(r, 1)
 
     def _passed(self, tile: Value, row: Value) -> Value:
         b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
-        number = b.add(rows.first, b.binary("min", row, self._last))
-        start = b.mul(number, rows.stride)
+        start = (rows.first + row.min(self._last)) * rows.stride
         places = [
-            b.load(self.tiles, b.add(tile, t.column_at + 2 * k), U16)
-            for k in range(1, slots)
+            self.tiles[tile + (t.column_at + 2 * k), U16] for k in range(1, slots)
         ]
-        values = [
-            b.load(rows.rows, b.add(start, b.convert(place, I64))) for place in places
-        ]
+        values = [rows.rows[start + place.to(I64)] for place in places]
         x = b.pack([values[0], *values])  # slot 0 is unused
         x = self._clean(x)
-        threshold = b.load(self.tiles, tile, Vec(rows.rows.element, slots))
+        threshold = self.tiles[tile, Vec(rows.rows.element, slots)]
         bits = b.mask_bits(b.compare(self._op, x, threshold), U16)
         if self._asks:
-            right = b.load(self.tiles, b.add(tile, t.column_at), U16)
-            gone = b.binary("and", b.mask_bits(b.is_nan(x), U16), right)
-            bits = b.binary("or", bits, gone)
+            right = self.tiles[tile + t.column_at, U16]
+            bits = bits | b.mask_bits(b.is_nan(x), U16) & right
         return bits

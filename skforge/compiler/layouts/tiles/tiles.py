@@ -65,7 +65,7 @@ class RowWalks(TileWalks, layouts.RowCode):
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
         b, own = self.b, range(0, copies * self.width, LANES)
-        self._values = [b.load(codes, b.const(k), Vec(U16, LANES)) for k in own]
+        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in own]
 
     def _row(self, row: Value) -> list[Value]:
         return self._values
@@ -75,33 +75,30 @@ class RowWalks(TileWalks, layouts.RowCode):
         registers = self.t.top_column.shape[1]
         with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
-                own = b.mul(b.add(t, u), registers * LANES)
+                own = (t + u) * (registers * LANES)
                 for k in range(registers):
-                    at = b.add(own, k * LANES)
-                    column = b.load(self.top_column, at, Vec(U8, LANES))
-                    code = b.permute(self._values, b.convert(column, U16))
+                    at = own + k * LANES
+                    column = self.top_column[at, Vec(U8, LANES)]
+                    code = b.permute(self._values, column.to(U16))
                     equal = None
                     if self.t.top_marked is not None:
-                        place = b.add(b.mul(b.add(t, u), registers), k)
-                        equal = b.load(self.top_equal, place)
-                    rank = b.load(self.top_rank, at, vec)
-                    to = b.add(t, u + k * self.block)
-                    b.store(self.top_bits, to, self._right(code, rank, equal))
+                        equal = self.top_equal[(t + u) * registers + k]
+                    rank = self.top_rank[at, vec]
+                    to = t + (u + k * self.block)
+                    self.top_bits[to] = self._right(code, rank, equal)
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         b = self.b
 
         def found(of_tree: Value, exit_: Value) -> Value:
-            at = b.binary("shl", of_tree, self.t.top_levels)
-            at = b.add(at, exit_)
-            return b.load(self.top_item, b.bitcast(at, I32))
+            at = (of_tree << self.t.top_levels) + exit_
+            return self.top_item[b.bitcast(at, I32)]
 
         return found
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        b = self.b
-        own = b.load(self.tile_offset, row)
-        return b.add(b.mul(number, self.t.stride), own)
+        own = self.tile_offset[row]
+        return number * self.t.stride + own
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         b = self.b
@@ -110,8 +107,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         reached = b.alloc("reached", I64, b.const(self.block), alignment=64)
 
         def note(tree: Value, leaf: Value) -> None:
-            place = b.add(b.load(self.leaf_offset, tree), leaf)
-            b.store(reached, tree, place)
+            place = self.leaf_offset[tree] + leaf
+            reached[tree] = place
             b.prefetch(leaves.read, place)
 
         self.each_done(b.const(self.block), note, lambda j: None)
@@ -124,19 +121,16 @@ class RowWalks(TileWalks, layouts.RowCode):
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
-
-            def next_(tree: Value, carried: tuple[Value, ...]) -> list[Value]:
-                value = b.load(leaves.read, b.load(reached, tree))
-                return [b.add(carried[0], value)]
-
-            (sum_,) = b.for_(0, n, 1, next_, [b.load(sums, at)], hint="tree")
-            b.store(sums, at, sum_)
+            total = [sums[at]]
+            with b.loop(0, n, carry=total, hint="tree") as tree:
+                total[0] = total[0] + leaves.read[reached[tree]]
+            sums[at] = total[0]
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            found, to = b.load(leaves.read, b.load(reached, tree)), at
+            found, to = leaves.read[reached[tree]], at
             if number:
-                to = b.add(at, b.convert(b.load(outputs, tree), I64))
+                to = at + outputs[tree].to(I64)
             leaves.add(sums, to, found)
 
 

@@ -9,7 +9,7 @@
 
 Blocks become iterations of a parallel loop over their number, x fastest. Regions become
 loops over threads, x innermost, that end at the barrier. A private buffer allocated
-outside regions becomes scratch for all threads of the block. ``emulate_warps`` handles
+outside regions becomes scratch for all threads of the block. ``emit_warps`` handles
 regions with warp operations. Host and device are one, so transfers are dropped.
 Afterwards no grid, region, shared buffer or warp operation is left.
 
@@ -19,15 +19,344 @@ constants.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
 from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
-from skforge.compiler.passes.lir.emulate_warps import emit_warps, has_warp_reduce
 from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
+
+
+def has_warp_reduce(body: lir.Body) -> bool:
+    """Whether a body contains a warp operation."""
+    return any(_reduces(stmt) for stmt in walk.statements(body))
+
+
+def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
+    """Write the loops that replace a region with warp operations.
+
+    ::
+
+        %s: f32 = warp_reduce %v, width 8      for each thread t: slot[t] = %v
+        store @out[%t] = %s                =>  for each warp: sum its elements of slot
+                                               for each thread t: out[t] = slot[t & -8]
+
+    The region is split at its warp operations, and the code between two of them becomes
+    a loop over threads. A value that one part binds and another reads has a slot:
+    scratch with one element per thread. Control flow around a warp operation is uniform
+    over the warp: it runs once per warp, decided by its first thread, and its carried
+    values are kept in slots, too. A sum is the butterfly of ``lir.WarpReduce``, which
+    gives every thread the same bits: only the half that leads to the warp's first
+    thread is computed.
+    """
+    _Region(block, region).emit()
+
+
+def _reduces(stmt: lir.Stmt) -> bool:
+    return isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
+
+
+# ---------------------------------------------------------------- parts
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """Scratch with one value per thread, or one per ``width`` threads."""
+
+    buffer: lir.Buffer
+    type: lir.Type
+    width: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Code that threads run one after another; it stores ``puts`` at its end."""
+
+    stmts: list[lir.Stmt] = field(default_factory=list)
+    puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
+
+    def reads(self) -> dict[str, lir.Value]:
+        """Return the values that the part reads but does not bind."""
+        read = walk.free_values(tuple(self.stmts))
+        bound = {v.name for stmt in self.stmts for v in walk.bound_by(stmt)}
+        put = {v.name: v for _, v in self.puts if v.name not in bound}
+        return read | put
+
+
+@dataclass(slots=True, eq=False)
+class _Meeting:
+    """A warp reduction in place on a slot."""
+
+    slot: _Slot
+
+
+@dataclass(slots=True, eq=False)
+class _Control:
+    """Control flow around warp operations, run once per warp."""
+
+    stmt: lir.For | lir.While | lir.If | lir.Switch
+    parts: tuple[_Parts, ...]  # of each body
+    width: int  # the widest warp operation inside
+
+
+_Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
+
+
+class _Region:
+    def __init__(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
+        self._block, self._b, self._region = block, block.b, region
+        self._parts_of: dict[str, _Part] = {}  # the part that binds a value
+        self._slots: dict[str, _Slot] = {}  # by value name
+        self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
+
+    def emit(self) -> None:
+        """Write the slots, then the parts."""
+        parts = self._split(self._region.body)
+        for part, read in _read(parts):
+            for value in read:
+                owner = self._parts_of.get(value.name)
+                if owner not in (None, part) and value.name not in self._constants:
+                    self._slot_of(value)
+        self._emit(parts, self._b.const(0), self._block.threads)
+
+    # ------------------------------------------------------------ splitting
+
+    def _split(self, body: lir.Body) -> _Parts:
+        parts: _Parts = [_Part()]
+        for stmt in body:
+            if _reduces(stmt):
+                self._meet(stmt, parts)
+            elif any(map(has_warp_reduce, walk.bodies(stmt))):
+                self._control(stmt, parts)
+            else:
+                self._add(stmt, _last(parts))
+        return parts
+
+    def _add(self, stmt: lir.Stmt, part: _Part) -> None:
+        if isinstance(stmt, lir.Alloc):
+            self._block.alloc(stmt, private=True)
+            return
+        if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const):
+            self._constants[stmt.value.name] = (stmt.op.value, stmt.value.type)
+        part.stmts.append(stmt)
+        self._parts_of.update((v.name, part) for v in walk.bound_by(stmt))
+
+    def _meet(self, stmt: lir.Stmt, parts: _Parts) -> None:
+        assert isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
+        width = stmt.op.width
+        if self._block.threads % width:
+            raise self._block.fail(
+                f"blocks of {self._block.threads} threads are not a whole number of "
+                f"warps of {width}."
+            )
+        slot = self._slot_of(stmt.value, width)
+        _last(parts).puts.append((slot, stmt.op.a))
+        parts.append(_Meeting(slot))
+
+    def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
+        assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
+        slots = [self._slot_of(result) for result in stmt.results]
+        if isinstance(stmt, lir.For | lir.While):
+            self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
+            _last(parts).puts += zip(slots, stmt.inits, strict=True)
+        inside = [self._split(body) for body in walk.bodies(stmt)]
+        for body, values in zip(
+            inside[-len(_yields(stmt)) :], _yields(stmt), strict=True
+        ):
+            _last(body).puts += zip(slots, values, strict=True)
+        parts.append(_Control(stmt, tuple(inside), _widest(stmt)))
+
+    # ------------------------------------------------------------ slots
+
+    def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
+        """Return the slot of a value; allocate its scratch if it is new."""
+        if value.name in self._slots:
+            return self._slots[value.name]
+        match value.type:
+            case lir.Scalar():
+                element, lanes = value.type, 1
+            case lir.Vec(element=element, lanes=lanes):
+                pass
+            case lir.Mask(lanes=lanes):
+                element = lir.U8
+            case _:
+                raise self._block.fail(f"%{value.name} outlives a warp operation.")
+        size = self._b.const(lanes * self._block.threads)
+        buffer = self._b.alloc("slot", element, size, space="private")
+        slot = self._slots[value.name] = _Slot(buffer, value.type, width)
+        return slot
+
+    def _place(self, slot: _Slot, thread: lir.Value) -> lir.Value:
+        at = thread if slot.width == 1 else thread & -slot.width
+        return at * max(1, slot.type.lanes)
+
+    def _put(self, slot: _Slot, thread: lir.Value, value: lir.Value) -> None:
+        if isinstance(slot.type, lir.Mask):
+            value = value.to(lir.U8)
+        # Each thread stores its own argument of a warp operation.
+        at = self._place(slot, thread) if slot.type.lanes else thread
+        slot.buffer[at] = value
+
+    def _get(self, slot: _Slot, thread: lir.Value) -> lir.Value:
+        at = self._place(slot, thread)
+        if isinstance(slot.type, lir.Mask):
+            return slot.buffer[at, lir.Vec(lir.U8, slot.type.lanes)].ne(0)
+        return slot.buffer[at, slot.type]
+
+    # ------------------------------------------------------------ writing
+
+    def _emit(self, parts: _Parts, first: lir.Value, count: int) -> None:
+        """Write parts for ``count`` threads, starting at thread ``first``."""
+        for part in parts:
+            match part:
+                case _Part():
+                    self._threads(part, first, count)
+                case _Meeting(slot=slot):
+                    self._groups(first, count, slot.width, self._sum(slot))
+                case _Control(width=width):
+                    self._groups(first, count, width, self._steered(part))
+
+    def _groups(
+        self,
+        first: lir.Value,
+        count: int,
+        width: int,
+        write: Callable[[lir.Value], None],
+    ) -> None:
+        """Write code for each group of ``width`` among ``count`` threads."""
+        if count == width:
+            write(first)
+            return
+        with self._b.loop(
+            first, first + self._b.const(count), width, hint="warp"
+        ) as warp:
+            write(warp)
+
+    def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
+        bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
+        kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
+        if not part.stmts and not part.puts:
+            return
+        last = first + self._b.const(count)
+        with self._b.loop(first, last, hint="thread") as thread:
+            places = self._block.positions(self._region, thread)
+            values = {}
+            for name, value in part.reads().items():
+                if name in places:
+                    values[name] = places[name]()
+                else:
+                    values[name] = self._here(value, thread)
+            self._block.emit(tuple(part.stmts), values, lambda: thread)
+            for slot, value in (*kept, *part.puts):
+                self._put(slot, thread, values.get(value.name, value))
+
+    def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
+        """Return a value bound by another part or outside the region."""
+        if value.name in self._constants:
+            return self._b.const(*self._constants[value.name])
+        slot = self._slots.get(value.name)
+        return value if slot is None else self._get(slot, thread)
+
+    def _sum(self, slot: _Slot) -> Callable[[lir.Value], None]:
+        b, sums = self._b, slot.buffer
+
+        def write(warp: lir.Value) -> None:
+            half = [b.const(slot.width // 2)]
+            with b.repeat(lambda: half[0] > 0, half):
+                with b.loop(warp, warp + half[0]) as thread:
+                    one = sums[thread]
+                    sums[thread] = one + sums[thread + half[0]]
+                half[0] = half[0] >> 1
+
+        return write
+
+    def _steered(self, control: _Control) -> Callable[[lir.Value], None]:
+        b, stmt = self._b, control.stmt
+
+        def body(number: int, first: lir.Value) -> lir.Body:
+            with b.body() as stmts:
+                self._emit(control.parts[number], first, control.width)
+            return tuple(stmts)
+
+        def write(first: lir.Value) -> None:
+            match stmt:
+                case lir.For(var=var):
+                    lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
+                    b.emit(lir.For(var, lo, hi, step, body(0, first)))
+                case lir.While():
+                    with b.body() as before:
+                        self._emit(control.parts[0], first, control.width)
+                        cond = self._uniform(stmt.cond, first)
+                    inside = body(1, first)
+                    b.emit(lir.While((), (), tuple(before), cond, inside, (), ()))
+                case lir.If():
+                    cond = self._uniform(stmt.cond, first)
+                    b.emit(lir.If(cond, body(0, first), body(1, first)))
+                case lir.Switch():
+                    selector = self._uniform(stmt.selector, first)
+                    cases = tuple(body(k, first) for k in range(len(stmt.cases)))
+                    b.emit(lir.Switch(selector, cases))
+
+        return write
+
+    def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
+        """Return a value that decides a warp's control flow, from its first thread."""
+        places = self._block.positions(self._region, first)
+        return (
+            places[value.name]() if value.name in places else self._here(value, first)
+        )
+
+
+# ---------------------------------------------------------------- inspecting parts
+
+
+def _last(parts: _Parts) -> _Part:
+    """Return the open last part; start a new one after a warp operation."""
+    if not parts or not isinstance(parts[-1], _Part):
+        parts.append(_Part())
+    part = parts[-1]
+    assert isinstance(part, _Part)
+    return part
+
+
+def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
+    """Yield the values each part reads; the part is None for a warp's control flow."""
+    for part in parts:
+        match part:
+            case _Part():
+                yield part, list(part.reads().values())
+            case _Control():
+                yield None, walk.steers(part.stmt)
+                for inner in part.parts:
+                    yield from _read(inner)
+            case _Meeting():
+                pass
+
+
+def _yields(
+    stmt: lir.For | lir.While | lir.If | lir.Switch,
+) -> tuple[tuple[lir.Value, ...], ...]:
+    """Return the values that the last bodies yield; other bodies yield nothing."""
+    match stmt:
+        case lir.For(yields=yields) | lir.While(yields=yields):
+            return (yields,)
+        case lir.If(then_yields=then, else_yields=orelse):
+            return (then, orelse)
+        case lir.Switch(yields=yields, cases=cases):
+            return yields or ((),) * len(cases)
+
+
+def _widest(stmt: lir.Stmt) -> int:
+    return max(
+        inner.op.width
+        for body in walk.bodies(stmt)
+        for inner in walk.statements(body)
+        if isinstance(inner, lir.Let) and isinstance(inner.op, lir.WarpReduce)
+    )
 
 
 def run(function: Function) -> Function:
@@ -38,7 +367,9 @@ def run(function: Function) -> Function:
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function
-    return replace(function, body=_Emulator(function).host(function.body))
+    builder = FreshBuilder(function)
+    with builder:
+        return replace(function, body=_Emulator(function, builder).host(function.body))
 
 
 _Dim: TypeAlias = tuple[lir.GpuDim, Value, Value]
@@ -49,9 +380,8 @@ def _name(dim: _Dim) -> str:
 
 
 class _Emulator:
-    def __init__(self, function: Function) -> None:
-        self._name = function.name
-        self._b = FreshBuilder(function)
+    def __init__(self, function: Function, builder: FreshBuilder) -> None:
+        self._name, self._b = function.name, builder
         self._constants = constants_of(function)
 
     def host(self, body: Body) -> Body:
@@ -83,7 +413,7 @@ class _Emulator:
         counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
         total = counts[0]
         for count in counts[1:]:
-            total = self._b.mul(total, count)
+            total = total * count
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
             self._places(grid, counts, number)
@@ -92,10 +422,8 @@ class _Emulator:
 
     def _count(self, value: Value) -> Value:
         # Two negative counts multiply to a positive one, but mean no blocks.
-        wide = self._b.convert(value, I64)
-        if self._constants.get(value.name, -1) >= 0:
-            return wide
-        return self._b.binary("max", wide, 0)
+        wide = value.to(I64)
+        return wide if self._constants.get(value.name, -1) >= 0 else wide.max(0)
 
     def _places(self, grid: lir.Grid, counts: list[Value], number: Value) -> None:
         """Bind a grid's variables to the coordinates of block ``number``."""
@@ -107,7 +435,7 @@ class _Emulator:
             if wide is not var:
                 b.emit(lir.Let(var, lir.Convert(wide)))
             if left:
-                rest = b.binary("div", rest, count)
+                rest = rest // count
 
     def _block(self, block: EmulatedBlock, body: Body) -> None:
         for stmt in body:

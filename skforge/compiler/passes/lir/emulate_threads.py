@@ -75,13 +75,11 @@ class EmulatedBlock:
                 inner *= self.shape.get(name, 1)
 
             def write() -> Value:
-                b, at = self.b, thread
-                if inner > 1:
-                    at = b.binary("div", at, inner)
+                at = thread // inner if inner > 1 else thread
                 if inner * self.shape[dim] < self.threads:
-                    at = b.binary("rem", at, self.shape[dim])
+                    at = at % self.shape[dim]
                 assert isinstance(var.type, lir.Scalar)
-                return b.convert(at, var.type)
+                return at.to(var.type)
 
             return write
 
@@ -89,13 +87,13 @@ class EmulatedBlock:
 
     def number(self, region: lir.BlockRegion) -> Value:
         """Write a thread's number in the block, from the variables of its region."""
-        b, number = self.b, None
+        number: Value | None = None
         variables = {dim: var for dim, var, _ in region.dims}
         for dim in reversed(_ORDER):
             if dim in variables:
-                place = b.convert(variables[dim], I64)
+                place = variables[dim].to(I64)
                 if number is not None:
-                    place = b.binary("add", b.mul(number, self.shape[dim]), place)
+                    place = number * self.shape[dim] + place
                 number = place
         assert number is not None
         return number
@@ -118,7 +116,7 @@ class EmulatedBlock:
         if used:
             assert thread is not None
             number = thread()
-            first = {name: self.b.mul(number, self.private[name]) for name in used}
+            first = {name: number * self.private[name] for name in used}
         writer = _Writer(self, values or {}, first)
         for stmt in body:
             writer.stmt(stmt)
@@ -172,11 +170,8 @@ class _Writer:
         return replace(node, **changes) if changes else node
 
     def _offset(self, buffer: Buffer, index: Value) -> Value:
-        b, first = self._block.b, self._first[buffer.name]
-        element = index.type.element
-        assert isinstance(element, lir.Scalar)
-        first = b.splat(b.convert(first, element), index.type.lanes)
-        return b.binary("add", first, index)
+        first = self._first[buffer.name].to(index.type.element)
+        return self._block.b.splat(first, index.type.lanes) + index
 
 
 def _buffer_names(body: Body) -> set[str]:

@@ -26,15 +26,101 @@ One job runs at a time; a caller that finds another one runs its loop alone.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
 
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
-from skforge.compiler.runtime.cpu.pool import Pool
 from skforge.compiler.target import Target
+
+_PFOR = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+_RANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Pool:
+    """Python threads, started as they are needed, and anew after a fork."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def pointer(self) -> int:
+        """The address of ``pfor``."""
+        return int(ctypes.cast(self._callback(), ctypes.c_void_p).value or 0)
+
+    def forget(self) -> None:
+        """Start anew: a forked child has no threads."""
+        self._executor, self._lock = None, threading.Lock()
+
+    @lru_cache(maxsize=1)  # noqa: B019  one pool a process
+    def _callback(self) -> Any:
+        return _PFOR(self._run)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._most, "skforge")
+            return self._executor
+
+    def _run(self, body: int, ctx: int | None, count: int, n_threads: int) -> None:
+        """Run a loop's ranges; return when all have run, as they read ``ctx``.
+
+        On the main thread, a KeyboardInterrupt can arrive at any line here. It is
+        raised again for the caller when the ranges have run.
+        """
+        threads = min(n_threads, count)
+        if threads <= 1:
+            _RANGE(body)(ctx, 0, count)
+            return
+        job, interrupted, helpers = _Job(body, ctx, count, threads), False, threads
+        while True:
+            try:
+                while helpers > 0:
+                    helpers -= 1
+                    try:
+                        self._threads().submit(job.work)
+                    except RuntimeError:  # no new threads while Python shuts down
+                        job.work()
+                job.done.wait()
+                break
+            except KeyboardInterrupt:
+                interrupted = True
+                helpers += 1  # it may have come between counting and starting
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+
+class _Job:
+    """The ranges of one parallel loop, shared by any number of threads."""
+
+    def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
+        bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
+        self._body, self._ctx = _RANGE(body), ctx
+        # Advancing a list iterator is atomic, so no range runs twice.
+        self._ranges = iter(list(itertools.pairwise(bounds)))
+        self._left, self._lock = n_ranges, threading.Lock()
+        self.done = threading.Event()
+
+    def work(self) -> None:
+        """Run ranges until none is left."""
+        for begin, end in self._ranges:
+            try:
+                self._body(self._ctx, begin, end)
+            finally:
+                with self._lock:
+                    self._left -= 1
+                    if self._left == 0:
+                        self.done.set()
+
 
 #: Most workers of a process.
 MAX_WORKERS = 255
@@ -293,7 +379,7 @@ define i32 @skforge_no_limit() nounwind {{
 class Workers:
     """The workers of this process, started on first use, and anew after a fork.
 
-    Where they could not sleep, Python threads take their place (``pool.py``).
+    Where they could not sleep, Python threads take their place (:class:`Pool`).
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from inspect import Parameter, signature
@@ -183,6 +183,12 @@ class _MethodDef(ctypes.Structure):
 _METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
 
 
+def is_known_python() -> bool:
+    """Tell whether compiled code can read the objects of this interpreter."""
+    free = sysconfig.get_config_var("Py_GIL_DISABLED")
+    return sys.implementation.name == "cpython" and not free
+
+
 def supports(forest: Forest) -> bool:
     """Tell whether this process and forest can have entry points.
 
@@ -190,8 +196,7 @@ def supports(forest: Forest) -> bool:
     missing-value markers other than NaN use the ordinary path.
     """
     return (
-        sys.implementation.name == "cpython"
-        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        is_known_python()
         and bool(np.isnan(forest.missing_value))
         and forest.n_trees > 0
         and forest.n_features > 0
@@ -365,6 +370,15 @@ def _arrays_are_laid_out_as_known() -> bool:
     return True
 
 
+def addresses(names: Mapping[str, str]) -> dict[str, int]:
+    """Return the addresses of functions of CPython, given by symbol."""
+    api = ctypes.pythonapi
+    return {
+        symbol: ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+        for symbol, name in names.items()
+    }
+
+
 @lru_cache(maxsize=1)
 def _python_symbols() -> dict[str, int]:
     # In Python 3.10 the general call is an inline function, which no library exports;
@@ -379,10 +393,7 @@ def _python_symbols() -> dict[str, int]:
         "skf_save_thread": "PyEval_SaveThread",
         "skf_restore_thread": "PyEval_RestoreThread",
     }
-    found = {
-        symbol: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        for symbol, name in names.items()
-    }
+    found: dict[str, int | None] = {**addresses(names)}
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
     for name in ("expf", "exp", "log1p"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value

@@ -1,0 +1,132 @@
+"""Kernels are written as expressions, and give the LIR that they read like."""
+
+from __future__ import annotations
+
+import pytest
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Value, Vec
+from skforge.compiler.ir.lir.printer import print_lir
+from skforge.compiler.ir.lir.verifier import verify_lir
+
+N, X = Value("n", I64), Value("x", F32)
+ROWS, OUT = Buffer("rows", F32), Buffer("out", F32)
+
+
+def written(b: Builder, *params: Value | Buffer) -> str:
+    function = lir.Function("f", params, b.finish())
+    verify_lir(function)
+    return print_lir(function)
+
+
+def test_a_loop_with_a_sum_reads_as_python_and_gives_structured_lir() -> None:
+    with Builder() as b:
+        total = [b.const(0.0, F32)]
+        with b.loop(N, carry=total) as i:
+            total[0] = total[0] + b.select(ROWS[i] <= X, ROWS[i], X)
+        OUT[b.const(0)] = total[0]
+    assert (
+        written(b, N, X, ROWS, OUT)
+        == """\
+func f(%n: i64, %x: f32, @rows: f32, @out: f32) {
+  %c.1: f32 = const 0.0
+  %c.2: i64 = const 0
+  %c.3: i64 = const 1
+  %out.11: f32 = for %i.4: i64 = %c.2 to %n step %c.3 carry (%carry.5: f32 = %c.1) {
+    %load.6: f32 = load @rows[%i.4]
+    %cmp.7: bool = compare le %load.6, %x
+    %load.8: f32 = load @rows[%i.4]
+    %sel.9: f32 = select %cmp.7, %load.8, %x
+    %add.10: f32 = add %carry.5, %sel.9
+    yield %add.10
+  }
+  store @out[%c.2] = %out.11
+}
+"""
+    )
+
+
+def test_expressions_are_the_calls_of_the_builder() -> None:
+    def by_calls(b: Builder) -> None:
+        i = b.convert(N, I32)
+        places = b.add(b.iota(I32, 4), i)
+        some = b.load(ROWS, places)
+        more = b.compare("gt", some, X)
+        bits = b.mask_bits(b.invert(more), U8)
+        wide = b.convert(bits, I64)
+        b.store(ROWS, places, b.binary("mul", some, some))
+        b.store(OUT, b.binary("shr", wide, 1), b.load(ROWS, N))
+        least = b.binary("min", b.binary("rem", N, 8), b.binary("xor", N, wide))
+        b.store(OUT, b.binary("or", least, b.binary("sub", N, 1)), X)
+
+    def by_expressions(b: Builder) -> None:
+        places = b.iota(I32, 4) + N.to(I32)
+        some = ROWS[places]
+        wide = b.mask_bits(~(some > X), U8).to(I64)
+        ROWS[places] = some * some
+        b.store(OUT, wide >> 1, ROWS[N])
+        b.store(OUT, (N % 8).min(N ^ wide) | N - 1, X)
+
+    calls, expressions = Builder(), Builder()
+    by_calls(calls)
+    with expressions:
+        by_expressions(expressions)
+
+    def ops(b: Builder) -> list[str]:  # numbers follow the order of evaluation
+        lines = written(b, N, X, ROWS, OUT).splitlines()
+        return sorted(line.split(" = ")[-1].split()[0] for line in lines[1:-1])
+
+    assert ops(calls) == ops(expressions)
+
+
+def test_values_that_turns_hand_on_are_renamed_in_their_list() -> None:
+    with Builder() as b:
+        state = [N, b.const(1)]
+        first = list(state)
+        with b.repeat(lambda: state[0] > 0, state):
+            inside = list(state)
+            state[:] = [state[0] - 1, state[1] * 2]
+        after = list(state)
+        OUT[after[1]] = X
+    (loop,) = (stmt for stmt in b.finish() if isinstance(stmt, lir.While))
+    assert (loop.inits, loop.params, loop.results) == (
+        tuple(first),
+        tuple(inside),
+        tuple(after),
+    )
+    written(b, N, X, OUT)
+
+
+def test_builders_nest_and_the_outer_one_goes_on() -> None:
+    with Builder() as outer:
+        one = N + 1
+        with Builder() as inner:
+            N * 3
+        two = one + 2
+    assert [type(s.op).__name__ for s in inner.finish()] == ["Const", "Binary"]  # type: ignore[union-attr]
+    assert two.type == I64
+    assert len(outer.finish()) == 4
+    with pytest.raises(LookupError):
+        N + N
+
+
+def test_values_have_no_truth_and_buffers_no_length() -> None:
+    with Builder():
+        with pytest.raises(TypeError, match="%n has no value yet; use select"):
+            assert N
+        with pytest.raises(TypeError, match="has no value yet"):
+            max(X.eq(X), X.ne(X), key=bool)
+        with pytest.raises(TypeError):
+            iter(ROWS)  # type: ignore[call-overload]
+
+
+def test_scalars_take_the_lanes_of_vectors_and_zero_adds_nothing() -> None:
+    with Builder() as b:
+        vector = ROWS[N, Vec(F32, 8)]
+        wide = vector + X
+        assert wide.type == Vec(F32, 8)
+        assert vector.to(F64).type == Vec(F64, 8)
+        before = len(b.finish())
+        assert (N + 0, N * 1, N.to(I64)) == (N, N, N)
+        assert len(b.finish()) == before
