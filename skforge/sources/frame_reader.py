@@ -8,7 +8,7 @@ a later frame of the same layout costs a comparison of its names and a copy per 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -73,6 +73,10 @@ class _Plan:
     plain: bool
 
 
+#: The values of a frame's blocks, and how they are read.
+Parts: TypeAlias = "list[tuple[Any, _Plan]]"
+
+
 class FrameReader:
     """Reads float64 and whole numbers of pandas frames.
 
@@ -106,27 +110,10 @@ class FrameReader:
         #: By the plans of a frame's blocks.
         self._forms: dict[tuple[_Plan, ...], Form] = {}
 
-    def read(self, X: Any, forms: Collection[Form | None]) -> Columns | None:
-        """Return the wanted columns of a pandas frame.
-
-        Parameters
-        ----------
-        X : pandas.DataFrame
-        forms : collection
-            The forms that are read.
-
-        Returns
-        -------
-        Columns or None
-            None if its form is another, if a column is missing or there twice, if a
-            name is not text, if there are no rows, or if pandas' internals are not as
-            expected.
-        """
-        layout = self.layout(X)
-        if layout is None or layout[0] not in forms:
-            return None
-        found = Columns(np.zeros((len(X), self._width)), [], [], [], layout[0])
-        for values, plan in layout[1]:
+    def read(self, form: Form | None, parts: Parts, n_rows: int) -> Columns:
+        """Return the wanted columns of a frame with this layout."""
+        found = Columns(np.zeros((n_rows, self._width)), [], [], [], form)
+        for values, plan in parts:
             if plan.number is None:
                 for at, place in plan.places:
                     one = values if values.ndim == 1 else values[at]
@@ -137,8 +124,12 @@ class FrameReader:
                 _copy_nullable(values, plan, found)
         return found
 
-    def layout(self, X: Any) -> tuple[Form | None, list[tuple[Any, _Plan]]] | None:
-        """Return the form of a frame, and how each block's values are read."""
+    def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
+        """Return the form of a frame, and how each block's values are read.
+
+        None if a column is missing or there twice, if a name is not text, if there are
+        no rows, or if pandas' internals are not as expected.
+        """
         try:
             columns, blocks = X.columns, X._mgr.blocks
         except AttributeError:  # another pandas' internals
@@ -150,7 +141,8 @@ class FrameReader:
             self._seen = columns, to, plans
         if to is None or not len(X):
             return None
-        parts, plain = [], True
+        parts: Parts = []
+        plain = True
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
@@ -164,7 +156,7 @@ class FrameReader:
             parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts
 
-    def _form_of(self, parts: list[tuple[Any, _Plan]]) -> Form:
+    def _form_of(self, parts: Parts) -> Form:
         """Return the dtypes of columns, found once for each layout."""
         plans = tuple([plan for _, plan in parts])
         form = self._forms.get(plans)
@@ -193,6 +185,19 @@ class FrameReader:
         to = np.full(len(columns), -1, np.intp)
         to[at] = self._places
         return to
+
+
+def only_values(values: Any) -> list[Any]:
+    """Return the numbers of the only row of a block; None for those missing."""
+    if type(values) is np.ndarray:
+        found: list[Any] = values[:, 0].tolist()
+        return found
+    mask = getattr(values, "_mask", None)
+    if mask is None:  # of pyarrow
+        only = values._pa_array[0].as_py()
+    else:
+        only = None if mask[0] else values._data[0].item()
+    return [None if only != only else only]
 
 
 def _plan(to: Array, dtype: Any) -> _Plan:

@@ -20,7 +20,7 @@ from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.forms import fitting
-from skforge.sources.frame_reader import FrameReader
+from skforge.sources.frame_reader import FrameReader, Parts, only_values
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import PlainRows, Read, Reading, array_of
 from skforge.sources.table_reader import (
@@ -36,6 +36,9 @@ from skforge.sources.table_reader import (
 Array = NDArray[Any]
 
 _MOST_LAYOUTS = 64
+
+#: Columns up to which a frame's only row is read value by value.
+_FEW_COLUMNS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +142,26 @@ class PipelineRows:
             read = None
         if read is None and len(self.forms) > (None in self.forms):
             read = self._table(X)
-        if read is None or not self.bounds.holds(read[0]):
+        if read is None or not self._holds(read[0]):
             return None
         return self._coded(*read)
+
+    def _is_short(self, rows: Any) -> bool:
+        """Tell whether Python is faster with these rows than arrays are."""
+        return self.width <= _FEW_COLUMNS and len(rows) == 1
+
+    def _holds(self, rows: Array) -> bool:
+        if not self._is_short(rows):
+            return self.bounds.holds(rows)
+        return all(
+            low <= x <= high or (nan and x != x)
+            for x, (low, high, nan) in zip(rows[0].tolist(), self._limits, strict=True)
+        )
+
+    @cached_property
+    def _limits(self) -> list[tuple[float, float, bool]]:
+        ends = self.bounds.low.tolist(), self.bounds.high.tolist()
+        return [*zip(*ends, self.bounds.nan.tolist(), strict=True)]
 
     def _coded(self, rows: Array, said: str) -> Read | None:
         """Return rows with the codes of numbers; None if a number is refused."""
@@ -271,9 +291,13 @@ class PipelineRows:
         if self.bounds.low.dtype != np.float64:
             return None
         said = self._warning_of(X, X.columns)
-        found = None if said is None else self._frames.read(X, self.forms)
-        if found is None or said is None:
+        layout = None if said is None else self._frames.layout(X)
+        if layout is None or said is None or layout[0] not in self.forms:
             return None
+        if self._is_short(X) and not self.bounds.whole:
+            row = self._only_row(*layout)
+            return None if row is None else (row, said)
+        found = self._frames.read(*layout, len(X))
         if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
             return None
         if not all(self._is_exact(values) for _, values in found.whole):
@@ -290,6 +314,30 @@ class PipelineRows:
             found.rows[:, place] = codes
         missed = len(found.others) < self._n_texts
         return None if missed else (found.rows, said)
+
+    def _only_row(self, form: Any, parts: Parts) -> Array | None:
+        """Read a frame's only row by values: arrays of one number take 3 us each."""
+        row, most, n_texts = [0.0] * self.width, self.largest, 0
+        for values, plan in parts:
+            if plan.number is None:
+                for at, place in plan.places:
+                    texts = self.texts.get(place)
+                    one = values if values.ndim == 1 else values[at]
+                    code = None if texts is None else texts.of_column(one)
+                    if code is None:
+                        return None
+                    row[place] = float(code)
+                    n_texts += 1
+                continue
+            column = only_values(values)
+            for at, place in plan.places:
+                value = column[at]
+                if value is None and place in self.forms[form]:
+                    value = np.nan
+                if value is None or (type(value) is int and not -most <= value <= most):
+                    return None
+                row[place] = value
+        return None if n_texts < self._n_texts else np.array([row], np.float64)
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""

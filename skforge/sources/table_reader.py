@@ -96,18 +96,15 @@ def columns_of(
 
 def numbers_in(column: Any, kind: str) -> tuple[Array, Array | None] | None:
     """Return a column's numbers, and where they are missing, if some are."""
-    if kind == "polars":
-        if number_of(column.dtype) is None:
+    if kind in ("polars", "pyarrow"):
+        polars = kind == "polars"
+        number = number_of(column.dtype if polars else column.type)
+        if number is None:
             return None
-        if not column.null_count():
-            return column.to_numpy(), None
-        whole = column.fill_null(strategy="zero")
-        return whole.to_numpy(), column.is_null().to_numpy()
-    if kind == "pyarrow":
-        if (number := number_of(column.type)) is None:
-            return None
-        if not column.null_count:
-            return np.asarray(column), None
+        gaps = column.null_count() if polars else column.null_count
+        if not gaps or number in (np.float32, np.float64):  # they become NaN
+            values = column.to_numpy() if polars else np.asarray(column)
+            return values, np.isnan(values) if gaps else None
         zero = number.type(0).item()
         return np.asarray(column.fill_null(zero)), np.asarray(column.is_null())
     if not _PLAIN.issuperset(map(type, column)):

@@ -64,15 +64,17 @@ class TextCodes:
 
     def of_column(self, values: Any) -> Array | float | None:
         """Return the codes of pandas' array of a column; a number for one row."""
-        dtype = values.dtype
-        if type(values).__name__ == "Categorical":
-            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
-        if type(dtype).__name__ == "StringDtype":
-            arrow = getattr(values, "_pa_array", None)
-            if arrow is not None and isinstance(dtype.na_value, float):
-                return self.of_arrow(arrow, np.nan)
-        elif dtype != np.object_:
+        dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
+        if arrow is not None and type(getattr(dtype, "na_value", None)) is float:
+            return self.of_arrow(arrow, np.nan)
+        categorical = type(values).__name__ == "Categorical"
+        known = categorical or type(dtype).__name__ == "StringDtype"
+        if not known and dtype != np.object_:
             return None
+        if len(values) == 1:
+            return self.code(values[0])
+        if categorical:
+            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
         given = np.asarray(values, np.object_)
         if len(given) >= MANY and self.none == self.nan:
             from pandas import factorize
@@ -98,10 +100,11 @@ class TextCodes:
         if not hasattr(values, "indices") and (not plain or len(known) > n):
             values = values.dictionary_encode()
         if hasattr(values, "indices"):
-            known, at = values.dictionary.to_pylist(), values.indices
+            known = values.dictionary.to_pylist()
+            at = values.indices.cast("int64")
         else:  # half the time of finding the distinct ones
             at = compute.index_in(values, value_set=array(known, values.type))
-        at = np.asarray(at.cast("int64").fill_null(len(known)))
+        at = np.asarray(at.fill_null(len(known)))
         if values.null_count:
             at = np.where(np.asarray(values.is_null()), -1, at)
         texts = [gap if text is None else text for text in known]

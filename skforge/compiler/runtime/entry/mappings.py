@@ -110,7 +110,9 @@ convert:
   br i1 %is.number, label %plain, label %label
 label:
   %is.text = icmp eq ptr %type, @skf_str
-  br i1 %is.text, label %find, label %return
+  %is.gap = icmp eq ptr %object, @skf_none
+  %may.be = or i1 %is.text, %is.gap
+  br i1 %may.be, label %find, label %return
 find:
   %code = call ptr @skf_find(ptr %table, ptr %object)
   %is.unknown = icmp eq ptr %code, null
@@ -174,13 +176,14 @@ class DictReader:
     """Reads dicts whose keys have the order of the first one.
 
     ``places`` are the columns of keys in rows of ``width`` numbers, and ``tables`` the
-    numbers of texts, for keys that have these. Other keys are ignored, or declined.
+    numbers of texts and of None, for keys with texts. Other keys are ignored, or
+    declined.
     """
 
     def __init__(
         self,
         places: Mapping[str, int],
-        tables: Mapping[str, dict[str, float]],
+        tables: Mapping[str, dict[str | None, float]],
         width: int,
         ignores: bool,
     ) -> None:
