@@ -1,10 +1,10 @@
-"""Train the cost model that is shipped, and say how good it is on unseen models.
+"""Train a cost model of CPUs, and say how good it is on unseen models.
 
     python benchmarks/train_cost_model.py measure times.jsonl     # 15 to 25 minutes
-    python benchmarks/train_cost_model.py fit times.jsonl
+    python benchmarks/train_cost_model.py fit times.jsonl my_cpu.npz
 
 ``measure`` times schedules of the family; ``fit`` trains, validates by leaving out one
-model at a time, prints what that gives, and writes the model of the package.
+model at a time, prints what that gives, and writes the model.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.cost.cost_model import SHIPPED, CostModel
+from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
 from skforge.tuning.cost.forest_facts import ForestFacts
 
@@ -90,7 +90,7 @@ def measure(
 
 
 @app.command()
-def fit(file: Path, output: Path = SHIPPED, validate: bool = True) -> None:
+def fit(file: Path, output: Path, validate: bool = True) -> None:
     """Train on all times, and validate by leaving one model out."""
     groups = list(_groups(file))
     margin, rows = 1.1, []

@@ -34,7 +34,8 @@ from tuning_recorded import Recorded
 
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning

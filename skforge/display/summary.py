@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends.base import is_pipeline, last_step
@@ -20,6 +19,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.machine import known_profile
 from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.prediction.arrival import REFERENCE_ROWS

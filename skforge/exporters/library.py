@@ -14,7 +14,7 @@ import numpy as np
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange, walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
@@ -25,6 +25,7 @@ from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.kernels import most_rows
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError

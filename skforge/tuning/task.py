@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime import machine
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.targets import default_table
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import tuning_seconds

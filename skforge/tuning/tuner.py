@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from skforge._docs import documented
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError
 from skforge.tuning.measure.bench import SampleRows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.estimate import TERMS, CostEstimate
+from skforge.compiler.cost.estimate import TERMS, CostEstimate, plan_of
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.schedule.families import bitsliced_schedule
@@ -50,8 +50,8 @@ def test_coefficients_belong_to_terms() -> None:
     }
     for kind, own in COEFFICIENTS.items():
         terms = {
-            **estimate.terms(schedules[kind], 64),
-            **narrow.terms(schedules[kind], 64),
+            **estimate.terms(plan_of(schedules[kind]), 64),
+            **narrow.terms(plan_of(schedules[kind]), 64),
         }
         assert set(own) <= set(terms)
 

@@ -15,18 +15,13 @@ from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults import cpu as default_schedule
 from skforge.compiler.defaults import walks as walk_rules
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import (
-    BATCH_RANGES,
-    UNROLL_LIMIT,
-    BatchRange,
-    ForestShape,
-    walking_schedules,
-)
+from skforge.compiler.defaults.walks import UNROLL_LIMIT, ForestShape, walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.families import (
     lanes_schedule,
 )
+from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import tune
@@ -41,6 +36,7 @@ def test_ranges_cover_every_batch_size_once() -> None:
     assert BATCH_RANGES == ((1, 1), (2, 15), (16, 127), (128, 2048), (2049, None))
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     ("name", "level"), in_turns(MAKERS, ["v2", "v3", "v4", "aarch64"], often=2)
 )

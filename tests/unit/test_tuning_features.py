@@ -118,28 +118,33 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
         np.testing.assert_allclose(alone, found.matrix[:20], rtol=1e-14)
 
 
-def test_features_say_what_their_names_say():
-    block = features(bitsliced_schedule(128), n_rows=100)
-    assert block["lane_utilization"] == pytest.approx(100 / 128)
-    assert block["idle_lane_wastage"] == 28
-    assert block["predicates_per_row"] == pytest.approx(1.28 * FOREST.n_predicates)
-    assert block["layout_bitsliced"] == 1
-    assert block["num_scalars"] == 100 * FOREST.n_trees
-    many = features(bitsliced_schedule(64), n_rows=1000, threads=4)
-    assert many["num_tasks"] == many["num_blocks"] == 16
-    assert many["idle_core_wastage"] == 1
-    assert features(lanes_schedule())["searches_per_row"] == FORESTS.n_columns
-    tiles = features(tiled_schedule(64, 7))
-    assert tiles["code_bytes_read_per_realization"] == 64 * 2 * FORESTS.n_columns
-    walk = Schedule().interleave("tree", 8)
-    peeled = features(walk.peel_walk("tree", 64))
-    assert peeled["hops_unchecked"] == FORESTS.min_depth
-    assert peeled["walks_in_flight"] == 8
-    unrolled = features(walk.unroll_walk("tree", FORESTS.max_depth))
-    assert unrolled["hops_checked"] == 0 <= unrolled["padding_share"]
-    narrow = features(bitsliced_schedule(128), target=Target.x86_64("v3"))
-    assert narrow["vector_lanes"] == block["vector_lanes"] / 2
-    assert (block["mask_registers"], narrow["mask_registers"]) == (1, 0)
+def test_features_of_cpus_are_terms_of_the_estimate_and_directives():
+    estimate = FORESTS.estimate
+    for schedule in (bitsliced_schedule(64), lanes_schedule(), tiled_schedule(64, 7)):
+        for threads in (1, 4):
+            one = features(schedule, n_rows=1000, threads=threads)
+            ns = sum(value for name, value in one.items() if name.startswith("ns_of_"))
+            seconds = float(estimate.seconds(schedule, 1000, threads))
+            assert ns * 1000e-9 == pytest.approx(seconds)
+            assert 2 ** one["estimate"] == pytest.approx(ns)
+            assert one["inner_parallelism"] == threads
+    block = features(bitsliced_schedule(64), n_rows=1000)
+    assert (block["layout_bitsliced"], block["layout_lanes"]) == (1, 0)
+    assert block["ns_of_folded"] > 0 == block["ns_of_hop"]
+    assert block["row_block"] == 64
+    assert (block["num_rows"], block["num_trees"]) == (1000, FOREST.n_trees)
+    many = Schedule().tile("batch", "b0", "b1", 64).parallel("b0")
+    assert features(many, n_rows=1000)["num_tasks"] == 16
+    walk = Schedule().interleave("tree", 8).peel_walk("tree", 3)
+    assert features(walk)["trees_in_flight"] == 8
+    assert features(walk)["peel_walk"] == 3
+
+
+def test_representations_of_others_are_taken_for_walks():
+    toy = features(Schedule().represent("toy"))
+    walk = features(Schedule())
+    assert toy["layout_other"] == 1 == walk["layout_sparse"]
+    assert toy["estimate"] == walk["estimate"]
 
 
 def test_every_feature_is_in_the_table_of_the_page():
@@ -147,9 +152,9 @@ def test_every_feature_is_in_the_table_of_the_page():
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
     names = [*NAMES, *names_of(Target.cuda())]
-    lost = [n for n in names if n not in named and not n.startswith("layout_")]
-    assert not lost
-    assert "layout_" in text
+    groups = ("layout_", "ns_of_")
+    assert not [n for n in names if n not in named and not n.startswith(groups)]
+    assert all(group in text for group in groups)
 
 
 def test_pruning_names_its_reasons():
@@ -237,7 +242,7 @@ def test_pruning_leaves_no_multiprocessor_or_lane_idle():
 
 
 def _deep(one, depth):
-    return replace(one, max_depth=depth, min_depth=depth, tree_depth=float(depth))
+    return replace(one, max_depth=depth, min_depth=depth)
 
 
 def _refusing(one):

@@ -126,6 +126,7 @@ def test_the_full_gpu_space_has_all_of_table_5():
         assert bind(own, 100) == nest
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("deal", DEALS)
 def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction):

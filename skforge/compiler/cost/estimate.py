@@ -57,7 +57,7 @@ class Plan:
         return rows * (self.tree_tiles or -(-n_trees // self.tree_tile))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def plan_of(schedule: Schedule) -> Plan | None:
     """Return the sizes of a CPU schedule; None for one that is not estimated."""
     fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
@@ -401,21 +401,28 @@ class CostEstimate:
         plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
         if plan is None:
             return np.full_like(n, np.inf)
-        own = COEFFICIENTS[plan.kind]
         total = np.zeros_like(n)
-        for name, value in self.terms(schedule, n).items():
-            if name in own:
-                total += own[name] * value
-        if (plan.parallel or plan.tree_tile) and n_threads > 1:
-            tasks = plan.tasks(n, self.counts.trees)
-            total *= np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
-        return total * 1e-9
+        for value in self.parts(plan, n).values():
+            total += value
+        return total * self.share(plan, n, n_threads) * 1e-9
 
-    def terms(self, schedule: Schedule, n_rows: ArrayLike) -> Terms:
+    def parts(self, plan: Plan, n_rows: ArrayLike) -> Terms:
+        """Return the estimated ns of one thread by term, whose sum is the estimate."""
+        own = COEFFICIENTS[plan.kind]
+        terms = self.terms(plan, n_rows).items()
+        return {name: own[name] * value for name, value in terms if name in own}
+
+    def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
+        """Return the share of a call's time that the busiest of some threads takes."""
+        if not (plan.parallel or plan.tree_tile) or n_threads == 1:
+            return 1.0
+        tasks = plan.tasks(n, self.counts.trees)
+        share: Counts = np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
+        return share
+
+    def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
         """Return the terms of the estimate in ns, before their coefficients."""
-        plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
-        assert plan is not None
-        n = np.maximum(n, 1.0)
+        n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
 
     @staticmethod

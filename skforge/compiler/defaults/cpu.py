@@ -15,7 +15,6 @@ import numpy as np
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults.walks import (
-    BatchRange,
     ForestShape,
     walking_schedules,
     without_checks,
@@ -31,6 +30,7 @@ from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusa
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 

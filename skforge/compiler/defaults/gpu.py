@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from skforge.compiler.defaults.cpu import allows_bits
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
+from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.bins import code_dtype, column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 

@@ -13,18 +13,9 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.nodes.records import CACHE_LINE
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-
-#: Batch sizes (first, last) where another schedule may win; a last of None is open.
-BatchRange = tuple[int, int | None]
-BATCH_RANGES: tuple[BatchRange, ...] = (
-    (1, 1),
-    (2, 15),
-    (16, 127),
-    (128, 2048),
-    (2049, None),
-)
 
 #: Walks in flight. For 16 rows of one tree, 8 are 30-40 % slower, 12 and 24 8-17 %
 #: (airline, year_prediction_msd). For one row of 1000 columns or more, walked, 10 trees

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.defaults.contributions import contribution_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, approximate, changes, explained
@@ -21,6 +20,7 @@ from skforge.compiler.layouts.background.walk import BLOCK, game_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError

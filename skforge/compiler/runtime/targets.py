@@ -7,12 +7,12 @@ from typing import Any
 
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.gpu import default_gpu_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError

@@ -20,7 +20,6 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -33,6 +32,7 @@ from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_occupancy import problem

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError
 from skforge.tuning.measure.bench import Bench, Sampled, SampleRows

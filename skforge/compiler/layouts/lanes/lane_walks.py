@@ -85,7 +85,7 @@ class CompleteRest(Rest):
             made = []
             for k, i in enumerate(index):
                 word = tests[i + (at + k * width)]
-                right = _goes_right(b, word.to(U32), codes, wide)
+                right = _goes_right(word.to(U32), codes, wide)
                 made.append(i + i + right)
             index, at, width = made, at + self.n_trees * width, 2 * width
         return [i + k * width for k, i in enumerate(index)]
@@ -116,7 +116,7 @@ class SparseRest(Rest):
             moves = b.const(0)
             for k, node in enumerate(carried[1:], 1):
                 word = words[node]
-                right = _goes_right(b, word.to(U32), codes, wide)
+                right = _goes_right(word.to(U32), codes, wide)
                 child = (word >> (32 if wide else 16)).to(I64)
                 moves = moves | child
                 carried[k] = node + child + right
@@ -124,7 +124,7 @@ class SparseRest(Rest):
         return carried[1:]
 
 
-def _goes_right(b: Builder, word: Value, codes: Buffer, wide: bool) -> Value:
+def _goes_right(word: Value, codes: Buffer, wide: bool) -> Value:
     """Return 1 where a code exceeds the rank in the low byte of a word, else 0."""
     place = word >> 8
     if not wide:

@@ -146,7 +146,7 @@ class TestEncoding:
         """Return the thresholds of nodes."""
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
-    def feature(self, b: Builder, word: Value) -> Value:
+    def feature(self, word: Value) -> Value:
         """Decode the feature index of a word."""
         if self.feature_bits == 32:
             return word
