@@ -163,6 +163,7 @@ def test_every_schedule_of_a_small_forest(arch: str) -> None:
     assert check(model("multiclass"), SCHEDULES, "exact", arch) == list(SCHEDULES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", [a for a in ARCHS if a not in ("sm_90", "gfx90a")])
 def test_every_architecture(arch: str) -> None:
     try:

@@ -362,6 +362,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [
