@@ -90,12 +90,12 @@ def _call_of(model: Any) -> Any:
     defaults: dict[str, Any] = {}
     for base in reversed(type(model).__mro__):
         if "__init__" in vars(base) and base is not object:
-            found = signature(vars(base)["__init__"]).parameters.values()
-            defaults |= {one.name: one.default for one in found}
-    made = type(type(model).__name__, (_Call,), {})()
-    made.params = {
+            parameters = signature(vars(base)["__init__"]).parameters.values()
+            defaults |= {parameter.name: parameter.default for parameter in parameters}
+    call = type(type(model).__name__, (_Call,), {})()
+    call.params = {
         name: value
         for name, value in model.get_params(deep=False).items()
         if value is not None and repr(value) != repr(defaults.get(name))
     }
-    return made
+    return call
