@@ -21,7 +21,7 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.shown import Shown
+from skforge.display.notebook import Displayed
 from skforge.prediction.counters import Counters
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
@@ -33,7 +33,7 @@ from skforge.tuning.tuner import STRATEGIES, Tuner
 __all__ = ["CompiledForest"]
 
 
-class CompiledForest(Shown):
+class CompiledForest(Displayed):
     """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
     Parameters

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.display.named import OwnRepr, named
+from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.exceptions import InvalidInputError, VerificationWarning
 from skforge.prediction.dispatch import size_ranges
@@ -29,7 +29,7 @@ from skforge.sources.mappings import is_columns, is_mapped
 from skforge.tuning.plots import axes_for
 
 
-class Shown(Delegated):
+class Displayed(Delegated):
     """Adds summaries, plots, the repr and the card; only those with rows measure."""
 
     def summary(
@@ -169,7 +169,7 @@ def visual_block(wrapper: Any) -> Any:
     """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(named(model))]
+    names, details = [f"estimator: {type(model).__name__}"], [str(short_name(model))]
     if wrapper.__sklearn_is_fitted__():
         split = wrapper.__dict__.get("_split")
         if split is not None:
