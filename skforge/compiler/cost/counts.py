@@ -52,9 +52,9 @@ class Reach:
         reached by as many more rows.
         """
         common = round(log2(max(1.0, LINE / size)))
-        found = np.bincount(rarity, minlength=RAREST)
-        found = np.append(found[: common + 1].sum(), found[common + 1 :])
-        return cls(np.asarray(np.pad(found, (0, common)) * (size / LINE), np.float64))
+        counts = np.bincount(rarity, minlength=RAREST)
+        counts = np.append(counts[: common + 1].sum(), counts[common + 1 :])
+        return cls(np.asarray(np.pad(counts, (0, common)) * (size / LINE), np.float64))
 
     @property
     def size(self) -> float:
@@ -65,8 +65,8 @@ class Reach:
         """Return how many different lines some rows reach."""
         few, place = np.unique(rows, return_inverse=True)
         missed = np.power(1.0 - _SHARES, few[:, None])
-        found = (1.0 - missed) @ self.lines
-        return np.asarray(found[place.reshape(rows.shape)])
+        lines = (1.0 - missed) @ self.lines
+        return np.asarray(lines[place.reshape(rows.shape)])
 
 
 def shares(forest: Forest) -> Counts:
@@ -233,11 +233,11 @@ def _sets(forest: Forest) -> dict[str, int]:
     tables = single = 0
     most = max(SETS.values()) // 32
     for feature in np.unique(forest.feature[of_sets]):
-        own = words[forest.feature[of_sets] == feature]
-        if own.max() > most:
-            single += len(own)
+        sets = words[forest.feature[of_sets] == feature]
+        if sets.max() > most:
+            single += len(sets)
         else:
-            tables += -(-len(own) // SETS_A_BYTE) * -(-int(own.max()) // 2)
+            tables += -(-len(sets) // SETS_A_BYTE) * -(-int(sets.max()) // 2)
     return {"set_tables": tables, "single_sets": single}
 
 

@@ -152,16 +152,16 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
     It begins with half of a cache, which holds other data, too, and ends with two.
     """
-    found: float | Counts = np.clip(
+    share: float | Counts = np.clip(
         np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0
     )
-    return found
+    return share
 
 
 def _missed(size: float | Counts, cache: int) -> float | Counts:
     """Return the share of loads from random places that miss a cache."""
-    found: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
-    return found
+    share: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
+    return share
 
 
 #: Nanoseconds of each size of call, or of each call.
@@ -408,9 +408,13 @@ class CostEstimate:
 
     def parts(self, plan: Plan, n_rows: ArrayLike) -> Terms:
         """Return the estimated ns of one thread by term, whose sum is the estimate."""
-        own = COEFFICIENTS[plan.kind]
+        coefficients = COEFFICIENTS[plan.kind]
         terms = self.terms(plan, n_rows).items()
-        return {name: own[name] * value for name, value in terms if name in own}
+        return {
+            name: coefficients[name] * value
+            for name, value in terms
+            if name in coefficients
+        }
 
     def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
         """Return the share of a call's time that the busiest of some threads takes."""

@@ -60,8 +60,8 @@ PLACE = {name: i for i, name in enumerate(FACTS)}
 
 def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
     """Return the facts of schedules, of shape (n_schedules, n_facts)."""
-    found = [_facts(schedule) for schedule in schedules]
-    return np.array(found, dtype=np.float64).reshape(len(found), len(FACTS))
+    facts = [_facts(schedule) for schedule in schedules]
+    return np.array(facts, dtype=np.float64).reshape(len(facts), len(FACTS))
 
 
 #: Directives whose number of uses is the fact.

@@ -134,8 +134,8 @@ class Kernel:
 
     def model_data(self) -> tuple[BufferData, ...]:
         """Return all model buffers: first the layout's, then those declared here."""
-        own = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
-        return (*own, *self._data.values())
+        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
+        return (*of_layout, *self._data.values())
 
     def leaf_values(self) -> Buffer:
         """Return the leaf values: one scalar per item, or rows of outputs."""

@@ -119,15 +119,15 @@ class WalkLowering:
         ]
 
     def _open(self, tree: Value, node: Value, checked: bool) -> Cursor:
-        k, found = self._k, list[Cursor]()
+        k, opened = self._k, list[Cursor]()
 
         def load() -> tuple[Value, ...]:
             read = k.hopper.readable(k.b, node) if checked else node
-            found.append(k.hopper.open(k.b, tree, read))
-            return found[0].words
+            opened.append(k.hopper.open(k.b, tree, read))
+            return opened[0].words
 
         words = k.b.named("load_tile", (tree, node), load)
-        return replace(found[0], node=node, words=words)
+        return replace(opened[0], node=node, words=words)
 
     def hop(
         self,

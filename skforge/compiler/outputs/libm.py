@@ -124,8 +124,8 @@ def power_loop() -> int | None:
     double = bytes([np.dtype(np.float64).num] * 3)
     at = [kinds[3 * k : 3 * k + 3] for k in range(n)].index(double)
     loop = ctypes.c_int64.from_address(loops + 8 * at).value
-    given = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
-    return loop if loop and not given and _agrees(loop) else None
+    user_data = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
+    return loop if loop and not user_data and _agrees(loop) else None
 
 
 def _agrees(loop: int) -> bool:
@@ -142,10 +142,12 @@ def _agrees(loop: int) -> bool:
 
 def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
     """Return powers of 2 computed in place, as compiled code does."""
-    made = exponents.astype(np.float64)
+    powers = exponents.astype(np.float64)
     base = np.array([2.0])
-    places = (ctypes.c_int64 * 3)(base.ctypes.data, made.ctypes.data, made.ctypes.data)
-    count, steps = (ctypes.c_int64 * 1)(len(made)), (ctypes.c_int64 * 3)(0, 8, 8)
+    places = (ctypes.c_int64 * 3)(
+        base.ctypes.data, powers.ctypes.data, powers.ctypes.data
+    )
+    count, steps = (ctypes.c_int64 * 1)(len(powers)), (ctypes.c_int64 * 3)(0, 8, 8)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     function(places, count, steps, None)
-    return made
+    return powers

@@ -157,20 +157,22 @@ class Code:
 
     def lines(self, results: Terms) -> list[str]:
         """Return the lines that some results need."""
-        needed, kept = set(results.names), []
+        needed, lines = set(results.names), []
         for name, text, operands in reversed(self._written):
             if name in needed:
-                kept.append(text)
+                lines.append(text)
                 needed |= operands
-        return kept[::-1]
+        return lines[::-1]
 
     def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
         """Write an instruction for each column; a single column goes with any."""
-        given = [one.dtype for one in operands if isinstance(one, Terms)][-1]
-        to, language = to or given, self.language
-        types = {"t": language.types[given], "to": language.types[to]}
-        suffix = "f" if given == "float32" else ""
-        columns = [self.constant(one, given).names for one in operands]
+        dtype = [operand.dtype for operand in operands if isinstance(operand, Terms)][
+            -1
+        ]
+        to, language = to or dtype, self.language
+        types = {"t": language.types[dtype], "to": language.types[to]}
+        suffix = "f" if dtype == "float32" else ""
+        columns = [self.constant(operand, dtype).names for operand in operands]
         names = []
         for k in range(max(map(len, columns))):
             used = [column[k if len(column) > 1 else 0] for column in columns]
@@ -196,7 +198,9 @@ class Code:
     def each_column(self, function: Callable[[Terms], Terms], x: Terms) -> Terms:
         """Return a function of each column, one after another: few values live."""
         results = [function(x[:, k : k + 1]) for k in range(len(x.names))]
-        return Terms(self, tuple(one.names[0] for one in results), results[0].dtype)
+        return Terms(
+            self, tuple(result.names[0] for result in results), results[0].dtype
+        )
 
     def log1p(self, x: Terms) -> Terms:
         """Return the C library's ``log1p``."""
@@ -204,8 +208,10 @@ class Code:
 
     def where(self, test: Terms, a: Any, b: Any) -> Terms:
         """Return ``a`` where the test is true, else ``b``."""
-        dtype = next(one.dtype for one in (a, b) if isinstance(one, Terms))
-        return self.each("where", test, *(self.constant(one, dtype) for one in (a, b)))
+        dtype = next(operand.dtype for operand in (a, b) if isinstance(operand, Terms))
+        return self.each(
+            "where", test, *(self.constant(operand, dtype) for operand in (a, b))
+        )
 
     def least(self, x: Terms, limit: float) -> Terms:
         """Return the lesser of each value and a limit; NaN stays NaN."""
@@ -224,8 +230,8 @@ class Code:
         names: list[str] = []
         for k, offset in enumerate(offsets):
             known = not np.isnan(offset)
-            one = x[:, k : k + 1] + offset if known else self.constant(0.0, x.dtype)
-            names += one.names
+            column = x[:, k : k + 1] + offset if known else self.constant(0.0, x.dtype)
+            names += column.names
         return Terms(self, tuple(names), x.dtype)
 
     def greatest(self, x: Terms) -> Terms:

@@ -398,7 +398,9 @@ class TileNodes(Option):
         if not isinstance(self.kind, str):
             numbers = isinstance(self.kind, tuple) and all(
                 isinstance(tree, tuple)
-                and all(type(one) is int and abs(one) <= MAX_SIZE for one in tree)
+                and all(
+                    type(number) is int and abs(number) <= MAX_SIZE for number in tree
+                )
                 for tree in self.kind
             )
             if not numbers:

@@ -57,10 +57,11 @@ class TextCodes:
     def codes(self, values: Iterable[Any]) -> Array | None:
         """Return the codes of values; None for what the pipeline must answer."""
         get, code = self.table.get, self.code
-        found = [
-            one if (one := get(value)) is not None else code(value) for value in values
+        known = [
+            number if (number := get(value)) is not None else code(value)
+            for value in values
         ]
-        return None if None in found else np.array(found, np.float64)
+        return None if None in known else np.array(known, np.float64)
 
     def of_column(self, values: Any) -> Array | float | None:
         """Return the codes of pandas' array of a column; a number for one row."""
@@ -75,13 +76,13 @@ class TextCodes:
             return self.code(values[0])
         if categorical:
             return self._taken(values.codes, [*values.categories.tolist(), np.nan])
-        given = np.asarray(values, np.object_)
-        if len(given) >= MANY and self.none == self.nan:
+        column = np.asarray(values, np.object_)
+        if len(column) >= MANY and self.none == self.nan:
             from pandas import factorize
 
-            at, found = factorize(given)
-            return self._taken(at, [*found, np.nan])
-        return self.codes(given.tolist())
+            at, distinct = factorize(column)
+            return self._taken(at, [*distinct, np.nan])
+        return self.codes(column.tolist())
 
     def of_arrow(self, values: Any, gap: float | None) -> Array | float | None:
         """Return the codes of pyarrow's texts, where null is NaN or None."""
@@ -151,7 +152,7 @@ class TextCodes:
 
         Values of one code take turns.
         """
-        found = np.full(len(codes), self.texts[0] if self.texts else None, object)
+        texts = np.full(len(codes), self.texts[0] if self.texts else None, object)
         values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (
             (self.nan, np.nan),
@@ -160,10 +161,10 @@ class TextCodes:
         ):
             if code is not None:  # no two NaN are equal keys
                 values.setdefault(-1 if code != code else code, []).append(value)
-        for code, own in values.items():
+        for code, choices in values.items():
             at = np.isnan(codes) if code < 0 else codes == code
-            found[at] = np.resize(np.array(own, object), int(at.sum()))
-        return found
+            texts[at] = np.resize(np.array(choices, object), int(at.sum()))
+        return texts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,9 +193,11 @@ class NumberCodes:
         code = codes if self.coded else np.searchsorted(self.ends, codes)
         missing = np.isnan(codes)
         code = np.clip(np.where(missing, 0, code), 0, len(self.ends) - 1).astype(int)
-        kept = ~self.refused[code]
-        code = np.where(kept, code, fine[code % len(fine)])
-        found = (
-            self.ends[code] if self.coded else np.where(kept, codes, self.ends[code])
+        accepted = ~self.refused[code]
+        code = np.where(accepted, code, fine[code % len(fine)])
+        numbers = (
+            self.ends[code]
+            if self.coded
+            else np.where(accepted, codes, self.ends[code])
         )
-        return np.where(missing, np.nan, found)
+        return np.where(missing, np.nan, numbers)

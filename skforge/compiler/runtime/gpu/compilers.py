@@ -159,9 +159,9 @@ class _Library:
     def _bytes(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
         self._call(f"Get{what}Size", program, ctypes.byref(size))
-        held = ctypes.create_string_buffer(max(1, size.value))
-        self._call(f"Get{what}", program, held)
-        return held.raw[: size.value]
+        memory = ctypes.create_string_buffer(max(1, size.value))
+        self._call(f"Get{what}", program, memory)
+        return memory.raw[: size.value]
 
 
 @lru_cache(maxsize=2)
@@ -186,8 +186,8 @@ def _candidates(kind: Kind) -> list[str]:
     roots = [os.environ[v] for v in variables if os.environ.get(v)]
     roots += ["/usr/local/cuda"] if kind == "cuda" else ["/opt/rocm"]
     folders += [f"{root}/{lib}" for root in roots for lib in ("lib64", "lib")]
-    found = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
-    return [*found, *names]
+    paths = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
+    return [*paths, *names]
 
 
 def wheel_folders(*patterns: str) -> list[str]:
@@ -239,11 +239,11 @@ def code_of(source: str, arch: str, kind: Kind) -> bytes:
     """Return the cubin or code object for a text."""
     version = compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
-    found = object_cache.find(key)
-    if found is None:
-        found, _ = compile_text(source, arch, kind)
-        object_cache.store(key, found)
-    return found
+    code = object_cache.find(key)
+    if code is None:
+        code, _ = compile_text(source, arch, kind)
+        object_cache.store(key, code)
+    return code
 
 
 def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:

@@ -327,10 +327,10 @@ class _Kernels:
                 values.append(dtype_of(Scalar(type_)).type(value))  # type: ignore[arg-type]
 
         def start(pointers: Mapping[str, Any]) -> None:
-            given = values.copy()
+            arguments = values.copy()
             for place, name in names:
-                given[place] = pointers[name]
-            function(grid, block, tuple(given), shared_mem=shared_bytes)
+                arguments[place] = pointers[name]
+            function(grid, block, tuple(arguments), shared_mem=shared_bytes)
 
         return start
 

@@ -15,7 +15,7 @@ from skforge.sources.delegation import is_estimator
 from skforge.sources.stored_model import StoredModel
 
 
-class Named:
+class ShortName:
     """Stands for a model in a repr."""
 
     def __init__(self, text: str) -> None:
@@ -26,7 +26,7 @@ class Named:
         return self._text
 
 
-def named(model: Any, forest: Forest | None = None) -> Any:
+def short_name(model: Any, forest: Forest | None = None) -> Any:
     """Return the model, or what stands for it in a repr.
 
     ``forest`` is the model's forest, if it is known.
@@ -34,11 +34,11 @@ def named(model: Any, forest: Forest | None = None) -> Any:
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):
-        return Named(f"<text of a model, {len(model):,} characters>")
+        return ShortName(f"<text of a model, {len(model):,} characters>")
     if isinstance(model, bytes):
-        return Named(f"<file of a model, {len(model):,} bytes>")
+        return ShortName(f"<file of a model, {len(model):,} bytes>")
     if is_pipeline(model):
-        steps = [(name, named(step)) for name, step in model.steps]
+        steps = [(name, short_name(step)) for name, step in model.steps]
         return type(model)(**{**model.get_params(deep=False), "steps": steps})
     if "xgboost.sklearn.XGBModel" in class_names(model):
         return _call_of(model)
@@ -48,7 +48,7 @@ def named(model: Any, forest: Forest | None = None) -> Any:
     sizes = ""
     if forest is not None:
         sizes = f": {forest.n_trees:,} trees, {forest.n_features:,} features"
-    return Named(f"<{kind} of {library}{sizes}>")
+    return ShortName(f"<{kind} of {library}{sizes}>")
 
 
 class OwnRepr:
@@ -68,7 +68,9 @@ class OwnRepr:
 def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
     """Return the repr of a wrapper like this one with a short name of its model."""
     params = wrapper.get_params(deep=False)
-    params["estimator"] = named(params["estimator"], wrapper.__dict__.get("forest_"))
+    params["estimator"] = short_name(
+        params["estimator"], wrapper.__dict__.get("forest_")
+    )
     text: str = BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
     return text
 
@@ -90,12 +92,12 @@ def _call_of(model: Any) -> Any:
     defaults: dict[str, Any] = {}
     for base in reversed(type(model).__mro__):
         if "__init__" in vars(base) and base is not object:
-            found = signature(vars(base)["__init__"]).parameters.values()
-            defaults |= {one.name: one.default for one in found}
-    made = type(type(model).__name__, (_Call,), {})()
-    made.params = {
+            parameters = signature(vars(base)["__init__"]).parameters.values()
+            defaults |= {parameter.name: parameter.default for parameter in parameters}
+    call = type(type(model).__name__, (_Call,), {})()
+    call.params = {
         name: value
         for name, value in model.get_params(deep=False).items()
         if value is not None and repr(value) != repr(defaults.get(name))
     }
-    return made
+    return call

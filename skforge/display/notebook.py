@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.display.named import OwnRepr, named
+from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.exceptions import InvalidInputError, VerificationWarning
 from skforge.prediction.dispatch import size_ranges
@@ -29,7 +29,7 @@ from skforge.sources.mappings import is_columns, is_mapped
 from skforge.tuning.plots import axes_for
 
 
-class Shown(Delegated):
+class Displayed(Delegated):
     """Adds summaries, plots, the repr and the card; only those with rows measure."""
 
     def summary(
@@ -169,7 +169,7 @@ def visual_block(wrapper: Any) -> Any:
     """Return the parts of a wrapper that scikit-learn draws."""
     model = model_of(wrapper)
     parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(named(model))]
+    names, details = [f"estimator: {type(model).__name__}"], [str(short_name(model))]
     if wrapper.__sklearn_is_fitted__():
         split = wrapper.__dict__.get("_split")
         if split is not None:
@@ -237,7 +237,7 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
         raise InvalidInputError("X has 0 rows; pass at least one to measure calls.")
     sizes = sorted((size_ranges(batch_sizes) or _usual(wrapper)).values())
     share = SECONDS / len(sizes)
-    own = partial(methodcaller, method)
+    caller = partial(methodcaller, method)
     source, theirs = _source(wrapper, method, X)
     times: list[CallTime] = []
     threads = threadpool_limits(resolve_n_jobs(wrapper.n_jobs), "openmp")
@@ -248,15 +248,15 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             if batch_sizes is None and not _fits(times, size, share, theirs=False):
                 break
             batches = _batches(X, n_rows, size)
-            calls = {"ours": [partial(own(one), wrapper) for one in batches]}
+            calls = {"ours": [partial(caller(rows), wrapper) for rows in batches]}
             if theirs is not None and _fits(times, size, share, theirs=True):
-                calls["theirs"] = [partial(theirs, one) for one in batches]
-            before, taken = wrapper.counters(), _timed(calls, share)
+                calls["theirs"] = [partial(theirs, rows) for rows in batches]
+            before, seconds = wrapper.counters(), _timed(calls, share)
             after = {
                 k: n["calls"] - before[k]["calls"]
                 for k, n in wrapper.counters().items()
             }
-            times.append(_call_time(size, taken, max(after, key=after.__getitem__)))
+            times.append(_call_time(size, seconds, max(after, key=after.__getitem__)))
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)
@@ -314,35 +314,37 @@ def _timed(
                 break
     slot = seconds / ROUNDS / len(calls)
     rings = {name: cycle(batches) for name, batches in calls.items()}
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     end = perf_counter() + seconds
     for number in range(ROUNDS):
         if number and perf_counter() > end:
             break
         for name, ring in rings.items():
-            taken[name] += _slot(ring, slot)
-    return {name: np.array(found) for name, found in taken.items()}
+            samples[name] += _slot(ring, slot)
+    return {name: np.array(times) for name, times in samples.items()}
 
 
 def _slot(ring: Any, seconds: float) -> list[float]:
     """Return the seconds of calls, one after the other, until the time is over."""
-    found = []
+    times = []
     end = perf_counter() + seconds
     for call in islice(ring, 1 << 16):
         start = perf_counter()
         call()
         stop = perf_counter()
-        found.append(stop - start)
+        times.append(stop - start)
         if stop > end:
             break
-    return found
+    return times
 
 
 def _call_time(
     n_rows: int, taken: Mapping[str, NDArray[np.float64]], route: str
 ) -> CallTime:
-    found = {k: np.quantile(times, (0.5, 0.99)).tolist() for k, times in taken.items()}
-    (middle, high), theirs = found["ours"], found.get("theirs", (None, None))
+    quantiles = {
+        k: np.quantile(times, (0.5, 0.99)).tolist() for k, times in taken.items()
+    }
+    (middle, high), theirs = quantiles["ours"], quantiles.get("theirs", (None, None))
     return CallTime(n_rows, middle, "measured", high, theirs[0], theirs[1], route)
 
 
