@@ -47,7 +47,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Show what skforge finds on this machine, and where target="auto" runs."""
-    from skforge._version import __version__
+    from skforge._version import DISTRIBUTION, __version__
     from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
 
@@ -83,13 +83,31 @@ def doctor(
     console.print(table)
     console.print()
     _facts(console, "Cache", _cache())
-    versions = {"Python": platform.python_version(), "skforge": __version__}
+    versions = {"Python": platform.python_version(), DISTRIBUTION: __version__}
     for name in LIBRARIES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     _facts(console, "Libraries", versions)
+    if stranger := _stranger():
+        console.print(f"\n{stranger}", style="yellow", soft_wrap=True, markup=False)
+
+
+def _stranger() -> str:
+    """Name an installed distribution that has taken the import's name."""
+    from skforge._version import DISTRIBUTION
+
+    try:
+        other = metadata.distribution("skforge")
+    except metadata.PackageNotFoundError:
+        return ""
+    facts = f"{other.version}: {other.metadata['Summary']}"
+    return (
+        f"Another project's distribution, skforge ({facts}), is installed, too. Both "
+        "have a package skforge, so one has overwritten files of the other: pip "
+        f"uninstall skforge {DISTRIBUTION}, then pip install {DISTRIBUTION}."
+    )
 
 
 def _profile(host: Target, measured: Measured | None) -> dict[str, str]:

@@ -505,5 +505,5 @@ def test_plots_without_matplotlib(fast, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidInputError) as error:
         fast.plot_latency(X)
-    text = "drawing needs matplotlib: pip install 'skforge[plot]'."
+    text = "drawing needs matplotlib: pip install matplotlib."
     assert str(error.value) == text

@@ -19,6 +19,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from skforge._version import install
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
@@ -94,12 +95,12 @@ _NAMES: dict[Kind, tuple[str, ...]] = {
 _MISSING: dict[Kind, str] = {
     "cuda": (
         "NVRTC, the compiler for target 'cuda', was not found: "
-        "pip install 'skforge[cuda13]', or only nvidia-cuda-nvrtc to compile without "
-        "a GPU; or set CUDA_HOME to a toolkit."
+        f"{install('cuda13')}, or only nvidia-cuda-nvrtc to compile "
+        "without a GPU; or set CUDA_HOME to a toolkit."
     ),
     "hip": (
         "hiprtc, the compiler for target 'hip', was not found: install ROCm and set "
-        "ROCM_PATH, pip install 'skforge[rocm]', or install Debian's libamdhip64-5."
+        f"ROCM_PATH, {install('rocm')}, or install Debian's libamdhip64-5."
     ),
 }
 
