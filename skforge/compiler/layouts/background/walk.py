@@ -186,8 +186,7 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b = self.b
-        at = {name: self._number(table, tree) for name, table in self._tree.items()}
+        b, at = self.b, self._numbers_of(tree)
         first, last = at["first"], at["last"]
         self._pass_tests(first, last)
         size = self._block * self._row_gains

@@ -1,7 +1,9 @@
 """Code for one block of rows that walks of contributions share.
 
 It evaluates the predicates, sets a bit for each edge of a tree and row, and writes the
-sums with the bias.
+sums with the bias. A walk goes ``_down`` from a node to its children, where a ``_leaf``
+has its value, and comes ``_up`` with what both sides sum to ``_give`` the node's
+feature its share.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.contributions.paths import IntArray, Paths
 from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
-
-IntArray = NDArray[np.int64]
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
@@ -46,6 +47,21 @@ class Trees:
     line: IntArray  # of each inner node's predicate
     before: IntArray
     bias: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, forest: Forest, paths: Paths, node: IntArray, bias: NDArray[np.float64]
+    ) -> Trees:
+        """Return what walks know of a forest whose inner nodes are in some order."""
+        tests = Tests.of(forest)
+        return cls(
+            forest=forest,
+            tests=tests,
+            start=np.searchsorted(paths.tree[node], np.arange(forest.n_trees + 1)),
+            line=tests.line_of[forest.predicate[node]],
+            before=paths.edges(node, paths.before[node]),
+            bias=bias,
+        )
 
     @property
     def order(self) -> IntArray:
@@ -89,23 +105,24 @@ class TreeBlock(BlockCode):
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
+        one = self.b.const(1)
         #: Rows of the block that the batch has.
-        self._count = (rows.n_rows - rows.first).min(block)
+        self._count = (rows.n_rows - rows.first).min(block) if block > 1 else one
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
         self._n_vectors = (self._count + (some - 1)) // some * self._together
         self._evaluate(rules)
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
-        order = trees.order
         self._node_line = self._table("node_line", trees.line * self._line)
         self._node_before = self._table("node_before", trees.before * self._line)
-        self._tree = {
-            "first": self._table("tree_first", trees.start[:-1][order]),
-            "last": self._table("tree_last", trees.start[1:][order]),
-            "output": self._table("tree_output", trees.written),
-        }
+        #: Tables of numbers of trees, in the order of the walk.
+        self._tree: dict[str, Buffer] = {}
+        self._of_trees("first", "last", trees.start)
+        self._tree["output"] = self._table("tree_output", trees.written)
         self._bias = self._model("bias", trees.bias)
+        #: Results of a row and output.
+        self._width = trees.forest.n_features + 1
 
     def _evaluate(self, rules: Rules) -> None:
         """Evaluate all predicates on the rows of the block."""
@@ -127,8 +144,18 @@ class TreeBlock(BlockCode):
     def _table(self, name: str, values: NDArray[Any]) -> Buffer:
         return self._model(name, values.astype(np.int32))
 
+    def _of_trees(self, first: str, last: str, start: IntArray) -> None:
+        """Declare the first and the last of what each tree has in other tables."""
+        for k, name in enumerate((first, last)):
+            numbers = start[self._t.order + k]
+            self._tree[name] = self._table(f"tree_{name}", numbers)
+
     def _number(self, table: Buffer, at: Value) -> Value:
         return table[at].to(I64)
+
+    def _numbers_of(self, tree: Value) -> dict[str, Value]:
+        """Return all numbers of a tree."""
+        return {name: self._number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
         """Tell where outputs are written, each as soon as its last tree is added."""
@@ -163,33 +190,59 @@ class TreeBlock(BlockCode):
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Set the bits of all edges of a tree: who passed each feature's tests."""
-        b, size = self.b, self._line
-        self._passed[b.const(0)] = ~b.const(0, self._word)
-        with b.loop(first, last, hint="n") as n:
-            before = self._passed[self._number(self._node_before, n), self._word]
-            line = self._lines[self._number(self._node_line, n), self._word]
-            at = (n - first) * (2 * size) + size
-            self._passed[at] = before & line
-            self._passed[at + size] = before & ~line
+        self._pass_root()
+        with self.b.loop(first, last, hint="n") as n:
+            self._pass(n, first)
+
+    def _pass_root(self) -> None:
+        """Set the bits of edge 0, which all rows pass."""
+        b = self.b
+        all_rows = ~b.const(0, self._word) if self._block > 1 else b.const(1, U8)
+        self._passed[b.const(0)] = all_rows
+
+    def _pass(self, n: Value, first: Value) -> tuple[Value, Value]:
+        """Set and return the bits of a node's edges; ``first`` is its tree's first."""
+        before = self._passed[self._number(self._node_before, n), self._word]
+        line = self._goes_left(n)
+        at = self._edge(n - first)
+        left = self._passed[at] = before & line
+        right = self._passed[at + self._line] = before & ~line
+        return left, right
+
+    def _goes_left(self, n: Value) -> Value:
+        """Return which rows go left by a node's predicate, a bit for each."""
+        return self._lines[self._number(self._node_line, n), self._word]
+
+    def _edge(self, own: Value) -> Value:
+        """Return where ``passed`` has the left edge of a tree's node."""
+        return own * (2 * self._line) + self._line
 
     def _mask(self, at: Value) -> Value:
         """Return the rows of a vector whose bits lie at a byte of ``passed``."""
-        b = self.b
-        return b.reinterpret(self._passed[at, self._bits], lir.Mask(self._lanes))
+        bits = self._passed[at, self._bits]
+        if self._lanes == 1:
+            return bits.ne(0)
+        return self.b.reinterpret(bits, lir.Mask(self._lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the contributions to one output, and its bias."""
-        b, rows, forest = self.b, self._rows, self._t.forest
         bias = self._bias[output].to(self._result.element)
-        divisor = b.const(float(forest.divisor), F64)
-        start = held * (forest.n_features * self._block)
-        count = (rows.n_rows - rows.first).min(self._block)
-        with b.loop(count, hint="r") as r:
-            row = (rows.first + r) * forest.n_outputs + output
-            at = row * (forest.n_features + 1)
-            with b.loop(forest.n_features, hint="f") as f:
-                x = sums[start + f * self._block + r]
-                if forest.divisor != 1:
-                    x = x / divisor
-                b.store(self._result, at + f, x.to(self._result.element))
-            self._result[at + forest.n_features] = bias
+        with self.b.loop(self._count, hint="r") as r:
+            row = (self._rows.first + r) * self._t.forest.n_outputs + output
+            at = row * self._width
+            self._write_row(at, r, sums, held)
+            self._result[at + (self._width - 1)] = bias
+
+    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+        """Write the contributions to one output of a row."""
+        n_features = self._t.forest.n_features
+        start = held * (n_features * self._block)
+        with self.b.loop(n_features, hint="f") as f:
+            x = self._divided(sums[start + f * self._block + r])
+            cell = at + f
+            self._result[cell] = x.to(self._result.element)
+
+    def _divided(self, x: Value) -> Value:
+        """Return a sum, or the mean over trees."""
+        divisor = self._t.forest.divisor
+        return x if divisor == 1 else x / float(divisor)

@@ -30,6 +30,7 @@ class Tests:
     """The predicates of a normalised forest, by feature and kind of test."""
 
     kinds: tuple[tuple[Comparison, Missing, bool], ...]
+    of_line: NDArray[np.int64]  # (2, n_lines): feature and kind
     jobs: NDArray[np.int32]  # (n_jobs, 4): feature, kind, first line, last line + 1
     line_of: NDArray[np.int64]  # (n_predicates,)
     numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
@@ -55,6 +56,7 @@ class Tests:
                 (Comparison(k // 8), Missing(k // 2 % 4), bool(k % 2))
                 for k in kinds.tolist()
             ),
+            keys,
             jobs.astype(np.int32),
             line_of,
             numbers[order],
