@@ -9,6 +9,7 @@ feature its share.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import F64, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.paths import IntArray, Paths
-from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
+from skforge.compiler.layouts.contributions.predicates import TestCode, Tests
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
@@ -111,7 +112,8 @@ class TreeBlock(BlockCode):
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
         self._n_vectors = (self._count + (some - 1)) // some * self._together
-        self._evaluate(rules)
+        self._tests = TestCode(rules, trees.tests)
+        self._evaluate()
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
         self._node_line = self._table("node_line", trees.line * self._line)
@@ -124,11 +126,39 @@ class TreeBlock(BlockCode):
         #: Results of a row and output.
         self._width = trees.forest.n_features + 1
 
-    def _evaluate(self, rules: Rules) -> None:
-        """Evaluate all predicates on the rows of the block."""
-        evaluation = Evaluation(rules, self._t.tests, self._block, self._lanes)
-        evaluation.run(self._rows, self._n_vectors)
-        self._lines = evaluation.lines
+    def _evaluate(self) -> None:
+        """Fill ``lines``: bit r of line p is whether row r goes left at predicate p.
+
+        The rows past the last one of the batch repeat it.
+        """
+        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self._lanes
+        numbers = self._tests.numbers
+        jobs = self._table("test_jobs", tests.jobs.reshape(-1))
+        column = self._alloc("column", numbers.element, self._block)
+        vector = with_lanes(numbers.element, self._vec)
+        size = max(1, len(tests.numbers)) * self._line
+        self._lines = self._alloc("test_lines", U8, size)
+        last, count = rows.n_rows - 1, self._n_vectors * lanes
+
+        def lines(first: Value, end: Value, kind: int) -> None:
+            with b.loop(first, end, hint="line") as line:
+                number = numbers[line]
+                with b.loop(self._n_vectors, hint="v") as v:
+                    left = self._tests.left(kind, number, column[v * lanes, vector])
+                    at = line * self._line + v * (lanes // 8)
+                    is_bool = lanes == 1
+                    bits = left.to(U8) if is_bool else b.mask_bits(left, self._bits)
+                    self._lines[at] = bits
+
+        with b.loop(len(tests.jobs), hint="job") as job:
+            feature = self._number(jobs, job * 4)
+            with b.loop(count, hint="row") as r:
+                at = (rows.first + r).min(last) * rows.stride + feature
+                column[r] = rows.rows[at]
+            first, end = (self._number(jobs, job * 4 + k) for k in (2, 3))
+            kinds = range(len(tests.kinds))
+            cases = [partial(lines, first, end, kind) for kind in kinds]
+            b.switch(self._number(jobs, job * 4 + 1), cases)
 
     def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
         """Allocate scratch."""
@@ -162,12 +192,15 @@ class TreeBlock(BlockCode):
         self._result = result
 
     def start(self, sums: Buffer) -> None:
-        """Set the sums of the block, (outputs, features, rows), to zero."""
-        b = self.b
-        zero = b.const(0.0, F64)
-        size = self._n_held * self._t.forest.n_features * self._block
-        with b.loop(size, hint="sum") as i:
-            sums[i] = zero
+        """Set the sums of the block to zero."""
+        for total, columns in self._totals(sums):
+            size = self._n_held * columns * self._block
+            with self.b.loop(size, hint="sum") as i:
+                total[i] = self.b.const(0.0, F64)
+
+    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
+        """Return sums of the block, (outputs, columns, rows), and their columns."""
+        return [(sums, self._t.forest.n_features)]
 
     def _write_if_last(self, output: Value, sums: Buffer) -> None:
         """Write a scalar output after its last tree."""

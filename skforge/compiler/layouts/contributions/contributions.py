@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, Model, Rules
@@ -39,32 +41,27 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadLayout(GpuBlockLayout):
     """One forest, whose rows are each explained by a thread."""
 
-    def __init__(self, hir: PredictEnsemble, shape: BlockShape, data: WalkData) -> None:
-        self._hir, self._shape, self._data = hir, shape, data
+    hir: PredictEnsemble
+    shape: BlockShape
+    data: WalkData
 
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         """Allocate each thread's memory."""
-        return _RowsOfBlock(self._hir, self._shape, self._data, block)
+        return _RowsOfBlock(self, block)
 
 
 class _RowsOfBlock(layouts.GpuBlockCode):
     """Explains the rows of a block at its end, when all its trees are known."""
 
-    def __init__(
-        self,
-        hir: PredictEnsemble,
-        shape: BlockShape,
-        data: WalkData,
-        block: layouts.BlockThreads,
-    ) -> None:
-        self._shape, self._data, self._block = shape, data, block
-        rules = Rules(block.b, hir.forest, hir.comparison, block.model)
-        self._code = ThreadCode(rules, data, block.rows, 1, fuses=True)
+    def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
+        self._layout, self._block, forest = layout, block, layout.hir.forest
+        rules = Rules(block.b, forest, layout.hir.comparison, block.model)
+        self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
-        forest = hir.forest
         held = forest.n_outputs if forest.vector_leaves else 1
         size = block.b.const(max(1, held * forest.n_features))
         self._sums: Buffer = block.b.alloc("sums", F64, size, space="private")
@@ -77,7 +74,8 @@ class _RowsOfBlock(layouts.GpuBlockCode):
 
     def finish(self) -> None:
         """Walk all trees for each row that exists in the batch."""
-        b, rows, shape = self._block.b, self._block.rows, self._shape
+        b, rows, shape = self._block.b, self._block.rows, self._layout.shape
+        n_trees = len(self._layout.data.part_start) - 1
 
         def thread(number: Value) -> None:
             with b.loop(shape.rows // shape.threads, hint="each") as k:
@@ -85,7 +83,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
                 with b.when(row < rows.n_rows):
                     self._code.take(row)
                     self._code.start(self._sums)
-                    with b.loop(len(self._data.part_start) - 1, hint="tree") as tree:
+                    with b.loop(n_trees, hint="tree") as tree:
                         self._code.add_tree(tree, self._sums)
                     self._code.finish(self._sums, self._block.result, row, b.const(1))
 
@@ -161,19 +159,19 @@ CODES: dict[tuple[bool, bool], type[ContributionCode]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class ContributionLayout(layouts.BlockLayout):
     """One forest for one block size."""
 
-    def __init__(
-        self, hir: PredictEnsemble, target: Target, block: int, by_pairs: bool
-    ) -> None:
-        self._hir, self._block, self._fuses = hir, block, target.has_fma
-        self._data = shared_data(hir, by_pairs, block == 1)
+    hir: PredictEnsemble
+    block: int
+    fuses: bool
+    data: WalkData
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = Rules(b, self._hir.forest, self._hir.comparison, model)
-        code = CODES[self._data.pairs is not None, self._block == 1]
-        return code(rules, self._data, rows, self._block, self._fuses)
+        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
+        code = CODES[self.data.pairs is not None, self.block == 1]
+        return code(rules, self.data, rows, self.block, self.fuses)
 
 
 class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
@@ -204,7 +202,8 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        return ContributionLayout(hir, target, block, self.by_pairs)
+        data = shared_data(hir, self.by_pairs, block == 1)
+        return ContributionLayout(hir, block, target.has_fma, data)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         """Raise for interactions, and unless each thread has as many rows."""

@@ -43,6 +43,13 @@ class Paths:
         """All inner nodes, level by level."""
         return np.concatenate([*self.levels, np.zeros(0, np.int64)])
 
+    def sums_below(self, number: IntArray) -> IntArray:
+        """Return the sum of the inner nodes' numbers over the subtree of each."""
+        total = number.copy()
+        for level in self.levels[:0:-1]:
+            np.add.at(total, self.parent[level], total[level])
+        return total
+
     def edges(self, order: IntArray, below: IntArray) -> IntArray:
         """Return which edge of its tree leads to each node, and 0 for -1.
 
@@ -113,6 +120,7 @@ class Order:
     """
 
     node: IntArray
+    tree: IntArray
     start: IntArray  # (n_trees + 1,) into the nodes
     slot: IntArray
     left_slot: IntArray
@@ -166,6 +174,7 @@ def put_in_order(forest: Forest, paths: Paths, most: IntArray) -> Order:
     runs, run_tree = _runs(tops, begin, own, size, paths.tree)
     return Order(
         node=node,
+        tree=tree,
         start=start,
         slot=slot,
         left_slot=left_slot,
@@ -188,9 +197,7 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
     number = 0
     while left.any():
         number += 1
-        count = left.astype(np.int64)
-        for level in paths.levels[:0:-1]:
-            np.add.at(count, parent[level], count[level])
+        count = paths.sums_below(left.astype(np.int64))
         if number == 1:
             size = count
         now = left & (count <= most[paths.tree])

@@ -36,7 +36,6 @@ from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, U8, Buffer, Type, Valu
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.paths import IntArray, Order, Pairs
-from skforge.compiler.layouts.contributions.predicates import TestCode
 from skforge.compiler.layouts.contributions.quadrature import (
     GAINS,
     LEFT,
@@ -110,7 +109,6 @@ class Columns:
     """
 
     name: str
-    number: int  # of the whole forest
     own: Buffer  # the sums of one tree
     places: Buffer
 
@@ -131,11 +129,9 @@ class ContributionCode(TreeBlock):
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = self._alloc("slots", self._scalar, slots)
         self._of_trees("run", "last_run", order.run_start)
-        n_features, start = data.trees.forest.n_features, order.feature_start
-        features = self._sums_of("feature", order.features, start, n_features)
+        features = self._sums_of("feature", order.features, order.feature_start)
         self._columns, self._own = [features], features.own
-        tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
-        each = points.places[tree] * some
+        each = points.places[order.tree] * some
         self._node_slot = table("node_slot", order.slot * each)
         self._node_left = table("node_left_slot", order.left_slot * each)
         self._node_feature = table("node_feature", order.feature_slot * some)
@@ -153,16 +149,14 @@ class ContributionCode(TreeBlock):
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
 
-    def _sums_of(
-        self, name: str, columns: IntArray, start: IntArray, number: int
-    ) -> Columns:
-        """Declare the columns of all trees, and scratch for the sums of one."""
+    def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
+        """Declare the columns of all trees, and scratch for the sums of a tree."""
         self._of_trees(name, f"last_{name}", start)
         most = max(1, int(np.diff(start).max(initial=0)))
         size = most * self._lanes * self._together
         own = self._alloc("tree_sums", self._scalar, size)
         places = self._table(f"tree_{name}s", columns * self._block)
-        return Columns(name, number, own, places)
+        return Columns(name, own, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b
@@ -187,26 +181,20 @@ class ContributionCode(TreeBlock):
         counts = []
         for columns in self._columns:
             first, last = (walk.tree[k + columns.name] for k in ("", "last_"))
-            counts.append((first, last - first))
-            with b.loop(counts[-1][1] * together, hint=columns.name) as i:
+            counts.append(last - first)
+            with b.loop(counts[-1] * together, hint=columns.name) as i:
                 columns.own[i * lanes] = zero
         walks = [partial(self._walk, self._with(walk, n)) for n in self.d.classes]
         b.switch(walk.tree["points"], walks)
-        for columns, total, (first, count) in zip(
-            self._columns, self._totals(sums), counts, strict=True
-        ):
-            start = walk.output * (columns.number * self._block)
-            start = start + walk.vector * lanes
+        totals = zip(self._columns, counts, self._totals(sums), strict=True)
+        for columns, count, (total, n) in totals:
+            start = walk.output * (n * self._block) + walk.vector * lanes
             with b.loop(count, hint=columns.name) as i:
-                place = self._number(columns.places, first + i)
+                place = self._number(columns.places, walk.tree[columns.name] + i)
                 for k in range(together):
                     own = columns.own[i * (together * lanes) + k * lanes, self._vec]
                     at = start + place + k * lanes
                     total[at] = total[at, with_lanes(F64, self._vec)] + own.to(F64)
-
-    def _totals(self, sums: Buffer) -> list[Buffer]:
-        """Return where the block's sums of all columns lie."""
-        return [sums]
 
     # ------------------------------------------------------------ the walk
 
@@ -389,8 +377,7 @@ class ThreadCode(ContributionCode):
 
     space = "private"
 
-    def _evaluate(self, rules: Rules) -> None:
-        self._tests = TestCode(rules, self._t.tests)
+    def _evaluate(self) -> None:
         feature, kind = self._t.tests.of_line
         self._line_feature = self._table("line_feature", feature)
         self._line_kind = self._table("line_kind", kind)
@@ -426,12 +413,11 @@ class InteractionCode(ContributionCode):
         self._n_pairs = n_pairs = len(pairs.columns)
         size = max(1, self._n_held * n_pairs) * self._block
         self._pair_sums = self._alloc("pair_sums", F64, size)
-        of_pairs = self._sums_of("pair", pairs.pair, pairs.pair_start, n_pairs)
+        of_pairs = self._sums_of("pair", pairs.pair, pairs.pair_start)
         self._columns.append(of_pairs)
         self._others = self._model("others", pairs.start)
         self._other_bits = table("other_bits", pairs.edge * self._line)
-        tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
-        points = np.repeat(data.points.places[tree], np.diff(pairs.start))
+        points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
         node, side = np.divmod(pairs.edge - 1, 2)
         gains = (node * data.rows + GAINS + side) * points
         self._other_gain = table("other_gain", gains)
@@ -440,15 +426,8 @@ class InteractionCode(ContributionCode):
         self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
         self._width = self._width**2
 
-    def start(self, sums: Buffer) -> None:
-        """Set the sums of the block to zero, those of pairs too."""
-        super().start(sums)
-        zero = self.b.const(0.0, F64)
-        with self.b.loop(self._n_held * self._n_pairs * self._block) as i:
-            self._pair_sums[i] = zero
-
-    def _totals(self, sums: Buffer) -> list[Buffer]:
-        return [sums, self._pair_sums]
+    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
+        return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
 
     def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
         """Add a node's gifts to its feature; times A of each other one, to pairs."""
