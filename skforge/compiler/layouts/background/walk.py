@@ -40,15 +40,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Vec
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.background.game import GROUP, Game
-from skforge.compiler.layouts.contributions.block import TreeBlock
+from skforge.compiler.layouts.background.tables import GROUP, Preorder
+from skforge.compiler.layouts.contributions.block import CodeLayout, TreeBlock
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -56,24 +55,13 @@ from skforge.exceptions import ScheduleError
 BLOCK = 64
 
 
-def game_of(hir: PredictEnsemble) -> Game:
+def preorder_of(hir: PredictEnsemble) -> Preorder:
     """Return the layout of a schedule's forest, made on its first use."""
     key = ("background",)
     if key not in hir.shared:
-        hir.shared[key] = Game.of(hir.forest)
-    found: Game = hir.shared[key]
+        hir.shared[key] = Preorder.of(hir.forest)
+    found: Preorder = hir.shared[key]
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundLayout(layouts.BlockLayout):
-    """One forest, for background rows that come later."""
-
-    hir: PredictEnsemble
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
-        return BackgroundCode(rules, game_of(self.hir), rows)
 
 
 class Background(layouts.BlockRepresentation):
@@ -97,7 +85,8 @@ class Background(layouts.BlockRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        return BackgroundLayout(hir)
+        order = preorder_of(hir)
+        return CodeLayout(hir, lambda rules, rows: BackgroundCode(rules, order, rows))
 
 
 layouts.register(Background())
@@ -133,41 +122,41 @@ class Node:
 class BackgroundCode(TreeBlock):
     """Emits the code for one block of rows."""
 
-    def __init__(self, rules: Rules, game: Game, rows: BlockRows) -> None:
-        super().__init__(rules, game.trees, rows, BLOCK, F64)
-        model, table, most = self._model, self._table, game.most_distinct
-        self._game, forest = game, game.trees.forest
+    def __init__(self, rules: Rules, order: Preorder, rows: BlockRows) -> None:
+        super().__init__(rules, order.trees, rows, BLOCK, F64)
+        model, table, most = self._model, self._table, order.most_distinct
+        self._order, forest = order, order.trees.forest
         self._n_needs = max(1, -(-most // 64))
         self._fields = 1 + WORDS_GIVEN + self._n_needs
         #: Elements of a list of states.
         self._list = self._fields * MOST_STATES
-        weights = game.weights()
+        weights = order.weights()
         self._weights = model("weights", weights.reshape(-1))
         #: Weights of one a; those over c follow.
         self._entries = weights.shape[2]
-        area = np.where(game.depth > 0, 2 * game.depth - 1 + game.is_right, 0)
+        area = np.where(order.depth > 0, 2 * order.depth - 1 + order.is_right, 0)
         self._node_area = table("node_area", area)
-        self._node_below = table("node_below", 2 * game.depth + 1)
-        self._node_skip = table("node_skip", 2 * game.size)
-        feature = forest.feature[forest.predicate[game.node]]
+        self._node_below = table("node_below", 2 * order.depth + 1)
+        self._node_skip = table("node_skip", 2 * order.size)
+        feature = forest.feature[forest.predicate[order.node]]
         self._node_feature = table("node_feature", feature * BLOCK)
-        first_gains = np.where(game.trees.before, -1, game.bit)
+        first_gains = np.where(order.trees.before, -1, order.bit)
         self._node_gains = table("node_gains", first_gains)
-        self._events = table("events", game.events)
-        bits = np.zeros((len(game.node), self._n_needs), np.uint64)
-        word, bit = np.divmod(game.bit, 64)
+        self._events = table("events", order.events)
+        bits = np.zeros((len(order.node), self._n_needs), np.uint64)
+        word, bit = np.divmod(order.bit, 64)
         bits[np.arange(len(bits)), word] = np.uint64(1) << bit.astype(np.uint64)
         self._node_bits = model("node_bits", bits.view(np.int64).reshape(-1))
-        self._side_leaf = table("side_leaf", game.side_leaf.reshape(-1))
-        self._leaf_distinct = table("leaf_distinct", game.distinct)
+        self._side_leaf = table("side_leaf", order.side_leaf.reshape(-1))
+        self._leaf_distinct = table("leaf_distinct", order.distinct)
         # Of the background rows; these stand for none, see ``background_tables``.
         self._groups = model("groups", np.zeros(1, np.int64))
         self._members = model("members", np.zeros(WORDS_GIVEN, np.int64))
-        self._given = model("given", np.zeros(4 * len(game.node), np.int64))
+        self._given = model("given", np.zeros(4 * len(order.node), np.int64))
         self._scores = model("leaf_scores", np.zeros(1))
         #: Counts of features: bytes where these are enough.
         self._few = Vec(lir.U8, 64) if most < 256 else Vec(lir.U16, 32)
-        areas = 2 * int(game.depth.max(initial=0)) + 3
+        areas = 2 * int(order.depth.max(initial=0)) + 3
         self._states = self._alloc("states", I64, areas * self._list)
         self._counts = self._alloc("counts", I64, areas)
         self._losses = self._alloc("losses", F64, areas * BLOCK)
@@ -246,7 +235,7 @@ class BackgroundCode(TreeBlock):
         """Split the states of a node to those of its children; add its leaves."""
         b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
         passed = [self._passed[node.edge + k * self._line, I64] for k in (0, 1)]
-        at = (group * (2 * len(self._game.node)) + n * 2) * WORDS_GIVEN
+        at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
         words = [self._given[at + k] for k in range(2 * WORDS_GIVEN)]
         given = words[:WORDS_GIVEN], words[WORDS_GIVEN:]
         bits = [self._node_bits[n * self._n_needs + k] for k in needs]

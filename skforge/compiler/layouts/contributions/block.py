@@ -8,6 +8,7 @@ feature its share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules, set_numbers
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
-from skforge.compiler.ir.lir.nodes import F64, I64, U8, U16, Buffer, Scalar, Value, Vec
-from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.ir.lir.nodes import (
+    F64,
+    I64,
+    U8,
+    U16,
+    Buffer,
+    CompareOp,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.layouts.base import BlockCode, BlockLayout
 from skforge.compiler.layouts.contributions.paths import IntArray, Paths
-from skforge.compiler.layouts.contributions.predicates import TestCode, Tests
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
@@ -32,6 +44,37 @@ WORDS: dict[int, Scalar | Vec] = {
 
 #: Bytes of a vector: always 512 bits, which narrower machines split.
 VECTOR = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tests:
+    """The predicates of a normalised forest, by feature and kind of test."""
+
+    kinds: tuple[tuple[Comparison, Missing, bool], ...]
+    of_line: NDArray[np.int64]  # (2, n_lines): feature and kind
+    jobs: NDArray[np.int64]  # (n_jobs, 4): feature, kind, first line, last line + 1
+    line_of: NDArray[np.int64]  # (n_predicates,)
+    numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
+
+    @classmethod
+    def of(cls, forest: Forest) -> Tests:
+        """Sort the predicates of a normalised forest."""
+        number = forest.comparison.astype(int) * 8 + forest.missing * 2
+        kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
+        kind = kind.reshape(-1)
+        order = np.lexsort((forest.threshold, kind, forest.feature))
+        line_of = np.zeros(forest.n_predicates, np.int64)
+        line_of[order] = np.arange(forest.n_predicates)
+        keys = np.stack([forest.feature, kind])[:, order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1).any(axis=0))
+        last = np.append(first[1:], forest.n_predicates)[: len(first)]
+        jobs = np.stack([*keys[:, first], first, last], axis=1)
+        numbers = np.where(
+            forest.comparison >= Comparison.IN, set_numbers(forest), forest.threshold
+        ).astype(forest.threshold.dtype)
+        rules = [(k // 8, k // 2 % 4, bool(k % 2)) for k in kinds.tolist()]
+        named = tuple((Comparison(op), Missing(gone), left) for op, gone, left in rules)
+        return cls(named, keys, jobs, line_of, numbers[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +126,18 @@ class Trees:
         return np.setdiff1d(every, self.forest.tree_output)
 
 
+@dataclass(frozen=True, slots=True)
+class CodeLayout(BlockLayout):
+    """One forest, and what makes the code of a block of rows."""
+
+    hir: PredictEnsemble
+    make: Callable[[Rules, BlockRows], BlockCode]
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
+        return self.make(rules, rows)
+
+
 class TreeBlock(BlockCode):
     """Emits the code for one block of rows, except what a tree adds.
 
@@ -99,20 +154,21 @@ class TreeBlock(BlockCode):
     ) -> None:
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
-        self._model = rules.model
+        self._rules, self._model = rules, rules.model
         self._scalar = element
         self._lanes = lanes = min(block, VECTOR // element.bytes)
         self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
-        one = self.b.const(1)
         #: Rows of the block that the batch has.
-        self._count = (rows.n_rows - rows.first).min(block) if block > 1 else one
+        self._count = self.b.const(1)
+        if block > 1:
+            self._count = (rows.n_rows - rows.first).min(block)
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
         self._n_vectors = (self._count + (some - 1)) // some * self._together
-        self._tests = TestCode(rules, trees.tests)
+        self._thresholds = self._model("test_numbers", trees.tests.numbers)
         self._evaluate()
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
@@ -132,7 +188,7 @@ class TreeBlock(BlockCode):
         The rows past the last one of the batch repeat it.
         """
         b, rows, tests, lanes = self.b, self._rows, self._t.tests, self._lanes
-        numbers = self._tests.numbers
+        numbers = self._thresholds
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
         column = self._alloc("column", numbers.element, self._block)
         vector = with_lanes(numbers.element, self._vec)
@@ -144,7 +200,7 @@ class TreeBlock(BlockCode):
             with b.loop(first, end, hint="line") as line:
                 number = numbers[line]
                 with b.loop(self._n_vectors, hint="v") as v:
-                    left = self._tests.left(kind, number, column[v * lanes, vector])
+                    left = self._left(kind, number, column[v * lanes, vector])
                     at = line * self._line + v * (lanes // 8)
                     is_bool = lanes == 1
                     bits = left.to(U8) if is_bool else b.mask_bits(left, self._bits)
@@ -159,6 +215,19 @@ class TreeBlock(BlockCode):
             kinds = range(len(tests.kinds))
             cases = [partial(lines, first, end, kind) for kind in kinds]
             b.switch(self._number(jobs, job * 4 + 1), cases)
+
+    def _left(self, kind: int, number: Value, x: Value) -> Value:
+        """Return which values of a column go left."""
+        b, rules = self.b, self._rules
+        comparison, missing, missing_left = self._t.tests.kinds[kind]
+        x = rules.nan_if_missing(x, missing)
+        if comparison >= Comparison.IN:
+            inside = rules.in_set(number, x, comparison == Comparison.MEMBER)
+            gone = b.is_nan(x)
+            return inside | gone if missing_left else inside & ~gone
+        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op = "eq" if comparison == Comparison.EQ else op
+        return b.compare(op, x, number, unordered=missing_left)
 
     def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
         """Allocate scratch."""

@@ -1,7 +1,7 @@
 """The representation of contributions: SHAP values of features, for blocks of rows.
 
 ``paths.py`` orders the nodes, ``quadrature.py`` computes their constants,
-``predicates.py`` emits the tests of a block and ``walk.py`` the walk.
+``block.py`` emits the tests of a block and ``walk.py`` the walk.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
 from skforge.compiler.layouts.contributions import walk
-from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
+from skforge.compiler.layouts.contributions.block import (
+    VECTOR,
+    WORDS,
+    CodeLayout,
+    Trees,
+)
 from skforge.compiler.layouts.contributions.paths import pair_up, put_in_order, trace
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
@@ -159,21 +163,6 @@ CODES: dict[tuple[bool, bool], type[ContributionCode]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ContributionLayout(layouts.BlockLayout):
-    """One forest for one block size."""
-
-    hir: PredictEnsemble
-    block: int
-    fuses: bool
-    data: WalkData
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
-        code = CODES[self.data.pairs is not None, self.block == 1]
-        return code(rules, self.data, rows, self.block, self.fuses)
-
-
 class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     """``represent("contributions")``: only for ``predict_contribs``."""
 
@@ -202,8 +191,11 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
+        code = CODES[self.by_pairs, block == 1]
         data = shared_data(hir, self.by_pairs, block == 1)
-        return ContributionLayout(hir, block, target.has_fma, data)
+        return CodeLayout(
+            hir, lambda rules, rows: code(rules, data, rows, block, target.has_fma)
+        )
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         """Raise for interactions, and unless each thread has as many rows."""

@@ -272,8 +272,8 @@ class ContributionCode(TreeBlock):
 
     def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
         """Yield the factor of an edge at a point, for each vector of rows."""
-        row = (LEFT, RIGHT)[side]
-        a = [self._constant(walk, node.constants, row + k, q) for k in range(3)]
+        rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
+        a = [self._constant(walk, node.constants, row, q) for row in rows]
         for passed in node.passed:
             other = self.b.select(passed[1 - side], a[1], a[2])
             yield self.b.select(passed[side], a[0], other)
@@ -390,9 +390,9 @@ class ThreadCode(ContributionCode):
         rows, line = self._rows, self._number(self._node_line, n)
         feature = self._number(self._line_feature, line)
         x = rows.rows[rows.first * rows.stride + feature]
-        number = self._tests.numbers[line]
+        number = self._thresholds[line]
         kinds = range(len(self._t.tests.kinds))
-        cases = [lambda k=k: [self._tests.left(k, number, x)] for k in kinds]
+        cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
         (left,) = self.b.switch(self._number(self._line_kind, line), cases, [BOOL])
         return left.to(U8)
 
@@ -410,19 +410,18 @@ class InteractionCode(ContributionCode):
         super().__init__(rules, data, *rest)
         assert data.pairs is not None
         pairs, table, order = data.pairs, self._table, data.order
-        self._n_pairs = n_pairs = len(pairs.columns)
-        size = max(1, self._n_held * n_pairs) * self._block
+        self._n_pairs = len(pairs.columns)
+        size = max(1, self._n_held * self._n_pairs) * self._block
         self._pair_sums = self._alloc("pair_sums", F64, size)
-        of_pairs = self._sums_of("pair", pairs.pair, pairs.pair_start)
-        self._columns.append(of_pairs)
+        self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
         self._others = self._model("others", pairs.start)
         self._other_bits = table("other_bits", pairs.edge * self._line)
         points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
         node, side = np.divmod(pairs.edge - 1, 2)
         gains = (node * data.rows + GAINS + side) * points
         self._other_gain = table("other_gain", gains)
-        some = self._lanes * self._together
-        self._other_slot = table("other_slot", pairs.slot * some)
+        slots = pairs.slot * (self._lanes * self._together)
+        self._other_slot = table("other_slot", slots)
         self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
         self._width = self._width**2
 

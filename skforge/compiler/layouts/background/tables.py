@@ -18,7 +18,7 @@ from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Game:
+class Preorder:
     """A normalised forest as the walk reads it.
 
     A path's distinct features are counted from the root; ``bit`` is the number of a
@@ -44,7 +44,7 @@ class Game:
         return int(self.distinct.max(initial=0))
 
     @classmethod
-    def of(cls, forest: Forest) -> Game:
+    def of(cls, forest: Forest) -> Preorder:
         """Lay out a normalised forest."""
         paths = trace(forest)
         place, size = _preorder(forest, paths)
@@ -115,7 +115,7 @@ GROUP = 128
 _CELLS = 1 << 20
 
 
-def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return the model buffers that depend on the background rows.
 
     For each group of rows: which of them there are (``members``), and which pass the
@@ -123,16 +123,16 @@ def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]
     their tree less its mean, divided by the number of rows: a constant contributes
     nothing, and smaller numbers have smaller errors.
     """
-    forest, n = game.trees.forest, len(rows)
+    forest, n = order.trees.forest, len(rows)
     n_groups = -(-n // GROUP)
     bits = np.zeros((n_groups, GROUP), np.bool_)
     bits.reshape(-1)[:n] = True
     members = _words(bits)
-    given = np.empty((n_groups, 2 * len(game.node), 2), np.uint64)
+    given = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
     counts = np.zeros(forest.n_nodes, np.int64)
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
-        _follow(game, _goes_left(forest, part), members[k], given[k], counts)
+        _follow(order, _goes_left(forest, part), members[k], given[k], counts)
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -149,7 +149,7 @@ def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
         "given": given.reshape(-1).view(np.int64),
-        "leaf_scores": scaled[game.leaves].reshape(-1),
+        "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }
 
@@ -177,18 +177,22 @@ def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
 
 
 def _follow(
-    game: Game, left: Words, members: Words, given: Words, counts: NDArray[np.int64]
+    order: Preorder,
+    left: Words,
+    members: Words,
+    given: Words,
+    counts: NDArray[np.int64],
 ) -> None:
     """Fill a group's ``given``; add to ``counts`` how many rows reach each leaf."""
-    forest, trees = game.trees.forest, game.trees
-    passed = np.full((2 * len(game.node) + 1, 2), ~np.uint64(0))
+    forest, trees = order.trees.forest, order.trees
+    passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))
     reach = np.zeros((forest.n_nodes, 2), np.uint64)
     reach[forest.tree_offset[:-1]] = members
     first = np.repeat(trees.start[:-1], np.diff(trees.start))
     before = np.where(trees.before > 0, 2 * first + trees.before, 0)
-    test = left[forest.predicate[game.node]]
-    for level in game.levels:
-        node, goes, up = game.node[level], test[level], passed[before[level]]
+    test = left[forest.predicate[order.node]]
+    for level in order.levels:
+        node, goes, up = order.node[level], test[level], passed[before[level]]
         passed[2 * level + 1], passed[2 * level + 2] = up & goes, up & ~goes
         reach[forest.left[node]] = reach[node] & goes
         reach[forest.right[node]] = reach[node] & ~goes
