@@ -15,8 +15,8 @@ from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.background.game import background_tables
-from skforge.compiler.layouts.background.walk import BLOCK, game_of
+from skforge.compiler.layouts.background.tables import background_tables
+from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import table_at
@@ -336,8 +336,8 @@ def _kernel(kernels: KernelCache, background: Array) -> Kernel:
     schedule = background_schedule()
     kernel = kernels.kernel(schedule, "contribution")
     assert isinstance(kernel, Kernel)
-    game = game_of(kernels.bind(schedule, "contribution"))
-    return kernel.with_data(background_tables(game, background))
+    order = preorder_of(kernels.bind(schedule, "contribution"))
+    return kernel.with_data(background_tables(order, background))
 
 
 def _same_bits(a: Array, b: Array) -> bool:

@@ -13,28 +13,23 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.layouts.contributions.paths import Paths, trace
-from skforge.compiler.layouts.contributions.predicates import Tests
-
-IntArray = NDArray[np.int64]
+from skforge.compiler.layouts.contributions.block import Trees
+from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Game:
+class Preorder:
     """A normalised forest as the walk reads it.
 
-    The edges of a tree are counted as in ``Trees``. A path's distinct features are
-    counted from the root; ``bit`` is the number of a node's feature on its path.
+    A path's distinct features are counted from the root; ``bit`` is the number of a
+    node's feature on its path.
     ``events`` has 2 n where the walk enters node n, and 2 n + 1 where it leaves it.
     """
 
-    forest: Forest
-    tests: Tests
+    trees: Trees
     node: IntArray  # inner nodes in preorder, tree after tree
     levels: tuple[IntArray, ...]  # their places by depth
-    start: IntArray  # (n_trees + 1,) into the nodes
     events: IntArray  # tree after tree, two for each node
-    before: IntArray  # edge that tested the node's feature before, or 0
     size: IntArray  # inner nodes of a node's subtree
     depth: IntArray
     is_right: NDArray[np.bool_]
@@ -48,27 +43,13 @@ class Game:
         """The most features on a path."""
         return int(self.distinct.max(initial=0))
 
-    @property
-    def line(self) -> IntArray:
-        """The line of each node's predicate."""
-        return self.tests.line_of[self.forest.predicate[self.node]]
-
     @classmethod
-    def of(cls, forest: Forest) -> Game:
+    def of(cls, forest: Forest) -> Preorder:
         """Lay out a normalised forest."""
         paths = trace(forest)
         place, size = _preorder(forest, paths)
         inner = paths.inner
         node = inner[np.argsort(place[inner])]
-        tree = paths.tree[node]
-        start = np.searchsorted(tree, np.arange(forest.n_trees + 1))
-
-        def edge(below: IntArray) -> IntArray:
-            """Return the number in its tree of the edge that leads to each node."""
-            up = paths.parent[below]
-            return 2 * (place[up] - start[paths.tree[up]]) + 1 + paths.is_right[below]
-
-        above = paths.before[node]
         bit = np.zeros(forest.n_nodes, np.int64)
         for level in paths.levels:
             seen = paths.before[level]
@@ -85,13 +66,10 @@ class Game:
         events[enter] = 2 * np.arange(len(node))
         events[enter + 2 * size[node] - 1] = 2 * np.arange(len(node)) + 1
         return cls(
-            forest=forest,
-            tests=Tests.of(forest),
+            trees=Trees.of(forest, paths, node, np.zeros(forest.n_outputs)),
             node=node,
             levels=tuple(place[level] for level in paths.levels),
-            start=start,
             events=events,
-            before=np.where(above >= 0, edge(above), 0),
             size=size[node],
             depth=depth,
             is_right=paths.is_right[node],
@@ -114,9 +92,7 @@ class Game:
 
 def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
     """Return the place of each inner node, and the inner nodes of its subtree."""
-    size = np.zeros(forest.n_nodes, np.int64)
-    for level in reversed(paths.levels):
-        size[level] = 1 + size[forest.left[level]] + size[forest.right[level]]
+    size = paths.sums_below((forest.left >= 0).astype(np.int64))
     place = np.zeros(forest.n_nodes, np.int64)
     roots = forest.tree_offset[:-1]
     place[roots] = np.cumsum(size[roots]) - size[roots]
@@ -125,9 +101,6 @@ def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
         place[left] = place[level] + 1
         place[right] = place[level] + 1 + size[left]
     return place, size
-
-
-__all__: list[Any] = ["Game"]
 
 
 # ------------------------------------------------------------ background rows
@@ -142,7 +115,7 @@ GROUP = 128
 _CELLS = 1 << 20
 
 
-def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return the model buffers that depend on the background rows.
 
     For each group of rows: which of them there are (``members``), and which pass the
@@ -150,16 +123,16 @@ def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]
     their tree less its mean, divided by the number of rows: a constant contributes
     nothing, and smaller numbers have smaller errors.
     """
-    forest, n = game.forest, len(rows)
+    forest, n = order.trees.forest, len(rows)
     n_groups = -(-n // GROUP)
     bits = np.zeros((n_groups, GROUP), np.bool_)
     bits.reshape(-1)[:n] = True
     members = _words(bits)
-    given = np.empty((n_groups, 2 * len(game.node), 2), np.uint64)
+    given = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
     counts = np.zeros(forest.n_nodes, np.int64)
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
-        _follow(game, _goes_left(forest, part), members[k], given[k], counts)
+        _follow(order, _goes_left(forest, part), members[k], given[k], counts)
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -176,7 +149,7 @@ def background_tables(game: Game, rows: NDArray[Any]) -> dict[str, NDArray[Any]]
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
         "given": given.reshape(-1).view(np.int64),
-        "leaf_scores": scaled[game.leaves].reshape(-1),
+        "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }
 
@@ -204,18 +177,22 @@ def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
 
 
 def _follow(
-    game: Game, left: Words, members: Words, given: Words, counts: NDArray[np.int64]
+    order: Preorder,
+    left: Words,
+    members: Words,
+    given: Words,
+    counts: NDArray[np.int64],
 ) -> None:
     """Fill a group's ``given``; add to ``counts`` how many rows reach each leaf."""
-    forest = game.forest
-    passed = np.full((2 * len(game.node) + 1, 2), ~np.uint64(0))
+    forest, trees = order.trees.forest, order.trees
+    passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))
     reach = np.zeros((forest.n_nodes, 2), np.uint64)
     reach[forest.tree_offset[:-1]] = members
-    first = np.repeat(game.start[:-1], np.diff(game.start))
-    before = np.where(game.before > 0, 2 * first + game.before, 0)
-    test = left[forest.predicate[game.node]]
-    for level in game.levels:
-        node, goes, up = game.node[level], test[level], passed[before[level]]
+    first = np.repeat(trees.start[:-1], np.diff(trees.start))
+    before = np.where(trees.before > 0, 2 * first + trees.before, 0)
+    test = left[forest.predicate[order.node]]
+    for level in order.levels:
+        node, goes, up = order.node[level], test[level], passed[before[level]]
         passed[2 * level + 1], passed[2 * level + 2] = up & goes, up & ~goes
         reach[forest.left[node]] = reach[node] & goes
         reach[forest.right[node]] = reach[node] & ~goes
