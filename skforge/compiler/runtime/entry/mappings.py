@@ -84,30 +84,28 @@ def _routine() -> lir.Routine:
                 place = places[k]
                 with b.when(place >= 0):
                     object_, table = value[0], tables[k]
-                    is_none, is_plain = object_.eq(none), table.eq(0)
 
-                    def plain() -> Value:
-                        real = is_a(object_, "float", "int", "bool")
-                        decline(~(real | is_none))
-                        return object_
-
-                    def coded() -> Value:
-                        decline(~(is_a(object_, "str") | is_none))
-                        code = b.call("skf_find", table, object_)
-                        decline(code.eq(0), error=True)
-                        return code
-
-                    def number() -> Value:
+                    def number(real: Value) -> Value:
                         x = b.call("skf_number", real, gives=F64)
                         with b.when(x.eq(-1.0)):
                             decline(b.call("skf_error").ne(0), error=True)
                         return x
 
-                    real = b.either(is_plain, plain, coded)
-                    missing = partial(b.const, nan, F64)
-                    out[r * width + place] = b.either(
-                        is_none & is_plain, missing, number
-                    )
+                    def plain() -> Value:
+                        real = is_a(object_, "float", "int", "bool")
+                        return b.either(real, partial(number, object_), missing)
+
+                    def missing() -> Value:
+                        decline(object_.ne(none))
+                        return b.const(nan, F64)
+
+                    def coded() -> Value:
+                        decline(~(is_a(object_, "str") | object_.eq(none)))
+                        code = b.call("skf_find", table, object_)
+                        decline(code.eq(0), error=True)
+                        return number(code)
+
+                    out[r * width + place] = b.either(table.eq(0), plain, coded)
                 count[0] = k + 1
             decline(count[0].ne(many))
         b.give(end)
