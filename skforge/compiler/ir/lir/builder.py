@@ -193,6 +193,22 @@ class Builder:
         """Return not a."""
         return self.let(lir.Unary("not", a), a.type, "not")
 
+    def negate(self, a: Value) -> Value:
+        """Return a float with the other sign."""
+        return self._on_sign("xor", a)
+
+    def magnitude(self, a: Value) -> Value:
+        """Return a float without its sign."""
+        return self._on_sign("and", a)
+
+    def _on_sign(self, op: lir.BinaryOp, a: Value) -> Value:
+        word = lir.I32 if a.type.element == lir.F32 else lir.I64
+        sign = -1 << (8 * word.bytes - 1)
+        mask = sign if op == "xor" else ~sign
+        bits = self.binary(op, self.bitcast(a, word), mask)
+        assert isinstance(a.type.element, Scalar)
+        return self.bitcast(bits, a.type.element)
+
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         """Return a where cond else b."""
         a, b = self.same_lanes(a, b)

@@ -136,6 +136,11 @@ class Value:
         made: Value = BUILDER.get().invert(self)
         return made
 
+    def __neg__(self) -> Value:
+        """Return a float with the other sign."""
+        made: Value = BUILDER.get().negate(self)
+        return made
+
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")

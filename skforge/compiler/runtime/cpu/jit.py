@@ -136,6 +136,10 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
             ) from error
     if whole is None:
         raise CompilerError("There is no function to compile.")
+    for symbol in (*whole.functions, *whole.global_variables):
+        # What modules hide is known to each other, and to nobody when they are linked.
+        if symbol.visibility.name == "hidden" and not symbol.is_declaration:
+            symbol.linkage = "internal"
     return whole
 
 

@@ -252,21 +252,21 @@ def build_entry(
         "skf_counts": ctypes.addressof(holder.counts),
         "skf_owner": ctypes.addressof(holder.words),
         "skf_none": id(None),
-        "skf_take": id(None),
+        "skf_classes": id(classes),
     }
     if classes is not None:
-        labels = _labels(classes)
-        takes = labels is None
-        kind = replace(
-            kind, takes=takes, steps=replace(kind.steps, labels=labels or ())
-        )
+        known = _labels(classes)
+        takes = known is None
+        kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
         if takes:
-            holder.kept.append(classes.take)
-            symbols["skf_take"] = id(holder.kept[-1])
+            holder.kept.append(classes)
     if shares is not None:
         holder.kept.append(shares)
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    holder.jit = compile_functions([text.write(kind)], target, symbols)
+    labels = (ctypes.c_int64 * len(kind.steps.labels))(*kind.steps.labels)
+    holder.kept.append(labels)
+    symbols["skf_labels"] = ctypes.addressof(labels)
+    holder.jit = compile_functions(text.write(kind), target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
@@ -386,7 +386,7 @@ def _python_symbols() -> dict[str, int]:
     inline = sys.version_info < (3, 11)
     names = {
         "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
-        "skf_call": "PyObject_CallFunctionObjArgs",
+        "skf_take": "PyObject_GetItem",
         "skf_decref": "Py_DecRef",
         "skf_clear": "PyErr_Clear",
         "skf_incref": "Py_IncRef",
@@ -397,6 +397,6 @@ def _python_symbols() -> dict[str, int]:
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
     for name in ("expf", "exp", "log1p"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        found[f"skf_{name}"] = address
+        found[name] = address
     found["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in found.items()}

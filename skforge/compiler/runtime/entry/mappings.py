@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Value
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.entry.entry import addresses, is_known_python
-from skforge.compiler.runtime.entry.text import OB_TYPE
+from skforge.compiler.runtime.entry.text import OB_TYPE, field
 from skforge.compiler.target import Target
 
 #: Values that are read while the interpreter's lock is held: about 0.5 ms.
@@ -57,7 +57,7 @@ def _routine() -> lir.Routine:
         none = b.symbol("skf_none")
 
         def is_a(object_: Value, *names: str) -> Value:
-            kind = b.view("object", I64, object_)[OB_TYPE // 8]
+            kind = field(b, object_, OB_TYPE)
             return reduce(or_, (kind.eq(kinds[name]) for name in names))
 
         with b.loop(first, end) as r:
