@@ -211,8 +211,8 @@ def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routi
     n_outputs, labels = library.forest.n_outputs, f"{symbol}.labels"
     results = Results(steps, n_outputs, library.sum_dtype, labels)
     with Builder() as b:
-        sums, data = b.view("s", results.sum, _SUMS), b.view("d", results.element, _TO)
-        results.write(b, sums, data, _N)
+        sums = b.view("sums", results.sum, _SUMS)
+        results.write(b, sums, b.view("data", results.element, _TO), _N)
     yield Routine(symbol, (_SUMS, _TO, _N), b.finish(), local=True)
     if steps.labels:
         words = ", ".join(f"i64 {label}" for label in steps.labels)

@@ -42,7 +42,7 @@ class _Verifier:
     def __init__(self, launches: bool, function: lir.Function) -> None:
         self._launches = launches
         self._routine = function if isinstance(function, lir.Routine) else None
-        self._called: dict[str, tuple[lir.Type, ...]] = {}  # types by symbol
+        self._called: dict[str, tuple[int | lir.Type, ...]] = {}  # types by symbol
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
@@ -354,7 +354,7 @@ class _Verifier:
                     refuse("a function has one result")
                 if not all(isinstance(v.type, lir.Scalar) for v in (*args, *results)):
                     refuse("a function takes and gives scalars")
-                types = tuple(v.type for v in (*results, *args))
+                types = len(results), *(v.type for v in (*results, *args))
                 if symbol and self._called.setdefault(symbol, types) != types:
                     refuse(f"{symbol} is called with other types before")
             case lir.Atomic():

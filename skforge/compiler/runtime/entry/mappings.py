@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Value
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.entry.entry import addresses, is_known_python
-from skforge.compiler.runtime.entry.text import OB_TYPE, field
+from skforge.compiler.runtime.entry.routines import OB_TYPE, field
 from skforge.compiler.target import Target
 
 #: Values that are read while the interpreter's lock is held: about 0.5 ms.
