@@ -79,7 +79,7 @@ def export_object(
         reduction,
         contribs=0 if contributing is None else contributing.n_outputs,
     )
-    binary = emit_object([code.library_text(library), *texts], _oldest(targets))
+    binary = emit_object([*code.library_code(library), *texts], _oldest(targets))
     return library, binary
 
 

@@ -352,6 +352,10 @@ class _Emitter(Writer):
                 | lir.BlockRegion()
                 | lir.Transfer()
                 | lir.Named()
+                | lir.View()
+                | lir.Call()
+                | lir.Atomic()
+                | lir.Return()
             ):
                 raise self.fail(f"{type(stmt).__name__} inside a launch.")
             case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import planes
+from skforge.compiler.codegen.llvm import calls, planes
 from skforge.compiler.codegen.llvm.bytes import compress, permute_bytes, shuffles_bytes
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
@@ -107,6 +107,11 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             _gather(w, value, op)
         case lir.PlanesToIndex(planes=bits):
             planes.planes_to_index(w, value, bits)
+        case lir.Symbol(name=symbol):
+            calls.emit_symbol(w, value, symbol)
+        case lir.Address(buffer=buffer, index=index):
+            place = w.address(buffer, index, inbounds=False)
+            w.bind_value(value, f"ptrtoint ptr {place} to i64")
         case lir.WarpReduce():
             raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
         case _:

@@ -30,6 +30,7 @@ class ModuleText:
     kernel: str
     target: Target
     declarations: set[str] = field(default_factory=set)
+    symbols: dict[str, str] = field(default_factory=dict)  # declarations by name
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
     pools: list[int] = field(default_factory=list)  # bytes of each; see ``pools``

@@ -12,6 +12,9 @@ loop-carried values are explicit::
               | For | While | If | Switch
               | ParallelFor
               | Grid | BlockRegion | Transfer buffer[shape]
+              | View buffer = address
+              | results = Call symbol(args) | results = Atomic buffer[index]
+              | Return values
               | Named results = name(args): body
     op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
               | Bitcast
@@ -19,6 +22,7 @@ loop-carried values are explicit::
               | MaskBits | AnyTrue
               | Load | Gather
               | PlaneMux | LoadPlane | PlanesToIndex | WarpReduce
+              | Symbol | Address buffer[index]
     type      = Scalar | Vec | Mask | Plane
 
 ``Mask`` and ``Plane`` values are not stored in buffers as such: masks are SSA only, and
@@ -298,12 +302,30 @@ class WarpReduce:
     width: int
 
 
+# addresses: routines
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address, an i64, of what the linker knows by a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of element ``index``, an i64."""
+
+    buffer: Buffer
+    index: Value
+
+
 Arithmetic: TypeAlias = Unary | Binary | MultiplyAdd | Compare | Select | Convert
 LaneOp: TypeAlias = Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
 MaskOp: TypeAlias = MaskBits | AnyTrue
 PlaneOp: TypeAlias = PlaneMux | LoadPlane | PlanesToIndex
 OtherOp: TypeAlias = Const | Bitcast | Threads | Load | Gather | WarpReduce
-Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp
+Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp | Symbol | Address
 
 # ---------------------------------------------------------------- statements
 
@@ -483,6 +505,55 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """Bind a buffer to memory at an address."""
+
+    buffer: Buffer
+    address: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``results = symbol(args)``, a C function; addresses are i64.
+
+    Without a symbol, it is the function whose address is the first argument.
+    """
+
+    symbol: str
+    args: tuple[Value, ...]
+    results: tuple[Value, ...] = ()
+
+
+AtomicOp: TypeAlias = Literal["load", "store", "swap", "sub", "replace"]
+MemoryOrder: TypeAlias = Literal[
+    "monotonic", "acquire", "release", "acq_rel", "seq_cst"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Access an integer that other threads use, too.
+
+    ``load``, ``swap`` and ``sub`` give the integer before. ``replace`` writes the
+    second argument if the first one is there, and gives whether it was (bool).
+    """
+
+    op: AtomicOp
+    buffer: Buffer
+    index: Value
+    args: tuple[Value, ...]
+    order: MemoryOrder
+    results: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Leave a routine with its result."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Named:
     """``results = name(args)``: an operation on trees, with the code that does it.
 
@@ -502,7 +573,9 @@ class Named:
 #: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
-Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Named
+#: Only routines have them.
+Foreign: TypeAlias = View | Call | Atomic | Return
+Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Foreign | Named
 
 Body: TypeAlias = tuple[Stmt, ...]
 
@@ -514,3 +587,14 @@ class Function:
     name: str
     params: tuple[Value | Buffer, ...]
     body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Routine(Function):
+    """A C function: its parameters are arguments, buffers as their addresses.
+
+    It ends with a ``Return`` if it has a result; ``local`` hides its name.
+    """
+
+    result: Scalar | None = None
+    local: bool = False

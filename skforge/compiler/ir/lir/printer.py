@@ -92,6 +92,10 @@ _TEXT: dict[type[Any], str] = {
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
     lir.Prefetch: "prefetch {buffer}[{index}]",
     lir.StorePlane: "store_plane {table}[{index}] = {value}",
+    lir.Symbol: "symbol {name}",
+    lir.Address: "address {buffer}[{index}]",
+    lir.Call: "call {symbol}({args})",
+    lir.Atomic: "atomic {op} {order} {buffer}[{index}] ({args})",
 }
 # Fields that may be absent, with the text that precedes them.
 _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
@@ -126,7 +130,7 @@ def _word(field: Field[Any], value: Any) -> Any:
             text = field.name
         case _:
             text = value
-    if field.default is MISSING:
+    if field.default is MISSING or field.name not in _OPTIONAL:
         return text
     return "" if value in (None, False) else _OPTIONAL[field.name] + text
 
@@ -209,6 +213,10 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
             yield f"upload @{buffer.name} <once>"
         case lir.Transfer(kind=copy, buffer=buffer, shape=shape):
             yield f"{copy} @{buffer.name}[{_names(shape)}] <unless on the device>"
+        case lir.View(buffer=buffer, address=address):
+            yield f"view {_declared(buffer)} at %{address.name}"
+        case lir.Call() | lir.Atomic():
+            yield f"{_results(stmt.results)}{_line(stmt)}"
         case lir.Named(name=name):
             read = {f"@{b.name}": b for s in stmt.body for b in _read(s)}
             args = ", ".join([*read, *(f"%{arg.name}" for arg in stmt.args)])

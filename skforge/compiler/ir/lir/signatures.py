@@ -201,6 +201,8 @@ SIGNATURES: dict[type[Any], Callable[[Any, Type], bool]] = {
     lir.PlaneMux: lambda op, t: isinstance(t, Plane) and _all(t, op.select, op.a, op.b),
     lir.LoadPlane: lambda op, t: is_index(op.index.type) and holds_planes(op.table, t),
     lir.PlanesToIndex: _planes_to_index,
+    lir.Symbol: lambda op, t: t == lir.I64,
+    lir.Address: lambda op, t: is_index(op.index.type) and t == lir.I64,
 }
 
 

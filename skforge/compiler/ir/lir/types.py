@@ -136,6 +136,11 @@ class Value:
         made: Value = BUILDER.get().invert(self)
         return made
 
+    def __neg__(self) -> Value:
+        """Return a float with the other sign."""
+        made: Value = BUILDER.get().negate(self)
+        return made
+
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
@@ -158,13 +163,13 @@ class Buffer:
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
 
-    def __getitem__(self, at: Value | tuple[Value, Type]) -> Value:
+    def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
         given = at if isinstance(at, tuple) else (at,)
         made: Value = BUILDER.get().load(self, *given)
         return made
 
-    def __setitem__(self, at: Value, value: Value) -> None:
+    def __setitem__(self, at: Value | int, value: Value) -> None:
         """Store a value at an element."""
         BUILDER.get().store(self, at, value)
 

@@ -27,19 +27,22 @@ def verify_lir(function: lir.Function) -> None:
     launches = any(
         isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
     )
-    verifier = _Verifier(launches)
+    verifier = _Verifier(launches, function)
     try:
         for param in function.params:
             verifier.param(param)
         verifier.check(function.body)
+        verifier.end(function.body)
     except signatures.Refused as error:
         where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
 
 class _Verifier:
-    def __init__(self, launches: bool) -> None:
+    def __init__(self, launches: bool, function: lir.Function) -> None:
         self._launches = launches
+        self._routine = function if isinstance(function, lir.Routine) else None
+        self._called: dict[str, tuple[int | lir.Type, ...]] = {}  # types by symbol
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
@@ -197,6 +200,8 @@ class _Verifier:
                 self._transfer(stmt)
             case lir.Named():
                 self._named(stmt)
+            case lir.View() | lir.Call() | lir.Atomic() | lir.Return():
+                self._foreign(stmt)
             case _:
                 self._access(stmt)
 
@@ -325,6 +330,54 @@ class _Verifier:
         for value, result in zip(stmt.values, stmt.results, strict=True):
             check_same(f"%{value.name} and %{result.name}", value.type, result.type)
         self._results(stmt.results)
+
+    # ------------------------------------------------------------ routines
+
+    def end(self, body: lir.Body) -> None:
+        """Require a result at the end of a routine that has one."""
+        result = None if self._routine is None else self._routine.result
+        if result is not None and not (body and isinstance(body[-1], lir.Return)):
+            refuse("the routine ends without a result")
+
+    def _foreign(self, stmt: lir.Foreign) -> None:
+        if self._routine is None:
+            refuse("only a routine has views, calls, atomics and returns")
+        self._use(*walk.operands_of_stmt(stmt))
+        match stmt:
+            case lir.View(buffer=buffer, address=address):
+                check_same("address and i64", address.type, lir.I64)
+                self._bind_buffer(buffer)
+            case lir.Call(symbol=symbol, args=args, results=results):
+                if not symbol and (not args or args[0].type != lir.I64):
+                    refuse("a call without a symbol or an address")
+                if len(results) > 1:
+                    refuse("a function has one result")
+                if not all(isinstance(v.type, lir.Scalar) for v in (*args, *results)):
+                    refuse("a function takes and gives scalars")
+                types = len(results), *(v.type for v in (*results, *args))
+                if symbol and self._called.setdefault(symbol, types) != types:
+                    refuse(f"{symbol} is called with other types before")
+            case lir.Atomic():
+                self._atomic(stmt)
+            case lir.Return(values=values):
+                result = self._routine.result
+                if [v.type for v in values] != ([] if result is None else [result]):
+                    refuse("the routine has another result")
+        self._results(walk.bound_by(stmt))
+
+    def _atomic(self, stmt: lir.Atomic) -> None:
+        touch = self._read if stmt.op == "load" else self._write
+        touch(stmt.buffer)
+        check_index(stmt.index)
+        element = stmt.buffer.element
+        if not signatures.is_integer(element):
+            refuse(f"@{stmt.buffer.name} holds no integers")
+        n_args = {"load": 0, "replace": 2}.get(stmt.op, 1)
+        gives = {"store": [], "replace": [lir.BOOL]}.get(stmt.op, [element])
+        if [v.type for v in stmt.args] != [element] * n_args:
+            refuse(f"{stmt.op} takes {n_args} of {element.name}")
+        if [v.type for v in stmt.results] != gives:
+            refuse(f"{stmt.op} does not give this")
 
     # ------------------------------------------------------------ launches
 

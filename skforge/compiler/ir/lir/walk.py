@@ -163,7 +163,7 @@ def holds_region(stmt: Stmt) -> bool:
 
 def written(body: Body) -> set[str]:
     """Return the names of the buffers that a body writes: each statement's first."""
-    reads = (lir.Let, lir.Prefetch, lir.Alloc, lir.Transfer)
+    reads = (lir.Let, lir.Prefetch, lir.Alloc, lir.Transfer, lir.View)
     found = (buffers_of(s)[:1] for s in statements(body) if not isinstance(s, reads))
     return {buffer.name for first in found for buffer in first}
 

@@ -125,7 +125,7 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
-            case lir.Named() | lir.Transfer():
+            case _:
                 raise CompilerError(f"{type(stmt).__name__} before narrow-indices")
         self._b.emit(made)
 
