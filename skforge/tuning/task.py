@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.layouts import base as representations
