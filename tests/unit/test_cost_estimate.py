@@ -42,6 +42,7 @@ def test_a_forest_is_counted_once_for_all_who_read_its_sizes() -> None:
     assert CostEstimate(counts, V4).counts is counts is counts.of(counts)
     assert candidates(counts, V4) == candidates(made, V4)
     assert walking_schedules(counts, V4) == walking_schedules(made, V4)
+    assert counted(counts, V3) is not counts
     assert isinstance(shape_on(made, V4), ForestCounts)
     assert not isinstance(shape_on(made, Target.cuda("sm_90")), ForestCounts)
 

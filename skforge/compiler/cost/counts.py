@@ -123,6 +123,7 @@ class ForestCounts(ForestShape):
 
     def __init__(self, forest: Forest, target: Target) -> None:
         super().__init__(forest)
+        self.target = target
         registers = Registers.of(target, forest.threshold.dtype)
         used = np.unique(forest.feature)
         self.trees = max(1, forest.n_trees)  # none costs as a single leaf
@@ -184,14 +185,16 @@ class ForestCounts(ForestShape):
         return self._allows_any_tiles and values_refusal(self.normal) is None
 
 
-def counted(forest: Forest | ForestCounts, target: Target) -> ForestCounts:
-    """Return the counts of a forest, or those given."""
-    return forest if isinstance(forest, ForestCounts) else ForestCounts(forest, target)
+def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
+    """Return the counts of a forest for a CPU; those given, if they are for it."""
+    if isinstance(forest, ForestCounts) and forest.target == target:
+        return forest
+    return ForestCounts(ForestShape.of(forest).forest, target)
 
 
-def shape_on(forest: Forest, target: Target) -> ForestShape:
+def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
     """Return the sizes of a forest that times on a CPU or GPU depend on."""
-    return ForestShape(forest) if target.is_gpu else ForestCounts(forest, target)
+    return ForestShape.of(forest) if target.is_gpu else counted(forest, target)
 
 
 def _thresholds(

@@ -23,6 +23,7 @@ from skforge.compiler.cost.counts import (
 )
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -392,7 +393,7 @@ class CostEstimate:
 
     def __init__(
         self,
-        forest: Forest | ForestCounts,
+        forest: Forest | ForestShape,
         target: Target,
         profile: MachineProfile | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.cost.counts import ForestCounts, counted
+from skforge.compiler.cost.counts import counted
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.shape import ForestShape
@@ -53,7 +53,7 @@ TABLE_LIMIT = 1 << 28
 
 
 def default_schedules(
-    forest: Forest,
+    forest: Forest | ForestShape,
     target: Target,
     reduction: Reduction = "exact",
     profile: MachineProfile | None = None,
@@ -65,7 +65,7 @@ def default_schedules(
     """
     if reduction == "reproducible" or not forest.n_predicates:
         return walking_schedules(forest, target)
-    counts = ForestCounts(forest, target)
+    counts = counted(forest, target)
     walks = walking_schedules(counts, target)
     offered = [*dict.fromkeys(walks.values()), *candidates(counts, target)]
     if FEW_TOGETHER * counts.row_bytes <= target.l1_bytes:
@@ -73,7 +73,7 @@ def default_schedules(
     return cheapest(CostEstimate(counts, target, profile), offered)
 
 
-def candidates(forest: Forest | ForestCounts, target: Target) -> list[Schedule]:
+def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     """Return the schedules besides walks that a forest allows on a target."""
     if not forest.n_predicates:
         return []

@@ -239,7 +239,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
 
 def _estimate(problem: Problem) -> Estimate:
     profile = machine_profile(problem.target)  # as for the defaults
-    return CostEstimate(problem.forest, problem.target, profile)
+    return CostEstimate(problem.shape, problem.target, profile)
 
 
 class _Pool:
@@ -255,7 +255,7 @@ class _Pool:
         self._seen = {problem.default}
         self._kinds: set[Kind] = problem.memory.setdefault("kinds", set())
         if not self._kinds:
-            allowed = candidates(problem.forest, problem.target)
+            allowed = candidates(problem.shape, problem.target)
             self._kinds.update(map(kind_of, (problem.default, *allowed)))
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 

@@ -231,7 +231,7 @@ class _Proposer:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        shape = self._kept("shape", lambda: shape_on(problem.forest, problem.target))
+        shape = self._kept("shape", lambda: shape_on(problem.shape, problem.target))
         self._setting = Setting(
             shape, problem.target, problem.n_rows, problem.n_threads
         )

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from skforge._compat import cached_property
+from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -65,14 +66,19 @@ class Search:
     @cached_property
     def defaults(self) -> dict[BatchRange, Schedule]:
         """The default schedule of each range."""
-        return default_table(self.forest, self.target, self.reduction)
+        return default_table(self.shape, self.target, self.reduction)
+
+    @cached_property
+    def shape(self) -> ForestShape:
+        """The sizes of the forest, counted once for the whole search."""
+        return shape_on(self.forest, self.target)
 
     @cached_property
     def problem(self) -> Problem:
         """What all ranges have in common, as strategies see it."""
         return Problem(
             self.forest,
-            ForestShape.of(self.forest),
+            self.shape,
             self.target,
             self.reduction,
             (1, None),
