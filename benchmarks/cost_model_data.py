@@ -14,8 +14,8 @@ import numpy as np
 from cost_model_family import Sample
 from threadpoolctl import threadpool_limits
 
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

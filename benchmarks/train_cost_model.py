@@ -24,13 +24,14 @@ from cost_model_family import MAKERS, get
 from numpy.typing import NDArray
 
 from skforge import load_forest
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
-from skforge.tuning.cost.forest_facts import ForestFacts
 
 app = typer.Typer(add_completion=False)
 
@@ -129,8 +130,8 @@ def _groups(file: Path) -> Iterator[Group]:
         return default_schedules(get(model).forest, machines[target])
 
     @cache
-    def facts(model: str, target: str) -> ForestFacts:
-        return ForestFacts.of(get(model).forest, machines[target])
+    def facts(model: str, target: str) -> ForestShape:
+        return shape_on(get(model).forest, machines[target])
 
     for (model, target, n_rows), records in found.items():
         schedules = tuple(Schedule.from_json(r["schedule"]) for r in records)

@@ -33,8 +33,8 @@ from tuning_plots import figures
 from tuning_recorded import Recorded
 
 from skforge import load_forest
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule

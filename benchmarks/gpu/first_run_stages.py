@@ -35,7 +35,7 @@ from benchmarks.gpu.strategies import Measured, times
 from benchmarks.gpu.tables import ON_CPU
 from benchmarks.gpu.tuning_records import BATCHES
 from skforge import compile_forest
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.gpu.compilers import compiler_version
 from skforge.compiler.schedule.schedule import Schedule

@@ -32,8 +32,8 @@ from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.table5 import Table5
 from benchmarks.gpu.tuning_records import BATCHES, Rows, Whole
 from skforge import load_forest
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.gpu import default_gpu_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, TuningWarning

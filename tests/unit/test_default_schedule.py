@@ -12,10 +12,11 @@ from skforge import load_forest
 from skforge.compiler import pipeline
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
+from skforge.compiler.cost.shape import UNROLL_LIMIT, ForestShape
 from skforge.compiler.defaults import cpu as default_schedule
 from skforge.compiler.defaults import walks as walk_rules
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import UNROLL_LIMIT, ForestShape, walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.families import (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
@@ -21,14 +24,13 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.cost.features import NAMES, Setting, featurize, names_of
-from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import REASONS, reasons
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)
 SHAPE = ForestShape.of(FOREST)
 TARGET = Target.x86_64("v4")
-FORESTS = ForestFacts.of(FOREST, TARGET)
+FORESTS = shape_on(FOREST, TARGET)
 GPU = replace(Target.cuda("sm_80"), n_cores=108)
 POINT = {
     "rows_per_block": 32,
@@ -108,7 +110,7 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
         schedules = [
             space.schedule(p, SHAPE) for p in space.sample(300, random_state=0)
         ]
-        setting = Setting(ForestFacts.of(FOREST, target), target, n_rows, threads)
+        setting = Setting(shape_on(FOREST, target), target, n_rows, threads)
         found = featurize(setting, schedules)
         assert found.matrix.shape == (len(schedules), len(names_of(target)))
         assert np.isfinite(found.matrix).all()
@@ -119,7 +121,7 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
 
 
 def test_features_of_cpus_are_terms_of_the_estimate_and_directives():
-    estimate = FORESTS.estimate
+    estimate = CostEstimate(FORESTS, TARGET)
     for schedule in (bitsliced_schedule(64), lanes_schedule(), tiled_schedule(64, 7)):
         for threads in (1, 4):
             one = features(schedule, n_rows=1000, threads=threads)
@@ -166,7 +168,7 @@ def test_pruning_names_its_reasons():
     assert "padding" in reason(bitsliced_schedule(1024), n_rows=8)
     rows = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
     many = drawn(300, 4)
-    facts_many = ForestFacts.of(many, TARGET)
+    facts_many = shape_on(many, TARGET)
     assert "threads" in reason(rows, 1000, 2, facts_many)
     assert reason(rows.parallel("b0"), 1000, 2, facts_many) == ""
     assert "too long" in reason(
@@ -186,7 +188,7 @@ def test_pruning_names_its_reasons():
 def gpu_features(n_rows=5000, target=None, **changed):
     target = target or GPU
     found = featurize(
-        Setting(ForestFacts.of(FOREST, target), target, n_rows),
+        Setting(shape_on(FOREST, target), target, n_rows),
         [ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)],
     )
     return dict(zip(names_of(target), found.matrix[0], strict=True))
@@ -228,7 +230,7 @@ def test_what_limits_the_occupancy_of_a_gpu():
 def test_pruning_leaves_no_multiprocessor_or_lane_idle():
     def reason(n_rows, target=GPU, **changed):
         schedule = ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)
-        setting = Setting(ForestFacts.of(FOREST, target), target, n_rows)
+        setting = Setting(shape_on(FOREST, target), target, n_rows)
         return REASONS[int(reasons(setting, [schedule])[0])]
 
     assert reason(5000) == reason(5000, tree_threads=10) == ""
@@ -242,8 +244,12 @@ def test_pruning_leaves_no_multiprocessor_or_lane_idle():
 
 
 def _deep(one, depth):
-    return replace(one, max_depth=depth, min_depth=depth)
+    made = copy(one)
+    made.max_depth = made.min_depth = depth
+    return made
 
 
 def _refusing(one):
-    return replace(one, allows_tile_rows=False)
+    made = copy(one)
+    made.allows_tiles = False
+    return made

@@ -8,9 +8,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -22,7 +23,6 @@ from skforge.exceptions import (
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, Retrained
 from skforge.tuning.cost.features import NAMES, Setting, names_of
-from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
@@ -291,7 +291,7 @@ def little_model(facts=None):
 
 
 def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
-    setting = Setting(ForestFacts.of(FOREST, TARGET), TARGET, 64)
+    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
     model = little_model({"margin": 1.25})
     schedules = [Schedule(), BEST]
     few, many = model.seconds(setting, schedules)
@@ -365,7 +365,7 @@ def test_the_shipped_model_is_small_and_predicts():
     model = CostModel.shipped(target)
     assert model is not None
     assert model.facts["margin"] >= 1
-    setting = Setting(ForestFacts.of(FOREST, target), target, 512)
+    setting = Setting(shape_on(FOREST, target), target, 512)
     schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(100, random_state=0)]
     seconds = model.seconds(setting, schedules)
     assert (seconds > 1e-8).all()
@@ -376,7 +376,7 @@ def test_the_shipped_model_is_small_and_predicts():
 def test_cpus_have_no_model_and_begin_with_the_estimate():
     assert CostModel.shipped() is None
     assert CostModel.shipped(TARGET) is None
-    setting = Setting(ForestFacts.of(FOREST, TARGET), TARGET, 64)
+    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
     schedules = [SPACE.schedule(p, SHAPE) for p in SPACE.sample(50, random_state=0)]
     predicted = np.exp(Retrained(None, setting).log_row(schedules)) * 64e-9
     estimate = CostEstimate(FOREST, TARGET)

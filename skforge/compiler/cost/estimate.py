@@ -13,9 +13,17 @@ from numpy.typing import ArrayLike
 
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.counts import LINE, Counts, ForestCounts, Reach, TileCounts
+from skforge.compiler.cost.counts import (
+    LINE,
+    Counts,
+    ForestCounts,
+    Reach,
+    TileCounts,
+    counted,
+)
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -184,7 +192,7 @@ def bitsliced(w: Work) -> Terms:
     wide = f.row_bytes > 4 * WIDE
     part = min(block, WIDE_PART if wide else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
-    constants = 2 * f.folded + 8 * f.listed + LINE * f.look_ups
+    constants = 2 * f.folded_nodes + 8 * f.listed + LINE * f.look_ups
     far = w.line(table) - m.line_l1
     looks_up = target.has("avx512vbmi")
     return {
@@ -202,9 +210,9 @@ def bitsliced(w: Work) -> Terms:
         "line": f.lines * planes * m.mux,
         "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
         "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
-        "folded": f.folded * planes * m.mux,
+        "folded": f.folded_nodes * planes * m.mux,
         "listed": f.listed * planes * m.mux,
-        "far_line": (f.folded + f.listed) * planes * far,
+        "far_line": (f.folded_nodes + f.listed) * planes * far,
         "group": f.trees * groups * m.permute,
         "look_up": looks_up * f.look_ups * groups * m.permute,
         "load": (not looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
@@ -384,9 +392,12 @@ class CostEstimate:
     """
 
     def __init__(
-        self, forest: Forest, target: Target, profile: MachineProfile | None = None
+        self,
+        forest: Forest | ForestShape,
+        target: Target,
+        profile: MachineProfile | None = None,
     ) -> None:
-        self.counts = ForestCounts.of(forest, target)
+        self.counts = counted(forest, target)
         self.target = target
         self.profile = MachineProfile.of(target) if profile is None else profile
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skforge._container import plain_array
+from skforge.compiler.cost.gpu import Array
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import load_forest
@@ -32,7 +33,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
 from skforge.tuning.cost.features import GPU_NAMES, NAMES, Featured, Setting, featurize
-from skforge.tuning.cost.gpu_work import Array
 
 #: The shipped model of GPUs, trained by benchmarks/gpu/train.py. CPUs have none: one
 #: trained by benchmarks/train_cost_model.py gained .3 % over the estimate's choices.

@@ -10,19 +10,21 @@ block of rows, and a scalar is one row in one tree. ``docs/cost_model.md`` lists
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.estimate import Plan, plan_of
+from skforge.compiler.cost.counts import ForestCounts
+from skforge.compiler.cost.estimate import CostEstimate, Plan, plan_of
+from skforge.compiler.cost.gpu import Array, GpuWork
+from skforge.compiler.cost.occupancy import Limit
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning.cost.forest_facts import Featured, Setting
-from skforge.tuning.cost.gpu_occupancy import Limit
-from skforge.tuning.cost.gpu_work import Array, GpuWork
 
 #: Facts of CPU schedules, and the terms of their estimates.
 _DIRECTIVES = FACTS[: FACTS.index("layout")]
@@ -37,12 +39,24 @@ NAMES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Featured:
+    """Features of schedules, and estimates of their times."""
+
+    #: A row for each schedule, with the features in the order of ``names_of``.
+    matrix: Array
+    #: Natural logarithm of the estimated ns per row; the model learns the error.
+    log_estimate: Array
+
+
 def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
     """Return the features of schedules, legal or not; this takes microseconds each."""
     schedules = list(schedules)
     facts = facts_of(schedules)
     if setting.target.is_gpu:
         return from_facts(setting, facts)
+    assert isinstance(setting.forest, ForestCounts)
+    estimate = CostEstimate(setting.forest, setting.target)
     estimated: dict[Plan, list[float]] = {}
     parts = []
     for schedule in schedules:
@@ -50,7 +64,7 @@ def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
         plan = plan_of(schedule) or plan_of(Schedule())
         assert plan is not None
         if plan not in estimated:
-            estimated[plan] = _estimated(setting, plan)
+            estimated[plan] = _estimated(estimate, setting, plan)
         parts.append(estimated[plan])
     matrix = np.empty((len(schedules), len(NAMES)))
     n_estimated = len(NAMES) - len(_DIRECTIVES) - len(LAYOUTS)
@@ -60,10 +74,9 @@ def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
     return Featured(matrix, np.log(2.0) * matrix[:, 0])
 
 
-def _estimated(setting: Setting, plan: Plan) -> list[float]:
+def _estimated(estimate: CostEstimate, setting: Setting, plan: Plan) -> list[float]:
     """Return the features of a plan: what the estimate says of it, in ns a row."""
-    estimate, n = setting.forest.estimate, np.array(max(1.0, setting.n_rows))
-    assert estimate is not None
+    n = np.array(max(1.0, setting.n_rows))
     share = estimate.share(plan, n, setting.n_threads)
     parts = {k: float(v * share / n) for k, v in estimate.parts(plan, n).items()}
     total = max(sum(parts.values()), 1e-3)
@@ -94,12 +107,8 @@ def _facts(*names: str) -> dict[str, _Maker]:
     return {name: itemgetter(name) for name in names}
 
 
-def _sizes(*names: str) -> dict[str, _Maker]:
-    """Return makers of features that are facts of the forest."""
-    return {name: _size(name) for name in names}
-
-
 def _size(name: str) -> _Maker:
+    """Return the maker of a feature that is a size of the forest."""
     return lambda view: float(getattr(view.forest, name))
 
 
@@ -183,8 +192,13 @@ _GPU_MAKERS: dict[str, _Maker] = {
     "num_trees": _size("n_trees"),
     "num_outputs": _size("n_outputs"),
     "num_columns": _size("n_columns"),
-    **_sizes("row_bytes", "threshold_bytes", "leaf_value_bytes", "leaves_per_tree"),
-    **_sizes("tree_depth", "leaf_depth", "max_depth"),
+    "row_bytes": _size("row_bytes"),
+    "threshold_bytes": _size("value_bytes"),
+    "leaf_value_bytes": _size("leaf_bytes"),
+    "leaves_per_tree": _size("leaves_per_tree"),
+    "tree_depth": _size("tree_depth"),
+    "leaf_depth": _size("leaf_depth"),
+    "max_depth": _size("max_depth"),
     "num_predicates": _size("n_predicates"),
     # the GPU
     "warp_size": lambda w: w.warp,

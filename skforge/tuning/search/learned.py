@@ -17,13 +17,14 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.cost.counts import ForestCounts, shape_on
+from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, TuningError
 from skforge.tuning.cost.cost_model import CostModel, Retrained
-from skforge.tuning.cost.forest_facts import ForestFacts, Setting
-from skforge.tuning.cost.gpu_work import Array, GpuWork
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import Point, ScheduleSpace
@@ -71,6 +72,7 @@ def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64
     facts = facts_of(schedules)
     of = {name: facts[:, at] for name, at in PLACE.items()}
     forest, n = setting.forest, max(1, setting.n_rows)
+    assert isinstance(forest, ForestCounts)
     layout = {name: of["layout"] == i for i, name in enumerate(LAYOUTS)}
     bits, lanes, tiles = (layout[name] for name in ("bitsliced", "lanes", "tiles"))
     by_row = tiles & (of["vector_trees"] > 0)
@@ -97,7 +99,7 @@ def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64
         layout["array"] | layout["reorg"], complete, float(forest.inner_nodes)
     )
     padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
-    size = nodes * np.maximum(1.0, padding) * (forest.threshold_bytes + NODE_EXTRA)
+    size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
     table = block * forest.n_predicates / 8
     memory = (walks & (size > FOREST_BYTES)) | (padded & (table > TABLE_LIMIT))
     values = tiles & ~by_row & (of["codes"] == 0)
@@ -229,11 +231,9 @@ class _Proposer:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        facts = self._kept(
-            "facts", lambda: ForestFacts.of(problem.forest, problem.target)
-        )
+        shape = self._kept("shape", lambda: shape_on(problem.shape, problem.target))
         self._setting = Setting(
-            facts, problem.target, problem.n_rows, problem.n_threads
+            shape, problem.target, problem.n_rows, problem.n_threads
         )
         self._predictor = Retrained(model, self._setting)
         self._tried: set[Schedule] = {problem.default}

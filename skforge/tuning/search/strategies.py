@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space import space

@@ -42,12 +42,12 @@ MOST_COLUMNS = 256
 MOST_LEVELS = 7
 
 #: Approximate instructions: of a position and a slot without looking codes up, of a
-#: slot's mask, of a hop of the walk, of a leaf. They decide the levels and the way.
-POSITION, SLOT, MASK, HOP, LEAF = 3.0, 4.0, 1.5, 5.0, 5.0
+#: slot's mask, of a hop of the walk. They decide the levels and the way.
+POSITION, SLOT, MASK, HOP = 3.0, 4.0, 1.5, 5.0
 
-#: Approximate instructions for finding a category's row, for reading one of its
-#: registers, and for a position's bit.
-ENTRY, READ, SET_BIT = 20.0, 3.0, 1.0
+#: Approximate instructions for reading a register of a category's row, and for a
+#: position's bit.
+READ, SET_BIT = 3.0, 1.0
 
 #: Most registers that hold sums.
 MOST_REGISTERS = 8
@@ -387,13 +387,6 @@ def refusal(forest: Forest) -> str | None:
             "representation."
         )
     return walk_refusal(forest)
-
-
-def lanes_cost(forest: Forest, target: Target) -> float:
-    """Return the approximate instructions of a row; infinite if not supported."""
-    cost = LanesCost.of(forest, target)
-    sets = ENTRY * len(set_groups(forest))
-    return cost.search + cost.tests + HOP * cost.hops + sets + LEAF * forest.n_trees
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""What GPU schedules make threads, blocks and a whole GPU do, without compiling.
+"""The time of GPU schedules: what threads, blocks and a whole GPU do, not compiled.
+
+``GpuShape`` has the cycles of a tree by which defaults are chosen. ``GpuWork`` has the
+time of any schedule, by which a search orders its candidates.
 
 The terms are those of ``benchmarks/gpu/cost.py``: what a block issues, reads from
 shared memory and caches, and waits for, and how many blocks a processor holds. There,
@@ -9,21 +12,152 @@ follows orders candidates; the cost model learns by how much it is wrong.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.cost.occupancy import blocks_by_limit, multiprocessor
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
-from skforge.compiler.defaults import gpu
-from skforge.compiler.defaults.gpu import LOOK, MARK, MARK_HALVE, PROCESSORS, STAGE
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.bins import code_dtype, column_count
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
-from skforge.compiler.target import Target
-from skforge.tuning.cost import gpu_occupancy
-from skforge.tuning.cost.forest_facts import Setting
-from skforge.tuning.cost.gpu_occupancy import MULTIPROCESSORS, blocks_by_limit
 
 Array = NDArray[np.float64]
+
+
+#: Threads of a warp for which defaults are chosen.
+WARP = 32
+#: Cycles that a thread waits for a hop; and that a block of shared predicates waits for
+#: each tree, in units of the warp's cycles for it, for sums of 32 and 64 bits: 32 µs
+#: for airline, 18 for NYC_taxi, independent of the rows of a block.
+WAIT, WAIT_TREE, WAIT_TREE_WIDE = 370.0, 30.0, 60.0
+#: Assumed processors of a GPU if the number is not known.
+PROCESSORS = 128
+#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
+#: without a leaf check takes 11.75 instructions instead of 13.25.
+PADDED_DEPTH, PADDED_HOPS = 10, 1.12
+#: Most nodes after padding, as a multiple of the forest's own.
+PADDING_LIMIT = 3.0
+#: Instructions of a hop by values of 32 and 64 bits, with categories, and by codes; and
+#: of a leaf check.
+HOP, HOP_WIDE, HOP_CATEGORY, HOP_CODES, LOOK = 11.75, 15.75, 41.0, 13.25, 1.5
+#: Cycles of a warp's read of a row in shared memory, of 32 and of 64 bits.
+READ, READ_WIDE = 1.0, 3.7
+#: Cost of reading nodes: cache lines of a warp, and words if trees are in shared
+#: memory.
+LINES_OF_LEVEL, NODE_SHARED = 0.28, 1.2
+#: Instructions to search a code, and for each halving of its thresholds.
+SEARCH, HALVE = 9.0, 6.5
+#: Instructions that a processor issues in a cycle.
+ISSUE = 4.0
+#: Rows of a block that copies trees to shared memory, and instructions of a word: 500
+#: cycles a tree of depth 8, 2 a row.
+TILE_ROWS, FILL_NODE = 256, 9.0
+#: Rows of a block with shared predicates that has a processor for itself: a ninth fewer
+#: instructions.
+MOST_BIT_ROWS = 1024
+#: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
+#: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
+#: predicate.
+FOLD, ADD_LEAF, STAGE = 4.8, 7.5, 9.0 / 1024
+MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
+#: Factor for waiting if a processor has eight warps.
+FEW_WARPS = 1.3
+
+
+def folding(leaves: float) -> float:
+    """Return a warp's instructions for a tree of bit logic with some leaves."""
+    return FOLD * max(0.0, leaves - 1) / 32 + ADD_LEAF
+
+
+def marking(columns: int, n_predicates: int) -> float:
+    """Return a row's instructions to find which predicates of bit logic are true."""
+    each = math.ceil(math.log2(n_predicates / max(1, columns) + 2))
+    return columns * (MARK + MARK_HALVE * each)
+
+
+class GpuShape(ForestShape):
+    """Sizes of a forest as GPUs process it, and the cycles of its trees."""
+
+    def __init__(self, forest: Forest) -> None:
+        super().__init__(forest)
+        self.code_columns = max(1, column_count(forest))
+        each = forest.n_predicates / self.code_columns
+        #: Mean instructions to find a code, and bits of a test on codes.
+        self.search = SEARCH + HALVE * math.ceil(math.log2(each + 1))
+        most = min(each * 4, 65535 if code_dtype(forest)(0).itemsize > 1 else 255)
+        self.code_bits = self.code_columns.bit_length() + int(most).bit_length()
+        self.has_categories = bool((forest.comparison >= Comparison.IN).any())
+
+    @property
+    def heaps(self) -> bool:
+        """Whether complete trees take little more memory than the trees."""
+        shallow = 0 < self.max_depth <= PADDED_DEPTH
+        return shallow and self.padded_nodes <= PADDING_LIMIT
+
+    @property
+    def hops(self) -> int:
+        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
+        deepest = self.max_depth
+        return deepest if self.heaps and deepest <= PADDED_HOPS * self.tree_depth else 0
+
+    def by_values(self) -> float:
+        """Return a warp's cycles for a tree if it compares values."""
+        wide = self.value_bytes > 4
+        hop = HOP_WIDE if wide else HOP
+        hop = HOP_CATEGORY if self.has_categories else hop
+        return self._tree(hop, READ_WIDE if wide else READ)
+
+    def by_codes(self) -> float:
+        """Return a warp's cycles for a tree with codes, searched once for all trees."""
+        return self._tree(HOP_CODES, READ) + self._searches()
+
+    def by_tiles(self) -> float:
+        """Return a warp's cycles for a tree with codes and trees in shared memory."""
+        words = 2.0 ** (self.max_depth + 1)
+        fill = words * FILL_NODE / TILE_ROWS / ISSUE
+        hops = self.max_depth
+        return hops * max(HOP / ISSUE, READ + NODE_SHARED) + fill + self._searches()
+
+    def by_bits(self) -> float:
+        """Return a warp's cycles for a tree with shared predicates."""
+        trees = max(1, self.n_trees)
+        leaves = self.n_leaves / trees
+        row = marking(self.code_columns, self.n_predicates)
+        row += self.n_predicates * ANSWER / 32
+        return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
+
+    def walks_take(
+        self, rows: int, processors: int, tree: float, in_flight: int
+    ) -> float:
+        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
+        turns = sum(divmod(self.n_trees, max(1, in_flight)))
+        waiting = (self.hops or self.tree_depth) * turns * WAIT
+        return max(waiting, rows / WARP * self.n_trees * tree / processors)
+
+    def bits_take(self, rows: int, processors: int, whole: bool) -> float:
+        """Return the cycles of a batch with shared predicates.
+
+        If a block is ``whole``, it has a processor for itself.
+        """
+        tree, n_trees = self.by_bits(), self.n_trees
+        waiting = (WAIT_TREE if self.sum_bytes < 8 else WAIT_TREE_WIDE) * tree * n_trees
+        if whole:
+            return waiting * math.ceil(rows / MOST_BIT_ROWS / processors)
+        return max(waiting, rows / WARP * n_trees * tree / processors)
+
+    def _tree(self, hop: float, read: float) -> float:
+        look = 0.0 if self.hops else LOOK
+        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.max_depth + 1)
+        hops = self.hops or self.tree_depth
+        return hops * max((hop + look) / ISSUE, read + lines)
+
+    def _searches(self) -> float:
+        return self.code_columns * self.search / ISSUE / max(1, self.n_trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +174,13 @@ class _Chip:
     clock: float = 1.7e9
 
 
-_NVIDIA = _Chip(gpu.ISSUE, 240.0, 35.0, 30.0, 22.0, 28 << 10, 1.0)
+_NVIDIA = _Chip(ISSUE, 240.0, 35.0, 30.0, 22.0, 28 << 10, 1.0)
 _AMD = _Chip(1.0, 500.0, 120.0, 64.0, 32.0, 16 << 10, 4.0)
 
 #: Dependent arithmetic of a hop, and a barrier, in cycles.
 ARITHMETIC, BARRIER = 30.0, 40.0
-#: Instructions to copy a value of a row, and a word of a tree; to keep and add a leaf;
-#: to begin a walk; to search a code, and for each halving of its thresholds.
-FILL, FILL_NODE, KEEP, ADD, BEGIN, SEARCH, HALVE = 5.0, 9.0, 3.0, 4.0, 12.0, 9.0, 6.5
+#: Instructions to copy a value of a row, to keep and add a leaf, and to begin a walk.
+FILL, KEEP, ADD, BEGIN = 5.0, 3.0, 4.0, 12.0
 #: Bytes of a cache line; the share of a level's bits that tell a warp's places apart.
 LINE, SPREAD = 128, 0.7
 #: Registers of a walk, and of each tree in flight.
@@ -146,14 +279,12 @@ class GpuWork:
         tile = np.where(self.packed, 1.0, np.maximum(1.0, self["node_tile"]))
         hops = np.where(tile > 1, np.ceil(hops / np.log2(tile + 1)), hops)
         self.hops = np.maximum(1.0, np.where(self.packed, tiles, hops))
-        wide = f.threshold_bytes > 4
-        loop = np.where(self.codes, gpu.HOP_CODES, gpu.HOP_WIDE if wide else gpu.HOP)
+        wide = f.value_bytes > 4
+        loop = np.where(self.codes, HOP_CODES, HOP_WIDE if wide else HOP)
         self.loop = 1.08 * loop + np.where(self.unrolled | self.packed, 0.0, LOOK)
         self.loop *= 1 + TILE_MORE * (tile - 1)
         self.tile = tile
-        self.columns = np.where(
-            self.codes, f.n_columns, f.row_bytes / f.threshold_bytes
-        )
+        self.columns = np.where(self.codes, f.n_columns, f.row_bytes / f.value_bytes)
         self.words = np.where(self.codes, 1.0, 4.0 if wide else 2.0)  # of a node
         trees, leaves = max(1, f.n_trees), f.leaves_per_tree * max(1, f.n_trees)
         nodes = f.inner_nodes + leaves
@@ -177,12 +308,12 @@ class GpuWork:
         plain = (self["row_layout"] == 0) & (self["lane_trees"] == 0)
         self.by_feature = plain & (rows % 32 == 0)
         padded = ~self.by_feature & (self["row_layout"] < 2)
-        value = np.where(self.codes, CODE, f.threshold_bytes)
+        value = np.where(self.codes, CODE, f.value_bytes)
         stride = self.columns + (padded & (self.columns % 2 == 0))
         self.row_bytes = rows * stride * value * self.near_rows
         share = self.step / max(1, f.n_trees)
         self.tree_bytes = share * self.node_bytes * self.near_trees
-        leaves = rows * f.leaf_value_bytes
+        leaves = rows * f.leaf_bytes
         several = self.parts * self.grid > 1
         self.shared_sums = (self["shared_reduce"] > 0) & (self.parts > 1)
         step = np.where(self.near_trees, self.step, self.parts)
@@ -197,9 +328,9 @@ class GpuWork:
         tests = self.step / max(1, f.n_trees) * f.inner_nodes / max(1, f.n_predicates)
         some = f.n_predicates * (1 - np.exp(-tests))
         self.tested = np.where(self.step < f.n_trees, some, float(f.n_predicates))
-        lines = self.tested + (f.folded_trees < 1) * 8 * min(64.0, f.leaves_per_tree)
+        lines = self.tested + (not f.folded.all()) * 8 * min(64.0, f.leaves_per_tree)
         table = lines * (rows // 32 + rows // 1024) * 4
-        leaves_of_tree = f.leaves_per_tree * f.leaf_value_bytes
+        leaves_of_tree = f.leaves_per_tree * f.leaf_bytes
         group = 32 / self.each * (2.4 * leaves_of_tree + 0.5 * rows)
         self.shared = np.where(
             self.bits,
@@ -241,7 +372,7 @@ class GpuWork:
         """Estimate the cycles of a warp's reads of nodes and of rows in a hop."""
         chip, f = self.chip, self.forest
         self.lanes_met = self.row_lanes * self.tree_lanes
-        deep = gpu.LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
+        deep = LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
         # "reorg" has the nodes of a level side by side, tree after tree.
         root = np.maximum(1.0, self.tree_lanes * self.words * 4 / LINE)
         met = np.zeros(len(self.facts))
@@ -261,7 +392,7 @@ class GpuWork:
             [np.maximum(4.0, lines) / 3, self.words * banks],
             np.maximum(1.0, self.words / 2) * lines * (1 + TILE_MORE * (self.tile - 1)),
         )
-        wide = np.where(self.codes, 1.0, f.threshold_bytes / 4)
+        wide = np.where(self.codes, 1.0, f.value_bytes / 4)
         others = np.minimum(self.tree_lanes, 1 + f.row_bytes / LINE) - 1
         self.row_lines = self.row_lanes * (1 + 0.55 * others)
         same = np.gcd((self.columns * wide).astype(np.int64), 32)
@@ -318,7 +449,7 @@ class GpuWork:
         sectors = np.where(self.packed, 0.57 * tiles_met, sectors)
         self.far += self.spilled * f.n_trees / self.grid * sectors * 32
         outside = (self.slots > 0) & ~self.shared_sums
-        leaves = 2.0 * self.rows * self.slots * f.n_outputs * f.leaf_value_bytes
+        leaves = 2.0 * self.rows * self.slots * f.n_outputs * f.leaf_bytes
         self.far += outside * leaves
 
     def _chain(self) -> None:
@@ -343,12 +474,10 @@ class GpuWork:
     def _bit_logic(self, amd: bool) -> None:
         """Replace the work of schedules with shared predicates."""
         f, n = self.forest, float(max(1, self.forest.n_trees))
-        each = np.log2(f.n_predicates / max(1, f.n_columns) + 2)
-        tree = gpu.FOLD * max(0.0, f.leaves_per_tree - 1) / 32 + gpu.ADD_LEAF
         tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
-        row = f.n_columns * (MARK + MARK_HALVE * np.ceil(each)) * tables
-        row = row + self.tested * tables * gpu.ANSWER / 32
-        issued = self.rows / self.warp * (n * tree + row)
+        row = marking(f.n_columns, f.n_predicates) * tables
+        row = row + self.tested * tables * ANSWER / 32
+        issued = self.rows / self.warp * (n * folding(f.leaves_per_tree) + row)
         issued = issued + n * STAGE * 1024 * f.leaves_per_tree / self.warp
         issued = issued * (BITS_ON_AMD if amd else 1.0)
         self.issued = np.where(self.bits, issued, self.issued)
@@ -370,12 +499,3 @@ class GpuWork:
         run = np.maximum(self.on_one * work, self.waves * self.chain)
         cycles = LAUNCH + NEXT_LAUNCH * (self.launches - 1) + run
         self.estimate = cycles / chip.clock * 1e9 / self.n  # ns of a row
-
-
-def multiprocessor(target: Target) -> gpu_occupancy.Multiprocessor:
-    """Return what a multiprocessor of a GPU holds; of the nearest one if unknown."""
-    near = "gfx90a" if target.kind == "hip" else "sm_90"
-    return MULTIPROCESSORS.get(target.cpu, MULTIPROCESSORS[near])
-
-
-__all__ = ["GpuWork", "multiprocessor"]

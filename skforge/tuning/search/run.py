@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import TuningError
+from skforge.exceptions import TuningError, TuningWarning, warn
 from skforge.tuning.measure.bench import Bench, Sampled, SampleRows
 from skforge.tuning.measure.builds import Build, Builder
 from skforge.tuning.measure.measure import Measurer, Runner
-from skforge.tuning.search.odds import LARGE, kind_of
+from skforge.tuning.progress import Progress
+from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import RangePlan, choose
-from skforge.tuning.search.strategies import Problem, Round, Strategy
+from skforge.tuning.search.search import (
+    TRIAL,
+    Search,
+    likely_seconds,
+    pays,
+    untimed_note,
+)
+from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status, Trial
 
 #: Candidates of a range that are timed again, interleaved with the default.
@@ -35,160 +43,152 @@ SLOT, SHORTEST_SLOT = 2e-3, 2e-4
 #: time of their samples to the time reserved, which includes setup.
 FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 
-#: Likely seconds to compile and time a schedule (20 forests); and of bit slices and
-#: tiles of values, which have several times the code.
-TRIAL, LARGE_TRIAL = 0.1, 0.25
-
 #: Progress callback: the trial, trials so far, the best ratio, seconds used.
-Tell = Callable[[Trial, int, float, float], None]
+Tell: TypeAlias = Callable[[Trial, int, float, float], None]
+
+Trials: TypeAlias = dict[tuple[int, Any], Trial]
+
+#: The note of a search that a keyboard interrupt ended.
+INTERRUPTED = "interrupted: these are the best schedules so far"
 
 #: Reason of candidates that are compiled too late.
 LATE = "the budget ended before it was timed"
 
 
-class Session:
-    """A running search for the schedules of ``problem``, limited to ``budget`` seconds.
+class Run:
+    """A search that measures within its budget: the clock, the trials, the choices.
 
-    The budget starts at ``start`` on the measurer's clock. If the search is ``lean``,
-    a default is not timed where the strategy has nothing to compare it with.
+    The budget starts at ``start`` on the measurer's clock. If the run is ``lean``, a
+    default is not timed where the strategy has nothing to compare it with.
     """
 
     def __init__(
         self,
-        problem: Problem,
-        strategy: Strategy,
+        search: Search,
         measurer: Measurer,
         rows: SampleRows,
-        budget: float,
         start: float,
         lean: bool = False,
     ) -> None:
-        self.problem, self.strategy, self.rows = problem, strategy, rows
-        self.lean, self.clock = lean, measurer.clock
-        self.slot = max(SHORTEST_SLOT, min(SLOT, budget / 4000))
-        self.builder = Builder(problem.forest, measurer)
-        self._budget, self._start, self._end = budget, start, start + budget
-        self.half = start + budget / 2
-        self._ranges: dict[BatchRange, _Range] = {}
+        self._search, self._rows, self._lean = search, rows, lean
+        self._clock, self._builder = measurer.clock, Builder(search.forest, measurer)
+        self._slot = max(SHORTEST_SLOT, min(SLOT, search.seconds / 4000))
+        self._start, self._end = start, start + search.seconds
         self._tell: Tell = lambda *_: None
-        self.complete = True
         #: Ranges for which the strategy proposed nothing that was worth its time.
-        self.untimed: list[BatchRange] = []
-        #: Number of candidates tried, with any status, and the seconds they took.
-        self.n_tried, self.trying_seconds = 0, 0.0
-        self._likely_seconds = 0.0
+        self._untimed: list[BatchRange] = []
+        #: Number of candidates tried, with any status; the seconds that they took, and
+        #: those that they were likely to take.
+        self._n_tried, self._trying_seconds, self._likely_seconds = 0, 0.0, 0.0
+        #: The latest trial by size and schedule (or point), of each range so far.
+        self._trials: dict[BatchRange, Trials] = {}
+        #: The choice for each range that is finished.
+        self._tables: dict[BatchRange, dict[BatchRange, Schedule]] = {}
 
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return self.clock() - self._start
+        return self._clock() - self._start
 
-    def middle(self) -> float:
-        """Return the clock's time when half of what is left of the budget is used."""
-        return (self.clock() + self._end) / 2
-
-    def pays(self, asked: Round, default: Schedule | None = None) -> bool:
-        """Return whether a round is worth its time, and that of a default with it."""
-        speed = (TRIAL + self.trying_seconds) / (TRIAL + self._likely_seconds)
-        return pays(asked, speed * likely_seconds(asked, default), self._budget)
-
-    def tried(self, asked: Round, seconds: float) -> None:
-        """Note how long a round took."""
-        self.trying_seconds += seconds
-        self._likely_seconds += likely_seconds(asked)
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """All trials so far."""
-        return tuple(t for one in self._ranges.values() for t in one.trials.values())
-
-    def run(self, plans: Sequence[RangePlan], tell: Tell) -> None:
+    def result(self, verbose: int | None) -> TuningResult:
         """Tune all ranges; each gets an equal share of the remaining time."""
-        self._tell = tell
-        try:
-            for number, plan in enumerate(plans):
-                now = self.clock()
-                share = (self._end - now) / (len(plans) - number)
-                self._ranges[plan.batch] = _Range(self, plan, now + share)
-                finished = self._ranges[plan.batch].search()
-                self.complete = self.complete and finished
-        finally:
-            self.builder.close()
-
-    def tell(self, trial: Trial, best: float) -> None:
-        """Report a trial and its range's best ratio."""
-        n_trials = sum(len(one.trials) for one in self._ranges.values())
-        self._tell(trial, n_trials, best, self.seconds)
-
-    def table(self, plans: Sequence[RangePlan]) -> dict[BatchRange, Schedule]:
-        """Return the choice for every range, also of an unfinished search."""
+        search, notes = self._search, []
+        complete = True
+        with Progress(verbose, search.seconds) as progress:
+            self._tell = progress.tell
+            try:
+                for number, plan in enumerate(search.plans):
+                    now = self._clock()
+                    share = (self._end - now) / (len(search.plans) - number)
+                    complete = self._tune(plan, now + share) and complete
+            except KeyboardInterrupt:
+                complete = False
+                notes.append(INTERRUPTED)
+                warn(
+                    "The search for schedules was interrupted; the best schedules so "
+                    "far are used.",
+                    TuningWarning,
+                )
+            finally:
+                self._builder.close()
+        if self._untimed:
+            notes.append(untimed_note(self._untimed))
+        if self._rows.note:
+            notes.append(self._rows.note)
+        size = search.space.size
         table: dict[BatchRange, Schedule] = {}
-        for plan in plans:
-            one = self._ranges.get(plan.batch)
-            table |= {plan.batch: plan.default} if one is None else one.table()
-        return table
+        for plan in search.plans:
+            table |= self._tables.get(plan.batch) or self._first_choice(plan)
+        return search.result(
+            table,
+            trials=tuple(t for own in self._trials.values() for t in own.values()),
+            budget=float(search.seconds),
+            seconds=self.seconds,
+            n_points=None if size is None else size * len(search.plans),
+            n_tried=self._n_tried,
+            trying_seconds=self._trying_seconds,
+            notes=tuple(notes),
+            complete=complete,
+        )
 
-
-class _Range:
-    """The search for the schedules of one range of batch sizes."""
-
-    def __init__(self, session: Session, plan: RangePlan, deadline: float) -> None:
-        self._session, self._plan, self._deadline = session, plan, deadline
+    def _tune(self, plan: RangePlan, deadline: float) -> bool:
+        """Tune a range; return whether all of the strategy's candidates were tried."""
+        self._plan, self._deadline = plan, deadline
         self._default = Candidate(plan.default, {}, DEFAULT)
         self._benches: dict[int, Bench] = {}
-        self._table: dict[BatchRange, Schedule] | None = None
-        #: The latest trial by size and schedule (or point).
-        self.trials: dict[tuple[int, Any], Trial] = {}
-
-    def search(self) -> bool:
-        """Try the strategy's candidates, and choose; return whether all were tried."""
-        session, plan = self._session, self._plan
-        proposals = session.strategy.rounds(session.problem.at(plan))
+        self._own = self._trials[plan.batch] = {}
+        proposals = self._search.strategy.rounds(self._search.problem.at(plan))
         asked = next(proposals, None)
-        new = None if session.builder.has(plan.default) else plan.default
-        if asked is not None and not (asked.candidates and session.pays(asked, new)):
+        new = None if self._builder.has(plan.default) else plan.default
+        if asked is not None and not (asked.candidates and self._pays(asked, new)):
             asked = None
-        if asked is None and session.lean:
-            self._table = {plan.batch: plan.default}
-            session.untimed.append(plan.batch)
+        if asked is None and self._lean:
+            self._tables[plan.batch] = {plan.batch: plan.default}
+            self._untimed.append(plan.batch)
             return True
         if asked is not None and asked.worth < 1:  # other ranges will need little
-            self._deadline = max(self._deadline, session.middle())
+            self._deadline = max(deadline, (self._clock() + self._end) / 2)
         # Leave time for the finalists.
         samples = FINAL_SAMPLES * (FINALISTS + 1) * len(plan.sizes)
-        share = FINAL_SHARE * (self._deadline - session.clock())
-        end = self._deadline - min(share, FINAL_CARE * samples * session.slot)
+        share = FINAL_SHARE * (self._deadline - self._clock())
+        end = self._deadline - min(share, FINAL_CARE * samples * self._slot)
         bench = self._begin()
         if bench is None:
             return False
         complete = True
         while asked is not None:
-            begin = session.clock()
+            begin = self._clock()
             trials = self._round(bench, asked, end)
-            session.tried(asked, session.clock() - begin)
+            self._trying_seconds += self._clock() - begin
+            self._likely_seconds += likely_seconds(asked)
             late = sum(t.status == "no time" for t in trials)
-            session.n_tried += len(trials) - late
-            complete = not late and session.clock() < end
+            self._n_tried += len(trials) - late
+            complete = not late and self._clock() < end
             if not complete:
                 break
             try:
                 asked = proposals.send(trials)
             except StopIteration:
                 break
-            if not session.pays(asked):
+            if not self._pays(asked):
                 break
         proposals.close()
         return self._finish() and complete
 
-    def table(self) -> dict[BatchRange, Schedule]:
-        """Return the choice; of an unfinished search, from the first measurements."""
-        if self._table is not None:
-            return self._table
-        plan = self._plan
+    def _pays(self, asked: Round, default: Schedule | None = None) -> bool:
+        """Return whether a round is worth its time, and that of a default with it."""
+        speed = (TRIAL + self._trying_seconds) / (TRIAL + self._likely_seconds)
+        seconds = speed * likely_seconds(asked, default)
+        return pays(asked, seconds, self._search.seconds)
+
+    def _first_choice(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
+        """Return the choice for an unfinished range, from its first measurements."""
         ratios = {
             t.schedule: t.relative
-            for t in self._at(plan.main)
-            if t.schedule is not None and t.status == "measured"
+            for t in self._trials.get(plan.batch, {}).values()
+            if t.n_rows == plan.main
+            and t.schedule is not None
+            and t.status == "measured"
         }
         seconds = {plan.main: 1.0} if ratios else {}
         return choose(plan.batch, plan.default, seconds, {plan.main: ratios})
@@ -199,8 +199,9 @@ class _Range:
         """Compile and time the default; return None if time is too short."""
         n_rows = self._plan.main
         # Every default is needed, so no single range pays for compiling it.
-        deadline = max(self._deadline, self._session.half)
-        build = self._session.builder.build(self._default, deadline)
+        half = self._start + self._search.seconds / 2
+        deadline = max(self._deadline, half)
+        build = self._builder.build(self._default, deadline)
         if build.runner is None:
             if build.status in ("failed", "illegal", "too large"):
                 raise TuningError(
@@ -217,14 +218,14 @@ class _Range:
         bench = self._bench(n_rows, build.runner)
         sampled = Sampled(tuple(bench.baseline), (1.0,))
         default = self._record(n_rows, build, "measured", "", sampled)
-        self._session.tell(default, self._best_ratio())
+        self._report(default)
         return bench
 
     def _round(self, bench: Bench, asked: Round, end: float) -> list[Trial]:
         made = []
-        for build in self._session.builder.stream(asked.candidates, end):
+        for build in self._builder.stream(asked.candidates, end):
             made.append(self._try(bench, build, asked.samples, end))
-            self._session.tell(made[-1], self._best_ratio())
+            self._report(made[-1])
         return made
 
     def _try(self, bench: Bench, build: Build, samples: int, end: float) -> Trial:
@@ -232,21 +233,21 @@ class _Range:
         if build.runner is None:
             return self._record(n_rows, build, build.status, build.reason)
         key = _key(n_rows, build.candidate)
-        before, alike = self.trials.get(key), self._at(n_rows)
+        before, alike = self._own.get(key), self._at(n_rows)
         alike = [t for t in alike if t.digest == build.digest and t.samples]
         if alike and before is None:
             twin = alike[0]  # another schedule with the same code
-            self.trials[key] = replace(
+            self._own[key] = replace(
                 twin,
                 candidate=build.candidate,
                 status="same code" if twin.usable else twin.status,
                 reason=twin.reason or f"as {twin.schedule!r}",
                 compile_seconds=build.seconds,
             )
-            return self.trials[key]
+            return self._own[key]
 
         def late() -> bool:
-            return self._session.clock() >= end
+            return self._clock() >= end
 
         if late():
             return self._record(n_rows, build, "no time", LATE)
@@ -274,7 +275,7 @@ class _Range:
         """
         plan, finalists = self._plan, self._finalists()
         if not finalists:
-            self._table = {plan.batch: plan.default}
+            self._tables[plan.batch] = {plan.batch: plan.default}
             self._update_default(plan.main)
             return True
         seconds: dict[int, float] = {}
@@ -283,10 +284,10 @@ class _Range:
             late = bool(seconds) and self._late()
             found = None if late else self._final_at(size, finalists)
             if found is None:
-                self._table = {plan.batch: plan.default}
+                self._tables[plan.batch] = {plan.batch: plan.default}
                 return False
             seconds[size], ratios[size] = found
-        self._table = choose(plan.batch, plan.default, seconds, ratios)
+        self._tables[plan.batch] = choose(plan.batch, plan.default, seconds, ratios)
         return True
 
     def _final_at(
@@ -297,7 +298,7 @@ class _Range:
         runners: dict[Schedule, Runner] = {}
         default = self._plan.default
         for candidate in (self._default, *finalists):
-            build = self._session.builder.build(candidate, self._deadline)
+            build = self._builder.build(candidate, self._deadline)
             assert candidate.schedule is not None
             if build.runner is not None and not self._wrong(build, size):
                 builds[candidate.schedule] = build
@@ -325,11 +326,15 @@ class _Range:
 
     # ------------------------------------------------------------------ parts
 
+    def _report(self, trial: Trial) -> None:
+        n_trials = sum(map(len, self._trials.values()))
+        self._tell(trial, n_trials, self._best_ratio(), self.seconds)
+
     def _late(self) -> bool:
-        return self._session.clock() >= self._deadline
+        return self._clock() >= self._deadline
 
     def _at(self, n_rows: int) -> list[Trial]:
-        return [t for t in self.trials.values() if t.n_rows == n_rows]
+        return [t for t in self._own.values() if t.n_rows == n_rows]
 
     def _best_ratio(self) -> float:
         rows = self._at(self._plan.main)
@@ -337,13 +342,13 @@ class _Range:
 
     def _bench(self, n_rows: int, yardstick: Runner) -> Bench:
         if n_rows not in self._benches:
-            batches = self._session.rows.batches(n_rows)
-            self._benches[n_rows] = Bench(batches, yardstick, self._session.slot)
+            batches = self._rows.batches(n_rows)
+            self._benches[n_rows] = Bench(batches, yardstick, self._slot)
         return self._benches[n_rows]
 
     def _wrong(self, build: Build, n_rows: int) -> str:
         assert build.runner is not None
-        return self._session.rows.wrong(build.runner.predict, build.digest, n_rows)
+        return self._rows.wrong(build.runner.predict, build.digest, n_rows)
 
     def _record(
         self,
@@ -354,8 +359,8 @@ class _Range:
         sampled: Sampled | None = None,
     ) -> Trial:
         key = _key(n_rows, build.candidate)
-        before = self.trials.get(key)
-        self.trials[key] = Trial(
+        before = self._own.get(key)
+        self._own[key] = Trial(
             self._plan.batch,
             n_rows,
             build.candidate,
@@ -365,32 +370,19 @@ class _Range:
             sampled.relative if sampled else float("nan"),
             max(build.seconds, before.compile_seconds if before else 0.0),
             build.digest,
-            self._session.problem.target.kind,
+            self._search.target.kind,
         )
-        return self.trials[key]
+        return self._own[key]
 
     def _update_default(self, n_rows: int) -> None:
         """Give the default's trial at a size all of its samples so far."""
         key = _key(n_rows, self._default)
-        before = self.trials.get(key)
+        before = self._own.get(key)
         if before is None:
-            main = self.trials[_key(self._plan.main, self._default)]
+            main = self._own[_key(self._plan.main, self._default)]
             before = replace(main, n_rows=n_rows, compile_seconds=0.0)
         samples = tuple(self._benches[n_rows].baseline)
-        self.trials[key] = replace(before, samples=samples, relative=1.0)
-
-
-def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
-    """Return the likely seconds of a round, and of compiling a default for it."""
-    schedules = [candidate.schedule for candidate in asked.candidates]
-    kinds = [kind_of(one) for one in (*schedules, default) if one is not None]
-    large = sum(kind in LARGE for kind in kinds)
-    return LARGE_TRIAL * large + TRIAL * (len(kinds) - large)
-
-
-def pays(asked: Round, seconds: float, budget: float) -> bool:
-    """Return whether a round that takes some seconds is worth that time."""
-    return asked.worth >= 1 or seconds <= asked.worth * budget
+        self._own[key] = replace(before, samples=samples, relative=1.0)
 
 
 def _key(n_rows: int, candidate: Candidate) -> tuple[int, Any]:
