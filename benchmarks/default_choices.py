@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 from cost_model_data import targets
 from cost_model_family import MAKERS, get
-from harness import Document, mean_and_worst, publish, table
+from harness import Document, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 from threadpoolctl import threadpool_limits
 from unseen import DRAWN
@@ -136,8 +136,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
 
 def default(forest: Forest, target: Target, size: int) -> Schedule:
     """Return today's default of a batch size."""
-    table = default_schedules(forest, target)
-    return next(s for (a, b), s in table.items() if a <= size <= (b or size))
+    return of_size(default_schedules(forest, target), size)
 
 
 def loss(

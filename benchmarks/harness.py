@@ -43,6 +43,15 @@ def chosen(name: str, wanted: Sequence[str]) -> bool:
     return not wanted or any(part in name for part in wanted)
 
 
+def of_size(schedules: Mapping[tuple[int, int | None], T], rows: int) -> T:
+    """Return what a table of ranges of batch sizes has for a number of rows.
+
+    >>> of_size({(1, 7): "few", (8, None): "many"}, 9)
+    'many'
+    """
+    return next(one for (a, b), one in schedules.items() if a <= rows <= (b or rows))
+
+
 # ------------------------------------------------------------ rounds
 
 

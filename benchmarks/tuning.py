@@ -24,7 +24,15 @@ import numpy as np
 import typer
 from cost_model_data import is_large, targets
 from cost_model_family import MAKERS, Sample, get
-from harness import Document, a_line_each, mean_and_worst, parts, publish, table
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    parts,
+    publish,
+    table,
+)
 from models import cache_folder
 from threadpoolctl import threadpool_limits
 from train_cost_model import without
@@ -35,7 +43,6 @@ from skforge import load_forest
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning
 from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
@@ -175,7 +182,8 @@ def compare(
     """Yield how far each strategy is from the best of all, and its time."""
     best = {n: min(machine.times(n).values()) for n in BATCHES}
     for n in BATCHES:
-        slowdown = machine.seconds(_default(machine, target, n), n) / best[n]
+        default = of_size(default_schedules(machine.forest, target), n)
+        slowdown = machine.seconds(default, n) / best[n]
         row = {"strategy": "default", "batch": n, "slowdown": slowdown}
         yield {**row, "alone": slowdown, "seconds": 0.0, "tried": 0}
         row = {"strategy": "exhaustive", "batch": n, "slowdown": 1.0, "alone": 1.0}
@@ -195,11 +203,7 @@ def compare(
             )
             seconds = machine.clock() - start
             for n in BATCHES:
-                chosen = next(
-                    s
-                    for (a, b), s in result.table.items()
-                    if a <= n and (b is None or n <= b)
-                )
+                chosen = of_size(result.table, n)
                 own = [
                     machine.seconds(t.schedule, n)
                     for t in result.trials
@@ -215,13 +219,6 @@ def compare(
                     "seconds": seconds,
                     "tried": sum(bool(t.samples) for t in result.trials),
                 }
-
-
-def _default(machine: Recorded, target: Target, batch: int) -> Schedule:
-    table = default_schedules(machine.forest, target)
-    return next(
-        s for (a, b), s in table.items() if a <= batch and (b is None or batch <= b)
-    )
 
 
 def page(document: Document) -> str:

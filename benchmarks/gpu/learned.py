@@ -18,7 +18,15 @@ from typing import Annotated, Any
 import joblib
 import numpy as np
 import typer
-from harness import Document, a_line_each, mean_and_worst, publish, rounded, table
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    publish,
+    rounded,
+    table,
+)
 from models import cache_folder
 
 from benchmarks.gpu.learned_times import BATCHES, Machines, gpu, write
@@ -119,9 +127,7 @@ def choices(
         for space, make in SPACES.items():
             memory: dict[str, Any] = {}
             for n in BATCHES:
-                default = next(
-                    s for (a, b), s in defaults.items() if a <= n <= (b or n)
-                )
+                default = of_size(defaults, n)
                 problem = Problem(
                     machines.forest,
                     machines.shape,

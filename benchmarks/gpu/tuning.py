@@ -19,7 +19,15 @@ from typing import Annotated, Any
 import joblib
 import numpy as np
 import typer
-from harness import Document, a_line_each, mean_and_worst, publish, rounded, table
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    publish,
+    rounded,
+    table,
+)
 from models import cache_folder, get
 from numpy.typing import NDArray
 
@@ -161,13 +169,7 @@ def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) ->
 
 def default_schedule(forest: Forest, chip: Chip, batch: int) -> Schedule:
     """Return the static default for a batch."""
-    target = chip.target
-    table = default_gpu_schedules(forest, target)
-    return next(
-        one
-        for (first, last), one in table.items()
-        if first <= batch and (last is None or batch <= last)
-    )
+    return of_size(default_gpu_schedules(forest, chip.target), batch)
 
 
 def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
