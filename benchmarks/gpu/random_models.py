@@ -210,8 +210,7 @@ def page(document: Document) -> str:
     lines = [WORDS.format(how=how, source=MEASURED if measured else MODELLED)]
     lines += [f"## Figures 8 and 9: {len(random)} random models", ""]
     lines += _ranges(random, RANDOM_BATCHES)
-    picture = document.get("picture", "gpu-random.png")
-    lines += ["", f"![{PICTURE}]({picture})", ""]
+    lines += ["", f"![{PICTURE}]({document['picture']})", ""]
     lines += ["## Figures 6 and 7: the eight real models", ""]
     lines += _ranges(real, REAL_BATCHES)
     for n in (512, 8192):
@@ -224,7 +223,7 @@ def of_kinds(document: Document) -> tuple[list[Record], list[Record]]:
     """Return the random models of results, and the real ones."""
     kinds: tuple[list[Record], list[Record]] = ([], [])
     for record in document["models"]:
-        kinds[not record["model"].startswith("synthetic-")].append(record)
+        kinds[record["model"] in document["real"]].append(record)
     return kinds
 
 
@@ -286,6 +285,7 @@ def write(
         {
             "times": "measured" if target else "modelled, not measured",
             "picture": f"{name.replace('_', '-')}.png",
+            "real": [record["model"] for record in real],
             "models": [*real, *random],
         },
         places=3,
