@@ -21,6 +21,7 @@ import typer
 from cost_model_data import measure as measure_one
 from cost_model_data import targets
 from cost_model_family import MAKERS, get
+from harness import of_size
 from numpy.typing import NDArray
 
 from skforge import load_forest
@@ -135,8 +136,7 @@ def _groups(file: Path) -> Iterator[Group]:
 
     for (model, target, n_rows), records in found.items():
         schedules = tuple(Schedule.from_json(r["schedule"]) for r in records)
-        table = defaults(model, target)
-        own = next(s for (a, b), s in table.items() if a <= n_rows <= (b or n_rows))
+        own = of_size(defaults(model, target), n_rows)
         setting = Setting(facts(model, target), machines[target], n_rows)
         seconds = np.array([r["seconds"] for r in records])
         default = schedules.index(own) if own in schedules else None

@@ -27,8 +27,8 @@ from synthetic import random_models
 
 from benchmarks.gpu.bench import OURS, Limits, bench, participants
 from benchmarks.gpu.designs import FEW, designs
-from benchmarks.gpu.first_run import Item
 from benchmarks.gpu.first_run_bits import exactness, schedules, small_forest
+from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_schedule
 from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
 from benchmarks.gpu.strategies import Measured, times
