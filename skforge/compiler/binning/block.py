@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, Pool, Rules, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -89,8 +89,8 @@ class ColumnBins:
         tile = np.searchsorted(starts, t.feature, "right") - 1
         jobs = [self._job(c) for c in range(t.n_columns)]
         self._kinds = list(dict.fromkeys(kind for kind, _, _ in jobs))
-        numbers = [np.pad(own, (0, -len(own) % self.lanes)) for _, own, _ in jobs]
-        sizes = np.array([len(own) for own in numbers])
+        numbers = Pool(self.lanes, fill=0)
+        offsets = np.array([numbers.add(own) for _, own, _ in jobs])
         column = np.arange(t.n_columns)
         self._tile_start = model("code_tile", np.asarray(starts, np.int64))
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
@@ -103,12 +103,11 @@ class ColumnBins:
         self._shift = model("code_shift", bits.astype(np.uint32))
         case = [self._kinds.index(kind) for kind, _, _ in jobs]
         self._case = model("code_case", np.asarray(case, np.int64))
-        self._offset = model("code_offset", np.cumsum(sizes) - sizes)
+        self._offset = model("code_offset", offsets)
         extra = [more for _, _, more in jobs]
         self._extra = model("code_extra", np.asarray(extra, np.int64))
         # The number in a test may be a set's number, which float32 would round.
-        dtype = forest.threshold.dtype
-        self._numbers = model("code_numbers", np.concatenate(numbers).astype(dtype))
+        self._numbers = model("code_numbers", numbers.array(forest.threshold.dtype))
         self._set = model("code_set", set_numbers(forest)[t.first])
         self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, Pool, Rules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
@@ -108,19 +108,18 @@ class Buckets:
         scale, shift = np.ones(n, dtype), np.zeros(n, dtype)
         last, offset = np.zeros(n, dtype), np.zeros(n, np.int32)
         levels = np.zeros(n, np.int64)
-        content, at = [], 0
+        content = Pool()
         for c in range(n):
             own = table.bounds(c)[: None if table.ordered[c] else 0]
             count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(own)))
             scale[c], shift[c] = _fit(own, count)
-            last[c], offset[c] = count - 1, at
+            last[c] = count - 1
             which = bucket_of(own, scale[c], shift[c], last[c])
             held = np.bincount(which, minlength=count)
             before = np.cumsum(held) - held
             levels[c] = int(held.max(initial=0)).bit_length()
-            content.append((before | held << 16).astype(np.uint32))
-            at += count
-        joined = np.concatenate([*content, np.zeros(1, np.uint32)])
+            offset[c] = content.add(before | held << 16)
+        joined = content.array(np.uint32, spare=1)
         return cls(scale, shift, last, offset, joined, levels)
 
 

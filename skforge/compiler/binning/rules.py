@@ -49,20 +49,20 @@ class RowAt:
 class Pool:
     """Arrays that lie one after another in a kernel's data."""
 
-    def __init__(self, align: int = 1) -> None:
+    def __init__(self, align: int = 1, fill: float = np.inf) -> None:
         self._parts: list[AnyArray] = []
-        self._align, self.size = align, 0
+        self._align, self._fill, self._size = align, fill, 0
 
     def add(self, part: AnyArray) -> int:
         """Append an array, and return where it begins.
 
-        The next one begins at a multiple of ``align``; the gap is infinite.
+        The next one begins at a multiple of ``align``, after a gap of ``fill``.
         """
         if padding := -len(part) % self._align:
-            part = np.pad(part, (0, padding), constant_values=np.inf)
+            part = np.pad(part, (0, padding), constant_values=self._fill)
         self._parts.append(part)
-        self.size += len(part)
-        return self.size - len(part)
+        self._size += len(part)
+        return self._size - len(part)
 
     def array(self, dtype: Any, spare: int = 0) -> AnyArray:
         """Return all arrays as one, with ``spare`` zeros at its end."""
@@ -254,3 +254,12 @@ def set_members(
     held = padded[np.where(at < end[:, None], at, spare)].astype("<u4")
     members = np.unpackbits(held.view(np.uint8), axis=1, bitorder="little")
     return members.astype(np.bool_)
+
+
+def set_answers(
+    forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
+) -> NDArray[np.bool_]:
+    """Return what sets send right, a set a row: categories, missing values, others."""
+    inside = set_members(forest, predicates, words)
+    missing = ~forest.missing_left[predicates][:, None]
+    return np.hstack([~inside, missing, np.ones_like(missing)])

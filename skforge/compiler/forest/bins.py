@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 
+_Ints = NDArray[np.signedinteger[Any]]
+
 #: In place of a comparison: a column of thresholds, not of one other test.
 THRESHOLDS = -1
 
@@ -36,16 +38,15 @@ THRESHOLDS = -1
 class Columns:
     """Tests sorted into columns that agree on all keys, thresholds ascending."""
 
-    tests: NDArray[np.int64]  # column by column
+    tests: _Ints  # column by column
     offset: NDArray[np.int64]  # (n_columns + 1,) into tests
 
     @classmethod
-    def of(
-        cls, tests: NDArray[Any], thresholds: NDArray[Any], *keys: NDArray[Any]
-    ) -> Columns:
+    def of(cls, tests: _Ints, thresholds: NDArray[Any], *keys: NDArray[Any]) -> Columns:
         """Sort tests by keys, the first one first, and then by threshold.
 
-        Thresholds and keys are indexed by test.
+        Thresholds and keys are indexed by test. Tests with equal thresholds keep their
+        order, so that a plan is the same on every machine.
         """
         by = thresholds[tests], *(key[tests] for key in keys[::-1])
         order = np.lexsort(by)
@@ -65,12 +66,12 @@ class Columns:
         """Return the number of columns."""
         return len(self.offset) - 1
 
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+    def __iter__(self) -> Iterator[_Ints]:
         """Return the tests of each column."""
         return (self.tests[first:last] for first, last in pairwise(self.offset))
 
     @property
-    def first(self) -> NDArray[np.int64]:
+    def first(self) -> _Ints:
         """The first test of each column."""
         return self.tests[self.offset[:-1]]
 
@@ -162,7 +163,7 @@ def plan_codes(
     column_of[of[upper]] = np.repeat(np.arange(len(columns)), columns.counts)[upper]
     rank_of[of[upper]] = rank[upper]
     return CodeTable(
-        tests=of.astype(np.int64),
+        tests=of,
         offset=columns.offset,
         dtype=np.dtype(dtype),
         feature=forest.feature[head],
