@@ -30,7 +30,12 @@ from skforge.compiler.binning.rules import BlockRows, Pool, Rules, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, code_stride
+from skforge.compiler.forest.bins import (
+    THRESHOLDS,
+    CodeTable,
+    code_stride,
+    missing_right,
+)
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
@@ -85,6 +90,7 @@ class ColumnBins:
     def _plan(self) -> None:
         """Lay out the jobs, one a column of codes, by tile of the rows' columns."""
         t, forest, model = self.t, self._rules.forest, self._rules.model
+        self._right = missing_right(t)
         starts = tile_starts(np.unique(t.feature), forest.n_features, self.lanes)
         tile = np.searchsorted(starts, t.feature, "right") - 1
         jobs = [self._job(c) for c in range(t.n_columns)]
@@ -121,11 +127,10 @@ class ColumnBins:
         depth = max(1, len(own).bit_length())
         held = next((k for k in self._levels if k >= depth), self._levels[-1])
         more = max(0, depth - held)
-        right = missing != Missing.NEVER and not t.missing_left[c]
         levels = self._registers.pivots(own, held + more, np.nan, low_first=False)
         # Levels in memory do not have to fill registers.
         levels[held:] = [part[: 1 << j] for j, part in enumerate(levels)][held:]
-        kind = Kind(test, held, more > 0, missing, bool(right))
+        kind = Kind(test, held, more > 0, missing, bool(self._right[c]))
         return kind, np.concatenate(levels), more
 
     # ------------------------------------------------------------ the stage

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, Pool, Rules
 from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import CodeTable
+from skforge.compiler.forest.bins import CodeTable, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
@@ -70,23 +70,13 @@ class CodePlaces:
         """Lay out the codes of a normalised forest; ``table`` merges missing rules."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
-        left = _goes_left(forest)
-        column = table.column_of
+        column, right = table.column_of, missing_right(forest)
         ordered = table.ordered[column]
-        some_left = np.zeros(table.n_columns, np.bool_)
-        some_right = np.zeros(table.n_columns, np.bool_)
-        some_left[column[ordered & left]] = True
-        some_right[column[ordered & ~left]] = True
-        copies = 1 + bool((some_left & some_right).any())
-        second = ordered & ~left if copies == 2 else np.zeros_like(left)
-        place = column + np.int32(width) * second
+        some = np.zeros((2, table.n_columns), np.bool_)  # go left, go right
+        some[right[ordered].astype(int), column[ordered]] = True
+        copies = 1 + bool(some.all(axis=0).any())
+        place = column + np.int32(width) * (ordered & right & (copies == 2))
         return cls(table, width, copies, place, table.rank_of)
-
-
-def _goes_left(forest: Forest) -> NDArray[np.bool_]:
-    """Return the predicates where a missing value goes left, or none is missing."""
-    left: NDArray[np.bool_] = forest.missing_left | (forest.missing == Missing.NEVER)
-    return left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,7 +331,7 @@ class BucketBins:
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)
-        right[self._table.column_of[~_goes_left(self._rules.forest)]] = True
+        right[self._table.column_of[missing_right(self._rules.forest)]] = True
         if right.all() or not right.any():
             return b.const(GONE_RIGHT if right.any() else 0, ints)
         gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Pool, RowAt, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, Columns
+from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, Columns, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
@@ -45,14 +45,9 @@ class ColumnClass:
     first: int
     last: int
     missing: Missing
-    missing_left: bool
+    right: bool  # whether missing values go right
     test: int  # each column's only test, or THRESHOLDS
     pivots: bool  # more thresholds than one block
-
-    @property
-    def right(self) -> bool:
-        """Whether missing values go right."""
-        return self.missing != Missing.NEVER and not self.missing_left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +64,7 @@ class RowCodePlan:
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     """Group the columns of a table of uint8 codes by how they are searched."""
     long = table.ordered & (table.counts > BLOCK)
+    right = missing_right(table)
     keys = table.test, table.missing, table.missing_left, long
     every = np.arange(table.n_columns)
     by_class = Columns.of(every, every, *keys)
@@ -78,7 +74,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
             first=int(first),
             last=int(last),
             missing=Missing(table.missing[c]),
-            missing_left=bool(table.missing_left[c]),
+            right=bool(right[c]),
             test=int(table.test[c]),
             pivots=bool(long[c]),
         )
@@ -179,7 +175,7 @@ class BlockedBins:
         number = self._numbers[offset] if part.test == Comparison.EQ else offset
         right = self._rules.goes_right(x, number, part.test)
         if part.missing != Missing.NEVER:
-            goes = b.const(not part.missing_left, right.type)
+            goes = b.const(part.right, right.type)
             missing = self._rules.is_missing(raw, part.missing)
             right = b.select(missing, goes, right)
         return right.to(I64)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, code_stride
+from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 
@@ -65,8 +65,7 @@ class GatheredBins:
         spare = np.zeros(1, table.thresholds.dtype)
         self._thresholds = model("thresholds", np.append(table.thresholds, spare))
         self._kinds = set(table.missing[ordered].tolist())
-        left = table.missing_left | (table.missing == Missing.NEVER)
-        gone = np.where(left, 0, counts)
+        gone = np.where(missing_right(table), counts, 0)
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
     def _columns(self, values: NDArray[Any]) -> NDArray[Any]:

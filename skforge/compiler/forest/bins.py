@@ -123,6 +123,12 @@ class CodeTable(Columns):
         return self.thresholds[self.offset[column] : self.offset[column + 1]]
 
 
+def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
+    """Return which tests, or columns of tests, send a missing value right."""
+    right: NDArray[np.bool_] = ~tests.missing_left & (tests.missing != Missing.NEVER)
+    return right
+
+
 def plan_codes(
     forest: Forest,
     dtype: type[np.unsignedinteger[Any]],

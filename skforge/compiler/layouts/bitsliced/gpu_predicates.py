@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Pool, set_answers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import Columns
+from skforge.compiler.forest.bins import Columns, missing_right
 from skforge.compiler.forest.forest import Forest
 
 #: Rows in a word.
@@ -122,6 +122,7 @@ class _Builder:
         self._line_of: list[IntArray] = []
         self._n_lines = self._most = 0
         self._thresholds, self._masks, self._words = Pool(), Pool(), Pool()
+        self._right = missing_right(forest)
         self._kind = np.full(forest.n_predicates, -1)
         for number, test in enumerate(CLASS_KINDS.values()):
             self._kind[forest.comparison == test] = number
@@ -180,7 +181,7 @@ class _Builder:
     def _order(self, column: NDArray[np.int64]) -> None:
         f, n = self._forest, len(column)
         missing = int(f.missing[column[0]])
-        right = ~f.missing_left[column] & (missing != Missing.NEVER)
+        right = self._right[column]
         mixed = bool(right.any() and not right.all())
         first = self._take(column, spare=int(mixed))
         gone = n + 1 if mixed else n * int(right.all())

@@ -26,6 +26,7 @@ import numpy as np
 from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
@@ -53,14 +54,13 @@ def refusal(forest: Forest) -> str | None:
 
 def value_tests(forest: Forest) -> TileTests:
     """Return the comparisons of a normalised forest's nodes."""
-    right = ~forest.missing_left
-    some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
+    right = missing_right(forest)
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
         top = 0  # a register holds only half as many rows of float64
     return TileTests(
-        place, forest.threshold, float("nan"), top, right if some else None
+        place, forest.threshold, float("nan"), top, right if right.any() else None
     )
 
 
@@ -77,8 +77,7 @@ class ValueWalks(BlockWalks):
         self._rules = Rules(b, forest, comparison, model)
         never = bool((forest.missing == Missing.NEVER).any())
         self._missing = Missing.NEVER if never else Missing.NAN
-        all_left = bool(forest.missing_left.all())
-        self._gone_right = self._asks = not never and not all_left
+        self._gone_right = self._asks = bool(missing_right(forest).any())
 
     def _declare_top(self) -> None:
         if not self.t.top_levels:
