@@ -99,8 +99,8 @@ class Buckets:
         last, offset = np.zeros(n, dtype), np.zeros(n, np.int32)
         levels = np.zeros(n, np.int64)
         content = Pool()
-        for c in range(n):
-            own = table.bounds(c)[: None if table.ordered[c] else 0]
+        for c, ordered in enumerate(table.ordered):
+            own = table.bounds(c) if ordered else table.thresholds[:0]
             count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(own)))
             scale[c], shift[c] = _fit(own, count)
             last[c] = count - 1

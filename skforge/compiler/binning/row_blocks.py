@@ -83,11 +83,11 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
         )
     )
     offset, numbers = np.zeros(table.n_columns, np.int32), Pool()
-    set_of = set_numbers(forest)
+    set_of = set_numbers(forest)[table.first]
     for part in classes:
         for place, c in enumerate(order[part.first : part.last], part.first):
             if part.test >= Comparison.IN:
-                offset[place] = set_of[table.first[c]]
+                offset[place] = set_of[c]
                 continue
             own = table.bounds(c)
             if part.test == THRESHOLDS:

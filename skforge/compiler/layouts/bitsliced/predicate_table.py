@@ -129,13 +129,13 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
-    starts = tile_starts(np.unique(forest.feature), forest.n_features, registers.lanes)
+    used, lanes = np.unique(forest.feature), registers.lanes
+    start = np.asarray(tile_starts(used, forest.n_features, lanes), np.int32)
     category = forest.comparison >= Comparison.IN
     every = np.arange(forest.n_predicates)
     columns = Columns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
-    tiles = np.searchsorted(np.asarray(starts) + registers.lanes, features, "right")
-    numbers, set_tables = Pool(registers.lanes), Pool()
+    numbers, set_tables = Pool(lanes), Pool()
     made: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     for c, column in enumerate(columns):
         work = _sets(forest, column)
@@ -144,6 +144,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
         for k, n, data in work:
             made.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
     of, kind, count, offset = np.array(made, np.int32).reshape(-1, 4).T
+    tile = np.searchsorted(start + lanes, features[of], "right")
     line, n_lines = _number_lines(kind, count)
     jobs = Columns(columns.tests, np.append(0, np.cumsum(count)))
     lines = np.repeat(line, count) + jobs.rank
@@ -153,18 +154,10 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     return PredicateTable(
         n_lines=n_lines + SPARE_LINES,
         line_of=line_of,
-        tile_start=np.asarray(starts, np.int32),
-        tile_jobs=np.searchsorted(tiles[of], np.arange(len(starts) + 1)).astype(
-            np.int32
-        ),
-        jobs=Jobs(
-            kind,
-            features[of] - np.asarray(starts, np.int32)[tiles[of]],
-            line,
-            count,
-            offset,
-        ),
-        numbers=numbers.array(forest.threshold.dtype, spare=registers.lanes),
+        tile_start=start,
+        tile_jobs=np.searchsorted(tile, np.arange(len(start) + 1)).astype(np.int32),
+        jobs=Jobs(kind, features[of] - start[tile], line, count, offset),
+        numbers=numbers.array(forest.threshold.dtype, spare=lanes),
         set_tables=set_tables.array(np.uint8),
         kinds=tuple(np.unique(kind).tolist()),
         right_lines=np.append(lines[right], 0).astype(np.int32),

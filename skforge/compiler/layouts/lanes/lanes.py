@@ -3,8 +3,8 @@
 A row becomes one byte a column (``row_blocks.py``), which fits one or a few registers.
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
-(``lane_levels.py``), and the rest is walked. Leaves are added one
-by one, in model order.
+(``lane_levels.py``), and the rest is walked. Leaves are added one by one, in model
+order.
 """
 
 from __future__ import annotations
