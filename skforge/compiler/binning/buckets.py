@@ -316,11 +316,11 @@ class BucketBins:
         held = (content >> 16).to(I32)
         return x, gone, self._offset[place, ints] + before, before, held
 
-    def _is_kind(self, at: Value, kind: Missing) -> Value | None:
-        """Return a mask of the columns with a rule for missing values; None: all."""
+    def _is_kind(self, at: Value, kind: Missing) -> Value:
+        """Return a mask of the columns with a rule for missing values."""
         own = self._table.missing == kind
         if own.all():
-            return None
+            return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)
         flags = self._columns(own).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
         return table[at, Vec(I32, self.lanes)].ne(0)
