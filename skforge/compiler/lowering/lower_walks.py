@@ -189,9 +189,9 @@ class WalkLowering:
             other = rules.goes_right(x, threshold, Comparison.EQ, unordered=True)
             right = b.select(self.op(layout.load_flag, at, "equal"), other, right)
         if "category" in tests.flags:
-            outside = self._outside_set(rules, at, threshold, x)
+            inside = self._in_category_set(rules, at, threshold, x)
             category = self.op(layout.load_flag, at, "category")
-            right = b.select(category, outside, right)
+            right = b.select(category, ~inside, right)
         missing: Value | None = b.is_nan(x) if "default_left" in tests.flags else None
         if "zero_is_missing" in tests.flags:
             either = rules.is_missing(raw, Missing.ZERO)
@@ -206,10 +206,10 @@ class WalkLowering:
             right = right & ~(missing & flag)
         return right
 
-    def _outside_set(
+    def _in_category_set(
         self, rules: Rules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
-        """Return whether x is in no set numbered by ``threshold``."""
+        """Return whether x is a category in the set numbered by ``threshold``."""
         k, b = self._k, self._k.b
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
@@ -219,9 +219,7 @@ class WalkLowering:
         n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
         small = number < b.const(n_sets, number.type)
         number = b.select(small, number, b.const(0, number.type))
-        test, exact = Comparison.IN, None
-        if self._tests.exact_members:
-            test = Comparison.MEMBER
+        exact: Value | bool = self._tests.exact_members
         if "member" in self._tests.flags:
             exact = self.op(k.hopper.load_flag, at, "member")
-        return rules.goes_right(x, number, test, exact)
+        return rules.in_set(number, x, exact)
