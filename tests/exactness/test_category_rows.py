@@ -18,7 +18,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_masks, lanes
-from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target

@@ -20,7 +20,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockThreads
 from skforge.compiler.layouts.bitsliced import gpu_predicates
-from skforge.compiler.layouts.bitsliced.gpu_predicates import JOB, NONE, WORD, Columns
+from skforge.compiler.layouts.bitsliced.gpu_predicates import JOB, NONE, WORD, Records
 
 #: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8
@@ -76,7 +76,7 @@ class BitRows:
         with b.loop(thread.to(I32), end, g.threads) as i:
             self.lines[i * 4] = zero
 
-    def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
+    def _range(self, name: str, columns: Records, tile: Value) -> tuple[Value, Value]:
         b, starts = self.b, columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
@@ -88,7 +88,7 @@ class BitRows:
     def _columns(
         self,
         name: str,
-        columns: Columns,
+        columns: Records,
         tile: Value,
         thread: Value,
         body: Callable[[tuple[Value, ...], list[_Row]], None],

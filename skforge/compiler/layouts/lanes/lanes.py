@@ -3,8 +3,8 @@
 A row becomes one byte a column (``row_blocks.py``), which fits one or a few registers.
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
-(``lane_levels.py``), and the rest is walked (``lane_walks.py``). Leaves are added one
-by one, in model order.
+(``lane_levels.py``), and the rest is walked. Leaves are added one by one, in model
+order.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
-from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevelsLowering
+from skforge.compiler.layouts.lanes.lane_levels import (
+    IN_FLIGHT,
+    Rest,
+    RowTests,
+    TopLevelsLowering,
+    plan_rest,
+)
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
-from skforge.compiler.layouts.lanes.lane_walks import IN_FLIGHT, Rest, plan_rest
-from skforge.compiler.layouts.lanes.lane_walks import refusal as walk_refusal
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -386,7 +390,7 @@ def refusal(forest: Forest) -> str | None:
             f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "
             "representation."
         )
-    return walk_refusal(forest)
+    return lane_levels.refusal(forest)
 
 
 @dataclass(frozen=True, slots=True)
