@@ -36,6 +36,7 @@ from skforge.compiler.ir.lir.types import F64 as F64
 from skforge.compiler.ir.lir.types import I32 as I32
 from skforge.compiler.ir.lir.types import I64 as I64
 from skforge.compiler.ir.lir.types import U8 as U8
+from skforge.compiler.ir.lir.types import I16 as I16
 from skforge.compiler.ir.lir.types import U16 as U16
 from skforge.compiler.ir.lir.types import U32 as U32
 from skforge.compiler.ir.lir.types import Buffer as Buffer

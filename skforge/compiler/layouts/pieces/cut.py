@@ -26,7 +26,7 @@ _Ints = NDArray[np.int64]
 class CutTrees:
     """All trees, by position in walking order."""
 
-    #: (n_tests, 4): place of the code, rank to exceed, exits ``a`` and ``b``.
+    #: (n_tests, 4): place of the code, rank to reach, exits ``a`` and ``b``.
     tests: NDArray[np.uint16]
     #: (n_pieces + 1, 2): first test and first leaf of each piece. A tree's top comes
     #: first; the piece behind its exit e is e + 1 later.
@@ -132,7 +132,7 @@ def cut_trees(
     tests[first_test[piece[inner]] + number[inner]] = np.stack(
         [
             place[predicate],
-            rank[predicate],
+            rank[predicate] + 1,
             exit_[inner],
             exit_[inner] + low_tests + 1,
         ],

@@ -19,13 +19,16 @@ from functools import partial
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, U16, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.pieces.cut import CutTrees
 from skforge.compiler.layouts.tiles.tile_leaves import LeafSums
 from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, Tiling
 
 #: Rows whose tests run together, in several registers.
 CHUNK = 128
+
+#: Rows of a register of exits.
+LANES = 32
 
 
 class PieceWalks(BlockWalks):
@@ -45,10 +48,10 @@ class PieceWalks(BlockWalks):
         chunks = -(-block // CHUNK)
         self._stride = block + 96
         columns = self.width * tiling.codes.copies * CHUNK
-        self._columns = b.alloc("columns", U16, b.const(chunks * columns), alignment=64)
-        self._some = b.alloc("piece_columns", U16, b.const(columns), alignment=64)
-        self._exits = b.alloc("exits", U16, b.const(chunks * CHUNK), alignment=64)
-        self._exit = b.alloc("piece_exits", U16, b.const(CHUNK), alignment=64)
+        self._columns = b.alloc("columns", I16, b.const(chunks * columns), alignment=64)
+        self._some = b.alloc("piece_columns", I16, b.const(columns), alignment=64)
+        self._exits = b.alloc("exits", U8, b.const(chunks * CHUNK), alignment=64)
+        self._exit = b.alloc("piece_exits", U8, b.const(CHUNK), alignment=64)
         most = trees.most_pieces
         self._counts = b.alloc("counts", I64, b.const(most), alignment=64)
         self._bucket = b.alloc("bucket", U16, b.const(most * self._stride), alignment=64)
@@ -84,32 +87,33 @@ class PieceWalks(BlockWalks):
                 place = copy * self.block * self.width + first
                 square = [codes[start + place, self._vec] for start in starts]
                 for c, column in enumerate(transpose(self.b, square, 2)):
-                    to[at + (copy * self.width + first + c) * CHUNK] = column
+                    to[at + (copy * self.width + first + c) * CHUNK] = self.b.bitcast(column, I16)
 
     def _run(
         self, registers: int, copies: int, tests: Sequence[Value], columns: Buffer, at: Value,
         exits: Buffer, to: Value
     ) -> None:
         """Let some registers of rows meet the tests; write the exits they reach."""
-        b, vec = self.b, self._vec
-        state = [b.const(0, vec) for _ in range(registers)]
+        b, codes, states = self.b, Vec(I16, LANES), Vec(U8, LANES)
+        state = [b.const(0, states) for _ in range(registers)]
         with b.loop(tests[0], tests[1], carry=state, hint="test") as t:
             place, rank, a, goes = (self._tests[t * 4 + k] for k in range(4))
             place = place.to(I64)
             if copies < self.tiling.codes.copies:
                 place = place & (self.width - 1)
             column = at + place * CHUNK
+            a, goes, rank = a.to(U8), goes.to(U8), b.bitcast(rank, I16)
             for k, exit_ in enumerate(state):
-                right = columns[column + k * self._n, vec] > b.splat(rank, self._n)
-                moves = right & exit_.eq(b.splat(a, self._n))
-                state[k] = b.select(moves, b.splat(goes, self._n), exit_)
+                left = b.splat(rank, LANES) > columns[column + k * LANES, codes]
+                moves = exit_.eq(b.splat(a, LANES)) & ~left
+                state[k] = b.select(moves, b.splat(goes, LANES), exit_)
         for k, exit_ in enumerate(state):
-            exits[to + k * self._n] = exit_
+            exits[to + k * LANES] = exit_
 
     def _run_chunk(self, count: Value, *where: object) -> None:
         """Run the tests for ``count`` rows, at most a chunk."""
-        most = CHUNK // self._n
-        registers = (count + (self._n - 1)) // self._n
+        most = CHUNK // LANES
+        registers = (count + (LANES - 1)) // LANES
         cases = [partial(self._run, k + 1, *where) for k in range(most)]
         self.b.switch(registers.min(most) - 1, cases)
 
