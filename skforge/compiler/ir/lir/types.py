@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-ScalarName: TypeAlias = Literal["bool", "i16", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
+ScalarName: TypeAlias = Literal[
+    "bool", "i16", "u8", "u16", "u32", "i32", "i64", "f32", "f64"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class Scalar:
 
 
 _BYTES: dict[str, int] = {
-    "bool": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4, "f64": 8,
+    "bool": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4,
+    "f64": 8,
 }  # fmt: skip
 
 BOOL = Scalar("bool")

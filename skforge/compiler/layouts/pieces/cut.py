@@ -10,7 +10,6 @@ leaves, whose places are in order; an exit of the top is a piece, perhaps of no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +49,9 @@ class CutTrees:
         below[tops] = False
         tree = np.repeat(np.arange(len(tops)), np.diff(self.top))
         total = np.bincount(tree, leaves * below, len(tops))
-        per = np.bincount(tree, leaves * below * count, len(tops)) / np.maximum(total, 1)
+        per = np.bincount(tree, leaves * below * count, len(tops)) / np.maximum(
+            total, 1
+        )
         return float((count[tops] + per).sum())
 
 
@@ -68,6 +69,13 @@ def sizes(nodes: TiledForest) -> NDArray[np.int32]:
     for level in reversed(_levels(nodes)):
         size[level] = 1 + size[nodes.child[level]].sum(axis=1)
     return size
+
+
+def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
+    """Return how many tests of each tree have more than ``most`` in their subtree."""
+    top = np.flatnonzero(sizes(nodes) > most)
+    tree = np.searchsorted(nodes.item_offset, top, side="right") - 1
+    return np.bincount(tree, minlength=nodes.n_trees)
 
 
 def cut_trees(
@@ -91,8 +99,8 @@ def cut_trees(
     is_top = size > most
     above = np.zeros(nodes.n_items, np.int32)  # tests of the top in the subtree
     for level in reversed(levels):
-        of_top = level[is_top[level]]
-        above[of_top] = 1 + above[nodes.child[of_top]].sum(axis=1)
+        inside = level[is_top[level]]
+        above[inside] = 1 + above[nodes.child[inside]].sum(axis=1)
     roots = nodes.item_offset[:-1]
     exits = above[roots] + 1
     top = np.concatenate([[0], np.cumsum(exits + 1)])
