@@ -439,8 +439,8 @@ class Schedule:
         Parameters
         ----------
         representation : str
-            "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "tiles",
-            "packed", or another registered representation.
+            "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "pieces",
+            "tiles", "packed", or another registered representation.
         """
         return self._with(d.Represent(representation))
 

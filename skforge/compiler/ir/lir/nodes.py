@@ -37,6 +37,7 @@ from typing import Literal, TypeAlias
 from skforge.compiler.ir.lir.types import BOOL as BOOL
 from skforge.compiler.ir.lir.types import F32 as F32
 from skforge.compiler.ir.lir.types import F64 as F64
+from skforge.compiler.ir.lir.types import I16 as I16
 from skforge.compiler.ir.lir.types import I32 as I32
 from skforge.compiler.ir.lir.types import I64 as I64
 from skforge.compiler.ir.lir.types import U8 as U8

@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
+ScalarName: TypeAlias = Literal[
+    "bool", "i16", "u8", "u16", "u32", "i32", "i64", "f32", "f64"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Scalar:
     @property
     def is_signed(self) -> bool:
         """Whether this is two's complement."""
-        return self.name in ("i32", "i64")
+        return self.name in ("i16", "i32", "i64")
 
     @property
     def bytes(self) -> int:
@@ -45,11 +47,13 @@ class Scalar:
 
 
 _BYTES: dict[str, int] = {
-    "bool": 1, "u8": 1, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4, "f64": 8,
+    "bool": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4,
+    "f64": 8,
 }  # fmt: skip
 
 BOOL = Scalar("bool")
 U8 = Scalar("u8")
+I16 = Scalar("i16")
 U16 = Scalar("u16")
 U32 = Scalar("u32")
 I32 = Scalar("i32")

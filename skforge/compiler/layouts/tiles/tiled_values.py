@@ -30,8 +30,14 @@ from skforge.compiler.forest.bins import missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
-from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, Tiling
+from skforge.compiler.layouts.tiles.block_sums import Tiling
+from skforge.compiler.layouts.tiles.tile_layout import (
+    LANES,
+    TOP_LEVELS,
+    TiledTrees,
+    TileTests,
+)
+from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks
 
 #: Above this many features, transposing rows costs more than it saves.
 TOP_FEATURES = 1024
@@ -69,7 +75,9 @@ class ValueWalks(BlockWalks):
 
     fetches = True
 
-    def __init__(self, b: Builder, tiling: Tiling, block: int, model: Model) -> None:
+    def __init__(
+        self, b: Builder, tiling: Tiling[TiledTrees], block: int, model: Model
+    ) -> None:
         forest, comparison = tiling.hir.forest, tiling.hir.comparison
         used = np.unique(forest.feature)
         self._starts = tile_starts(used, forest.n_features, tiling.lanes)
