@@ -21,6 +21,7 @@ from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.operations import OPERATIONS
 from skforge.compiler.ir.lir.walk import buffers_of
 
 
@@ -74,19 +75,7 @@ def _names(values: Sequence[lir.Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
-# Other operations print their name and all their fields.
-_TEXT: dict[type[Any], str] = {
-    lir.Const: "const {value!r}",
-    lir.Unary: "{op} {a}",
-    lir.Binary: "{op} {a}, {b}",
-    lir.Compare: "compare {op}{unordered} {a}, {b}",
-    lir.Permute: "permute [{tables}] by {index}",
-    lir.Shuffle: "shuffle {a}, {b} <{lanes}>",
-    lir.Compress: "compress {a} where {mask}",
-    lir.Load: "load {buffer}[{index}]",
-    lir.Gather: "gather {buffer}[{index}]{mask}{other}",
-    lir.LoadPlane: "load_plane {table}[{index}]",
-    lir.WarpReduce: "warp_reduce {a}, width {width}",
+_STATEMENTS: dict[type[Any], str] = {
     lir.Store: "store {buffer}[{index}] = {value}",
     lir.Scatter: "scatter {buffer}[{index}] = {value}",
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
@@ -100,8 +89,9 @@ _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 def _line(node: lir.Op | lir.Stmt) -> str:
     """Return an operation, or a statement without bodies, as text."""
     words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
-    text = _TEXT.get(type(node))
-    if text is not None:
+    kind = type(node)
+    text = _STATEMENTS.get(kind) or OPERATIONS[kind].text
+    if text:
         return text.format_map(words)
     return f"{name_of(node)} {', '.join(map(str, words.values()))}".rstrip()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
 from skforge.compiler.ir.lir.nodes import Const, Function, Op, Scalar, Stmt, Type, Value
+from skforge.compiler.ir.lir.operations import is_pure, may_hoist
 from skforge.compiler.ir.lir.types import dtype_of
 
 _Key: TypeAlias = tuple[Any, ...]
@@ -143,7 +144,7 @@ class _Simplifier:
                 return
             op, values = found, ()
         at = len(self._scopes) - 1
-        if _is_pure(type(op)):
+        if is_pure(type(op)):
             key = self._key(op, values, value.type)
             same = self._seen.get(key)
             if same is not None:
@@ -190,7 +191,7 @@ class _Simplifier:
                 if bound == here:
                     return here
                 at = bound
-        return at if _may_hoist(op, type_) else here
+        return at if may_hoist(op, type_) else here
 
     # ------------------------------------------------------------ control
 
@@ -269,31 +270,6 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
                 stmt = lir.Let(stmt.value, walk.map_operands(stmt.op, change))
             out.append(stmt)
     return tuple(out)
-
-
-@walk.per_class
-def _is_pure(kind: type[Op]) -> bool:
-    """Whether equal operations on equal operands may be shared: they read no memory."""
-    alone = issubclass(kind, lir.Threads | lir.WarpReduce)
-    return not alone and not any(f.type == "Buffer" for f in fields(kind))
-
-
-def _may_hoist(op: Op, type_: Type) -> bool:
-    """Whether ``op`` is cheap, and defined even if the loop would not run it."""
-    match op:
-        case lir.Const() | lir.Splat() | lir.Iota():
-            return True
-        case lir.Binary(op=kind):
-            total = kind not in ("div", "rem", "shl", "shr")
-            return total and not type_.element.is_float
-        case lir.Unary() | lir.Select():
-            return not type_.element.is_float
-        case lir.Convert(a=a) | lir.Bitcast(a=a):
-            return not (type_.element.is_float or a.type.element.is_float)
-        case lir.Compare(a=a):
-            return not a.type.element.is_float
-        case _:
-            return False
 
 
 # ---------------------------------------------------------------- known results
@@ -439,4 +415,4 @@ def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
 
 
 def _read(stmt: Stmt, live: set[str]) -> None:
-    live.update(v.name for v in walk.operands_of_stmt(stmt))
+    live.update(v.name for v in walk.operands(stmt))
