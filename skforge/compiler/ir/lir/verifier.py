@@ -12,7 +12,7 @@ from typing import Literal, NoReturn
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import operations, walk
-from skforge.compiler.ir.lir.nodes import Body, Grid, Mask, Plane, Stmt, Type, Value
+from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Type, Value
 from skforge.compiler.ir.lir.operations import OPERATIONS
 from skforge.compiler.ir.lir.printer import name_of, print_stmt, print_type
 from skforge.exceptions import CompilerError
@@ -65,12 +65,15 @@ def check_same(what: str, *types: Type) -> None:
 
 def check_type(type_: Type) -> None:
     """Require a type that can exist."""
-    if isinstance(type_, lir.Vec) and (type_.lanes < 1 or type_.element == lir.BOOL):
-        refuse(f"{print_type(type_)} is not a vector; bools make a mask")
-    if isinstance(type_, Mask) and type_.lanes < 1:
-        refuse(f"{print_type(type_)} has no lanes")
-    if isinstance(type_, Plane) and (type_.rows < 8 or type_.rows % 8):
-        refuse(f"{print_type(type_)}: rows come in whole bytes")
+    match type_:
+        case lir.Scalar():
+            pass
+        case lir.Vec(element, lanes) if lanes < 1 or element == lir.BOOL:
+            refuse(f"{print_type(type_)} is not a vector; bools make a mask")
+        case lir.Mask(lanes) if lanes < 1:
+            refuse(f"{print_type(type_)} has no lanes")
+        case lir.Plane(rows) if rows < 8 or rows % 8:
+            refuse(f"{print_type(type_)}: rows come in whole bytes")
 
 
 class _Verifier:
@@ -114,8 +117,7 @@ class _Verifier:
     def _bind(self, *values: lir.Value) -> None:
         for value in values:
             self._once(value.name)
-            if not isinstance(value.type, lir.Scalar):
-                check_type(value.type)
+            check_type(value.type)
             self._values[value.name] = value
 
     def _bind_buffer(self, buffer: lir.Buffer) -> None:
@@ -208,9 +210,8 @@ class _Verifier:
         if self._launches and self._place == "host":
             check_host(stmt)
         match stmt:
-            case lir.Let(value=value, op=op):
-                self._touch(op)
-                self._op(value, op)
+            case lir.Let():
+                return self._let(stmt.value, stmt.op)
             case lir.For():
                 self._for(stmt)
             case lir.If():
@@ -238,17 +239,8 @@ class _Verifier:
             case lir.Named():
                 self._named(stmt)
             case _:
-                self._touch(stmt)
                 self._access(stmt)
         self._bind(*walk.bound_by(stmt))
-
-    def _touch(self, node: lir.Op | lir.Access) -> None:
-        """Check that the buffers and operands of a node are in scope."""
-        for buffer in walk.buffers_of(node, "reads"):
-            self._read(buffer)
-        for buffer in walk.buffers_of(node, "writes"):
-            self._write(buffer)
-        self._use(*walk.operands(node))
 
     def _count(self, var: lir.Value, count: lir.Value) -> None:
         self._use(count)
@@ -256,6 +248,11 @@ class _Verifier:
         check_same("variable and count", var.type, count.type)
 
     def _access(self, stmt: lir.Access) -> None:
+        for buffer in walk.buffers_of(stmt, "reads"):
+            self._read(buffer)
+        for buffer in walk.buffers_of(stmt, "writes"):
+            self._write(buffer)
+        self._use(*walk.operands(stmt))
         index = stmt.index
         if not isinstance(stmt, lir.Scatter):
             check_index(index)
@@ -298,12 +295,16 @@ class _Verifier:
 
     # ------------------------------------------------------------ operations
 
-    def _op(self, value: lir.Value, op: lir.Op) -> None:
+    def _let(self, value: lir.Value, op: lir.Op) -> None:
+        for buffer in walk.buffers_of(op):
+            self._read(buffer)
+        self._use(*walk.operands(op))
         if not OPERATIONS[type(op)].gives(op, value.type):
             taken = ", ".join(print_type(v.type) for v in walk.operands(op))
             refuse(f"{name_of(op)}({taken}) does not give {print_type(value.type)}")
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")
+        self._bind(value)
 
     # ------------------------------------------------------------ control
 
