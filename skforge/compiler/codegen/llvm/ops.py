@@ -377,9 +377,7 @@ _OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
     lir.Compress: lambda w, value, op: compress(w, op.a, op.mask),
     lir.MaskBits: _mask_bits,
     lir.WarpReduce: _warp_reduce,
-    lir.PlaneMux: lambda w, value, op: planes.mux(
-        w, value.type, w.use(op.select), w.use(op.a), w.use(op.b)
-    ),
+    lir.PlaneMux: planes.mux,
     lir.PlanesToIndex: planes.planes_to_index,
 }
 

@@ -9,13 +9,14 @@ from skforge.compiler.codegen.llvm.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
 
 
-def mux(w: Writer, type_: lir.Type, select: str, a: str, b: str) -> str:
+def mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
     """Return ``a`` where ``select`` is set, else ``b``.
 
     AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
     matching would take as long as the rest of a fold.
     """
-    text = type_text(type_)
+    type_, text = value.type, type_text(value.type)
+    select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
     bits = type_.rows if isinstance(type_, lir.Plane) else 0
     if w.module.target.has_mask_registers and bits in (128, 256, 512):
         ternary = f"@llvm.x86.avx512.pternlog.q.{bits}"

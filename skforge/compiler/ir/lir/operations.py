@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    Mask,
-    Op,
-    Plane,
-    Scalar,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, Mask, Plane, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.walk import names_of, operands, per_class
 
 
@@ -32,7 +23,8 @@ class Operation:
     say the rules. ``text`` is the printed form; without one, it is the name and all
     fields. An operation that ``hoists`` is cheap, and defined even if the loop would
     not run it. One with ``one_width`` has operands and a result of the same width if
-    they are i64. One that is ``alone`` is not shared with an equal one.
+    they are i64. One that is ``alone`` is not shared with an equal one, and one that
+    ``stays`` runs even if nothing reads its result.
     """
 
     gives: Callable[[Any, Type], bool]
@@ -40,6 +32,7 @@ class Operation:
     hoists: Literal["never", "always", "without floats"] = "never"
     one_width: bool = False
     alone: bool = False
+    stays: bool = False
 
 
 # ---------------------------------------------------------------- kinds of types
@@ -243,8 +236,13 @@ OPERATIONS: dict[type[Any], Operation] = {
     lir.AnyTrue: Operation(lambda op, t: isinstance(op.a.type, Mask) and t == BOOL),
     lir.Load: Operation(_load, "load {buffer}[{index}]"),
     lir.Gather: Operation(_gather, "gather {buffer}[{index}]{mask}{other}"),
+    # Every thread of a warp must reach its reduction.
     lir.WarpReduce: Operation(
-        _warp_reduce, "warp_reduce {a}, width {width}", one_width=True, alone=True
+        _warp_reduce,
+        "warp_reduce {a}, width {width}",
+        one_width=True,
+        alone=True,
+        stays=True,
     ),
     lir.PlaneMux: Operation(
         lambda op, t: isinstance(t, Plane) and _all(t, op.select, op.a, op.b)
@@ -257,6 +255,10 @@ OPERATIONS: dict[type[Any], Operation] = {
 }
 
 
+#: What a host computes between launches, of integers.
+HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
+
+
 # ---------------------------------------------------------------- effects
 
 #: Operators that are undefined for some numbers.
@@ -264,12 +266,12 @@ _PARTIAL = ("div", "rem", "shl", "shr")
 
 
 @per_class
-def is_pure(kind: type[Op]) -> bool:
+def is_pure(kind: type[lir.Op]) -> bool:
     """Whether equal operations on equal operands may be shared: they read no memory."""
     return not OPERATIONS[kind].alone and not names_of(kind, "reads")
 
 
-def may_hoist(op: Op, type_: Type) -> bool:
+def may_hoist(op: lir.Op, type_: Type) -> bool:
     """Whether an operation may run before a loop that might not run it."""
     hoists = OPERATIONS[type(op)].hoists
     if hoists != "without floats" or getattr(op, "op", "") in _PARTIAL:

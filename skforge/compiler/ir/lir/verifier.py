@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import operations, walk
 from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Type, Value
-from skforge.compiler.ir.lir.operations import OPERATIONS
+from skforge.compiler.ir.lir.operations import HOST_OPS, OPERATIONS
 from skforge.compiler.ir.lir.printer import name_of, print_stmt, print_type
 from skforge.exceptions import CompilerError
 
@@ -309,10 +309,10 @@ class _Verifier:
     # ------------------------------------------------------------ control
 
     def _for(self, stmt: lir.For) -> None:
-        self._use(stmt.lo, stmt.hi, stmt.step)
+        bounds = walk.steers(stmt)
+        self._use(*bounds)
         check_index(stmt.lo)
-        types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
-        check_same("variable and bounds", *types)
+        check_same("variable and bounds", stmt.var.type, *(v.type for v in bounds))
         self._loop(stmt, (stmt.var,))
 
     def _loop(
@@ -458,8 +458,6 @@ def _spread(body: Body, stored: set[str], names: set[str]) -> None:
 
 # ---------------------------------------------------------------- hosts
 
-_HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
-
 
 def check_host(stmt: Stmt) -> None:
     """Refuse a statement that the host cannot run between launches.
@@ -472,7 +470,7 @@ def check_host(stmt: Stmt) -> None:
             _check_number(value)
             if isinstance(op, lir.Const):
                 return
-            if not isinstance(op, _HOST_OPS):
+            if not isinstance(op, HOST_OPS):
                 refuse("the host of a launch computes integers and nothing else")
             for number in (value, *walk.operands(op)):
                 if number.type.element.is_float:

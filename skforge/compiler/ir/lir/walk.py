@@ -128,7 +128,7 @@ def bodies(stmt: Stmt) -> tuple[Body, ...]:
     """Return the bodies of a statement in execution order."""
     if isinstance(stmt, lir.Switch):
         return stmt.cases
-    return tuple(getattr(stmt, name) for name in names_of(type(stmt), "body"))
+    return tuple([getattr(stmt, name) for name in names_of(type(stmt), "body")])
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
