@@ -32,11 +32,11 @@ def emit_call(w: Writer, stmt: lir.Call) -> None:
         w.line(call)
 
 
-def emit_symbol(w: Writer, value: lir.Value, name: str) -> None:
-    """Bind the address of a symbol, a constant."""
+def symbol_text(w: Writer, name: str) -> str:
+    """Return the address of a symbol, a constant."""
     text = f"@{quoted(name)}"
     w.module.symbols.setdefault(name, f"{text} = external global i8")
-    w.bind(value.name, f"ptrtoint (ptr {text} to i64)")
+    return f"ptrtoint (ptr {text} to i64)"
 
 
 def emit_view(w: Writer, stmt: lir.View) -> None:

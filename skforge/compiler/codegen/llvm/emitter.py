@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import calls, ops, planes, writer
+from skforge.compiler.codegen.llvm import calls, ops, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
 from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import ModuleText, Writer, own_name
@@ -137,16 +136,6 @@ class _Emitter(Writer):
         match stmt:
             case lir.Let():
                 ops.emit_let(self, stmt)
-            case lir.Store():
-                ops.emit_store(self, stmt)
-            case lir.Scatter():
-                ops.emit_scatter(self, stmt)
-            case lir.AtomicAdd():
-                ops.emit_atomic_add(self, stmt)
-            case lir.Prefetch():
-                ops.emit_prefetch(self, stmt)
-            case lir.StorePlane():
-                planes.store_plane(self, stmt)
             case lir.Alloc(buffer=buffer, size=size):
                 self._alloc(buffer, size)
             case lir.For():
@@ -172,7 +161,7 @@ class _Emitter(Writer):
                     f"{type(stmt).__name__} must be legalised before the LLVM emitter."
                 )
             case _:
-                assert_never(stmt)
+                ops.ACCESSES[type(stmt)](self, stmt)
 
     # ------------------------------------------------------------ scratch
 
