@@ -37,11 +37,10 @@ from skforge.sources.base import (
     member_traces,
     register,
 )
-from skforge.sources.forms import computed, inside, nullable, same_tests, told
+from skforge.sources.forms import Form, computed, inside, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
-from skforge.sources.table_reader import TableForm
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -241,7 +240,7 @@ class PipelineSource(Source):
         float64 = np.dtype(np.float64)
         wide = [float64 if one.kind == "f" else one for one in dtypes]
         other = self._folded_for(form, dtypes)
-        if isinstance(form, TableForm) and dtypes != wide:
+        if isinstance(form, Form) and form.kind != "pandas" and dtypes != wide:
             # some steps take these frames as float64, and others as they are
             also = self._folded_for(form, wide)
             if other is not None and also is not None:

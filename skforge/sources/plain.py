@@ -20,6 +20,8 @@ from skforge.compiler.forest.frames import (
     FrameColumns,
     is_category,
     is_plain,
+    kind_of,
+    nullable_numbers,
     number_dtype,
 )
 from skforge.exceptions import InvalidInputError
@@ -133,7 +135,7 @@ class PlainRows:
                     return None if values is None else (values, self.unnamed)
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None
-                read = _FRAMES.get((kind.__module__.partition(".")[0], kind.__name__))
+                read = _READERS.get(kind_of(X))
                 if read is None:
                     return None
                 n_rows, width = X.shape
@@ -222,12 +224,8 @@ class PlainRows:
                 continue
             if number.kind in "iu":
                 whole.append(feature)
-            missing = getattr(values, "_mask", None)
-            if missing is None:  # of pyarrow
-                rows[:, feature] = values.to_numpy(self._r.dtype, na_value=np.nan)
-            else:  # as its to_numpy does, five times as fast
-                rows[:, feature] = values._data
-                rows[missing, feature] = np.nan
+            rows[:, feature], missing = nullable_numbers(values, number)
+            rows[missing, feature] = np.nan
         if whole and _large(rows[:, whole]):
             return None
         return (rows, warning) if sorted(coded) == self._named else None
@@ -303,12 +301,11 @@ _POLARS = frozenset(
     for bits in sizes
 ) | {"Float32", "Float64", "Boolean"}
 
-#: By module and class name, so that no library is imported.
-_FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
-    ("pandas", "DataFrame"): PlainRows._pandas,
-    ("scipy", "csr_matrix"): PlainRows._csr,
-    ("polars", "DataFrame"): PlainRows._polars,
-    ("pyarrow", "Table"): PlainRows._arrow,
+_READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
+    "pandas": PlainRows._pandas,
+    "csr": PlainRows._csr,
+    "polars": PlainRows._polars,
+    "pyarrow": PlainRows._arrow,
 }
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.sources.frame_reader import Columns, FrameReader
+from skforge.sources.column_readers import FrameReader, ReadColumns
+from skforge.sources.forms import Form
 
 pd = pytest.importorskip("pandas")
 
 NAMES = [f"c{i}" for i in range(9)]
 
 
-def read(reader: FrameReader, frame: Any, forms: list[Any]) -> Columns | None:
+def read(reader: FrameReader, frame: Any, forms: list[Any]) -> ReadColumns | None:
     """Return the columns of a frame of one of these forms."""
     layout = reader.layout(frame)
     if layout is None or layout[0] not in forms:
@@ -79,7 +80,8 @@ def test_dtypes_of_columns_are_told() -> None:
     assert read(reader, frame, [None]) is None
     layout = reader.layout(frame)
     assert layout is not None
-    form = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    types = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    form = Form("pandas", types)
     assert layout[0] == form
     found = read(reader, frame, [form])
     assert found is not None
