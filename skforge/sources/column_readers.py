@@ -63,7 +63,7 @@ class ReadColumns(NamedTuple):
         Integers among them, as the frame has them, and their places in the rows:
         float64 may round larger ones.
     others : list of (int, array)
-        Wanted columns of other dtypes: their place in the rows, and their values.
+        Columns of texts: their place in the rows, and their values.
     gaps : list of int
         Places of nullable columns with missing values, which are NaN here.
     form : Form or None
@@ -99,6 +99,8 @@ class _ColumnReader:
     ordered : bool, default=False
         Whether frames must have these columns alone, in this order. Otherwise other
         columns are skipped.
+    texts : collection of int, default=()
+        The places of columns of texts.
     """
 
     def __init__(
@@ -107,7 +109,9 @@ class _ColumnReader:
         places: Sequence[int],
         width: int,
         ordered: bool = False,
+        texts: Collection[int] = (),
     ) -> None:
+        self._texts = texts
         self._names = None if names is None else list(names)
         self._places, self._width, self._ordered = list(places), width, ordered
 
@@ -143,8 +147,9 @@ class _Plan:
     """Which columns of a block are wanted, where they go, and their dtype.
 
     ``places`` are their columns in the rows; ``taken`` and ``to`` index the block and
-    the rows. ``number`` is the NumPy dtype of numbers; None for others. ``plain`` tells
-    whether every step takes them as float64.
+    the rows. ``number`` is the NumPy dtype of numbers; None for texts. ``plain`` tells
+    whether every step takes them as float64, ``fits`` whether texts are where they are
+    wanted, and numbers everywhere else.
     """
 
     places: list[int]
@@ -153,6 +158,7 @@ class _Plan:
     dtype: Any
     number: Any
     plain: bool
+    fits: bool
 
 
 #: The values of a frame's blocks, and how they are read.
@@ -178,8 +184,8 @@ class FrameReader(_ColumnReader):
     def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
         """Return the form of a frame, and how each block's values are read.
 
-        None if its columns are not as wanted, if there are no rows, or if pandas'
-        internals are not as expected.
+        None if its columns or their dtypes are not as wanted, if there are no rows, or
+        if pandas' internals are not as expected.
         """
         try:
             columns, blocks = X.columns, X._mgr.blocks
@@ -206,7 +212,9 @@ class FrameReader(_ColumnReader):
             if plan is None:
                 if len(plans) >= _MOST_LAYOUTS:
                     plans.clear()
-                plan = plans[key] = _plan(to[locations], dtype)
+                plan = plans[key] = _plan(to[locations], dtype, self._texts)
+            if not plan.fits:
+                return None
             plain = plain and plan.plain
             parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts
@@ -256,16 +264,10 @@ class FrameReader(_ColumnReader):
         places: list[int] = []
         only: list[Any] = []
         for values, plan in parts:
-            if not plan.places:
-                continue
             places += plan.places
             if type(values) is np.ndarray:
-                if plan.number is None and values.dtype.kind != "O":
-                    return None
                 only += values[plan.taken, 0].tolist()
-            elif plan.number is None and not is_text(values.dtype):
-                return None
-            else:
+            elif plan.places:
                 only.append(_only_value(values, plan.number))
         return form, places, only
 
@@ -286,18 +288,19 @@ def _only_value(values: Any, number: Any) -> Any:
     return None if number is not None and value != value else value
 
 
-def _plan(to: Array, dtype: Any) -> _Plan:
+def _plan(to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
     """Return which columns of a block are wanted, and where they go."""
     taken = np.flatnonzero(to >= 0)
-    number = number_dtype(dtype, arrow=True) if len(taken) else None
-    # float32, float16 and booleans are kept by some steps, or refused
-    plain = number is None or (isinstance(dtype, np.dtype) and _is_wide(number))
     to = to[taken]
-    return _Plan(to.tolist(), _as_slice(taken), _as_slice(to), dtype, number, plain)
-
-
-def _is_wide(number: Any) -> bool:
-    return number.kind in "iu" or number == np.float64
+    number = number_dtype(dtype, arrow=True) if len(to) else None
+    # float32, float16 and booleans are kept by some steps, or refused
+    wide = isinstance(dtype, np.dtype) and (dtype == np.float64 or dtype.kind in "iu")
+    holds_texts = number is None and is_text(dtype)
+    fits = all(
+        holds_texts if place in texts else number is not None for place in to.tolist()
+    )
+    ways = _as_slice(taken), _as_slice(to), dtype, number, wide or number is None, fits
+    return _Plan(to.tolist(), *ways)
 
 
 def _as_slice(places: Array) -> Any:
@@ -313,12 +316,11 @@ def _as_slice(places: Array) -> Any:
 class TableReader(_ColumnReader):
     """Reads numbers and texts of polars frames, pyarrow tables, and Python objects.
 
-    Takes the parameters of :class:`_ColumnReader`. Columns at ``texts`` are of texts.
+    Takes the parameters of :class:`_ColumnReader`.
     """
 
-    def __init__(self, *args: Any, texts: Collection[int], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._texts = texts
         #: By names and types of columns: the form, the places of wanted columns, and
         #: which columns these are, if not all.
         self._layouts: dict[Any, tuple[Form, list[int], list[int] | None]] = {}
@@ -398,10 +400,14 @@ class TableReader(_ColumnReader):
         layout, to = self.layout(X), self._places_of(names, len(names))
         if layout is None or layout[0] not in forms or to is None:
             return None
-        if any(mark in str(own) for own in layout[0].types for mark in "<("):
-            return None
+        form = layout[0]
         at = [i for i, place in enumerate(to) if place >= 0]
-        return layout[0], [to[i] for i in at], None if len(at) == len(to) else at
+        places = [to[i] for i in at]
+        if any(mark in str(own) for own in form.types for mark in "<("):
+            return None
+        if any((form.numbers[i] is None) != (i in self._texts) for i in places):
+            return None
+        return form, places, None if len(at) == len(to) else at
 
     @staticmethod
     def codes(column: Any, texts: TextCodes) -> Array | float | None:

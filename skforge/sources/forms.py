@@ -148,36 +148,29 @@ def _column(kind: str, values: list[Any], own: Any) -> Any:
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether the tests of two forests agree on all numbers of some dtypes."""
-    nodes = ("left", "right")
-    if not all(np.array_equal(getattr(forest, n), getattr(other, n)) for n in nodes):
-        return False
-    if not np.array_equal(forest.predicate < 0, other.predicate < 0):
-        return False
-    first, second = (one.predicate[one.predicate >= 0] for one in (forest, other))
-    comparison, feature = forest.comparison[first], forest.feature[first]
+    mine, others = _tests_of(forest, dtypes), _tests_of(other, dtypes)
+    return len(mine) == len(others) and all(map(np.array_equal, mine, others))
+
+
+def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
+    """Return arrays that are equal for forests with the same tests."""
+    inner = forest.predicate >= 0
+    tests = forest.predicate[inner]
+    comparison, feature = forest.comparison[tests], forest.feature[tests]
     # whole numbers and booleans are never missing
     gaps = np.array([own.kind == "f" for own in dtypes])[feature]
-    for name in ("feature", "missing", "missing_left"):
-        mine, others = getattr(forest, name)[first], getattr(other, name)[second]
-        if ((mine != others) & (gaps | (name == "feature"))).any():
-            return False
+    missing = [np.where(gaps, forest.missing[tests], 0)]
+    missing += [np.where(gaps, forest.missing_left[tests], 0)]
     sets = comparison >= Comparison.IN
-    if (sets != (other.comparison[second] >= Comparison.IN)).any():
-        return False
-    if sets.any() and not (
-        np.array_equal(first[sets], second[sets])
-        and np.array_equal(comparison[sets], other.comparison[second][sets])
-        and np.array_equal(forest.category_offset, other.category_offset)
-        and np.array_equal(forest.category_words, other.category_words)
-    ):
-        return False
+    ends = np.where(sets, np.stack([comparison, tests]), 0.0)
     for dtype in {*dtypes}:
         of_dtype = [i for i, own in enumerate(dtypes) if own == dtype]
         here = np.isin(feature, of_dtype) & ~sets
-        mine = _canonical(forest, first[here], dtype)
-        if not np.array_equal(mine, _canonical(other, second[here], dtype)):
-            return False
-    return True
+        ends[:, here] = _canonical(forest, tests[here], dtype)
+    held: list[Array] = []
+    if sets.any():
+        held = [forest.category_offset, forest.category_words]
+    return [forest.left, forest.right, inner, feature, *missing, sets, ends, *held]
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
@@ -204,7 +197,7 @@ def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(equal, [comparison, found], [left + 6.0, end])
 
 
-def inside(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
+def contains(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether all numbers of some dtypes that one accepts are in the other's."""
     largest = np.array(
         [np.finfo(own).max if own.kind == "f" else 2.0**64 for own in dtypes], float

@@ -19,7 +19,13 @@ from skforge.compiler.forest.frames import is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
-from skforge.sources.column_readers import FrameReader, OnlyRow, TableReader, names_of
+from skforge.sources.column_readers import (
+    FrameReader,
+    OnlyRow,
+    TableReader,
+    names_of,
+    table_kind,
+)
 from skforge.sources.forms import Form, fitting, table_of
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import PlainRows, Read, Reading, array_of
@@ -95,23 +101,17 @@ class PipelineRows:
     @cached_property
     def _wanted(self) -> tuple[Any, ...]:
         at = [*range(self.width)] if self.by_name is None else self.by_name
-        return None if self.names is None else [self.names[i] for i in at], at
+        names = None if self.names is None else [self.names[i] for i in at]
+        return names, at, self.width, self.by_name is None, self.texts
 
     @cached_property
     def _frames(self) -> FrameReader:
-        ordered, short = self.by_name is None, self.width <= _FEW_COLUMNS
-        by_value = short and not self.bounds.whole
-        return FrameReader(*self._wanted, self.width, ordered, by_value=by_value)
+        by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
+        return FrameReader(*self._wanted, by_value=by_value)
 
     @cached_property
     def _tables(self) -> TableReader:
-        ordered = self.by_name is None
-        return TableReader(*self._wanted, self.width, ordered, texts=self.texts)
-
-    @cached_property
-    def _n_texts(self) -> int:
-        at = range(self.width) if self.by_name is None else self.by_name
-        return len(self.texts.keys() & {*at})
+        return TableReader(*self._wanted)
 
     def columns(self, given: Columns) -> Columns:
         """Return the columns of mappings: those taken by name, with codes of texts."""
@@ -139,7 +139,8 @@ class PipelineRows:
             read = self._columns(self._frames, X, X.columns)
         else:
             read = None
-        if read is None and len(self.forms) > (None in self.forms):
+        others = len(self.forms) > (None in self.forms)
+        if read is None and others and table_kind(X):
             read = self._columns(self._tables, X, names_of(X))
         if read is None or not self._holds(read[0]):
             return None
@@ -221,13 +222,10 @@ class PipelineRows:
             if not self.bounds.takes(whole):
                 return None
         for place, values in found.others:
-            texts = self.texts.get(place)
-            codes = None if texts is None else reader.codes(values, texts)
-            if codes is None:
+            if (codes := reader.codes(values, self.texts[place])) is None:
                 return None
             found.rows[:, place] = codes
-        missed = len(found.others) < self._n_texts
-        return None if missed else (found.rows, said)
+        return found.rows, said
 
     def _only_row(
         self, form: Any, places: Sequence[int], values: Sequence[Any]

@@ -183,9 +183,11 @@ class FrameColumns:
         self._check([i for i, one in enumerate(coded) if one is not None], X)
         numbers = np.empty(X.shape, dtype)
         for i, (column, codes) in enumerate(zip(columns, coded, strict=True)):
+            found: tuple[Array, Array | None] | None
             if codes is not None:
-                values = self._positions(*codes, i, labels[i], unseen, strict)
-                found: tuple[Array, Array | None] | None = values, None
+                used = None if strict else codes[1]
+                table = self._numbers(codes[0], i, labels[i], unseen, used)
+                found = table[codes[1]], None
             else:
                 found = numbers_in(column)
             if found is None:
@@ -203,10 +205,7 @@ class FrameColumns:
                 f"column {label!r} held numbers in training, but holds categories "
                 "here; convert it to numbers."
             )
-        codes = np.arange(len(given))
-        at = (i, label, unseen, True)
-        numbers = self._positions(given, codes, codes < 0, *at)
-        return np.append(numbers, np.nan)
+        return self._numbers(given, i, label, unseen, None)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
@@ -255,26 +254,24 @@ class FrameColumns:
         # The usual case, much cheaper than a search. True equals 1 in the search.
         usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
         if usual and trained.equals(given):
-            return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
-        at = (i, label, unseen, strict)
-        return self._positions(given, codes, codes < 0, *at)
+            table = np.append(np.arange(len(given), dtype=np.float64), np.nan)
+        else:
+            used = None if strict else codes
+            table = self._numbers(given, i, label, unseen, used)
+        return table[codes]
 
     def _fits(self, i: int, given: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
         return not dtype or getattr(given, "dtype", None) == dtype
 
-    def _positions(
-        self,
-        given: Any,
-        codes: Array,
-        gaps: Array,
-        i: int,
-        label: Any,
-        unseen: float | None,
-        strict: bool,
+    def _numbers(
+        self, given: Any, i: int, label: Any, unseen: float | None, used: Array | None
     ) -> Array:
-        """Return numbers in training for codes into a column's own names."""
+        """Return the numbers in training of a column's own names; the last is NaN.
+
+        ``used`` are the codes of the rows; None refuses new names that no row has, too.
+        """
         names = self._names[i]
         kind = _kind(names)
         known = kind is not None and self._fits(i, given)
@@ -293,8 +290,8 @@ class FrameColumns:
         new = np.flatnonzero(numbers < 0)
         if len(new) and unseen is None:
             # XGBoost accepts some kinds for others and refuses the rest, used or not
-            if not strict:
-                new = np.intersect1d(new, codes[~gaps])
+            if used is not None:
+                new = np.intersect1d(new, used)
             if len(new):
                 raise InvalidInputError(
                     f"column {label!r} has the category {given[new[0]]!r}, which did "
@@ -302,8 +299,7 @@ class FrameColumns:
                     "category."
                 )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
-        # a missing category has number -1: the last entry
-        return np.append(numbers, np.nan)[np.where(gaps, -1, codes)]
+        return np.append(numbers, np.nan)
 
 
 def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
@@ -332,8 +328,8 @@ def _foreign_numbers(column: Any) -> Array | None:
     return found if is_plain(found.dtype) else None
 
 
-#: The category names of a column, the codes of its rows, and where they are missing.
-_Codes: TypeAlias = tuple[list[Any], Array, Array]
+#: The category names of a column, and the codes of its rows, -1 for missing ones.
+_Codes: TypeAlias = tuple[list[Any], Array]
 
 
 def _polars_codes(column: Any) -> _Codes | None:
@@ -346,7 +342,7 @@ def _polars_codes(column: Any) -> _Codes | None:
     found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
     names = [str(name) for name in held.gather(order).to_list()]
     at = np.searchsorted(codes[order], found.to_numpy())
-    return names, at, column.is_null().to_numpy()
+    return names, np.where(column.is_null().to_numpy(), -1, at)
 
 
 def _arrow_codes(column: Any) -> _Codes | None:
@@ -360,6 +356,5 @@ def _arrow_codes(column: Any) -> _Codes | None:
         column = column.unify_dictionaries().combine_chunks()
     if not hasattr(column, "indices"):  # no chunk, or too many bytes
         return None
-    codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    gaps = column.is_null().to_numpy(zero_copy_only=False)
-    return column.dictionary.to_pylist(), codes.astype(np.int64), gaps
+    codes = column.indices.cast("int64").fill_null(-1)
+    return column.dictionary.to_pylist(), codes.to_numpy(zero_copy_only=False)

@@ -228,13 +228,13 @@ def _after(
         return inputs, sparse
     own = class_of(transformer)
     if own == transformers.PIPELINE:
-        for name, one in transformer.steps:
+        for name, one, _ in transformers.inside(transformer):
             inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
         return inputs, sparse
     if own == transformers.UNION:
         parts = [
             _after(f"{step}__{name}", one, inputs, sparse, plan)
-            for name, one in transformer.transformer_list
+            for name, one, _ in transformers.inside(transformer)
             if one != "drop"
         ]
         joined = _joined([part for part, _ in parts])
@@ -331,11 +331,10 @@ def _by_columns(
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of a ColumnTransformer, in its own order."""
     found: dict[int, Column] = {}
-    for name, one, _ in transformer.transformers_:
-        chosen = transformer._transformer_to_input_indices[name]
+    for name, one, chosen in transformers.inside(transformer):
         if isinstance(one, str) and one == "drop":
             continue
-        given = tuple(inputs[i] for i in chosen)
+        given = tuple(inputs[i] for i in chosen or ())
         made = given
         if given:
             made, _ = _after(f"{step}__{name}", one, given, sparse, plan)

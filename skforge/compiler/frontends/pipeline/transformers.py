@@ -287,6 +287,20 @@ def passes_on(transformer: Any) -> bool:
     return own.endswith(".FunctionTransformer") and not transformer.validate
 
 
+def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
+    """Return the names and transformers that a fitted one is made of.
+
+    The third is the columns that a transformer takes, None for all.
+    """
+    own = class_of(transformer)
+    if own == COLUMNS:
+        taken = transformer._transformer_to_input_indices
+        return [(name, one, taken[name]) for name, one, _ in transformer.transformers_]
+    held = {PIPELINE: "steps", UNION: "transformer_list"}.get(own)
+    parts = [] if held is None else getattr(transformer, held)
+    return [(name, one, None) for name, one in parts]
+
+
 def first_step(steps: list[tuple[str, Any]]) -> Any:
     """Return the first transformer that looks at rows, or None."""
     for _, step in steps:
