@@ -97,13 +97,7 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-    )
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def holds_texts(column: Any) -> bool:

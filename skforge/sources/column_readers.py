@@ -334,18 +334,17 @@ class TableReader(_ColumnReader):
         kind = table_kind(X)
         if not kind or not len(X):
             return None
-        names: Sequence[str] | None = None
         columns: Sequence[Any]
         if kind == "polars":
-            names, columns, types = X.columns, X.get_columns(), X.dtypes
+            columns, types = X.get_columns(), X.dtypes
         elif kind == "pyarrow":
-            names, columns, types = X.schema.names, X.columns, X.schema.types
+            columns, types = X.columns, X.schema.types
         else:
             if kind == "list" and len({*map(len, X)}) > 1:
                 return None
             columns = [*zip(*X, strict=True)] if kind == "list" else X.T.tolist()
             types = [_OBJECT] * len(columns)
-        to = self._places_of(names, len(columns))
+        to = self._places_of(names_of(X), len(columns))
         if to is None or not all(map(_is_known, types)):
             return None
         own = dict(zip(to, types, strict=True))
@@ -432,9 +431,8 @@ def _is_known(own: Any) -> bool:
 def names_of(X: Any) -> list[str] | None:
     """Return the column names of a polars frame or a pyarrow table."""
     library = kind_of(X)
-    if library == "polars":
-        return list(X.columns)
-    return list(X.schema.names) if library == "pyarrow" else None
+    names: list[str] | None = X.columns if library == "polars" else None
+    return X.schema.names if library == "pyarrow" else names
 
 
 def table_kind(X: Any) -> str:

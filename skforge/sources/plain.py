@@ -23,6 +23,7 @@ from skforge.compiler.forest.frames import (
     kind_of,
     nullable_numbers,
     number_dtype,
+    number_of,
 )
 from skforge.exceptions import InvalidInputError
 
@@ -233,7 +234,9 @@ class PlainRows:
     def _polars(self, X: Any) -> Read | None:
         if self._r.tables is None or self._named:
             return None
-        if self._r.tables != "sklearn" and not _POLARS.issuperset(map(str, X.dtypes)):
+        if self._r.tables != "sklearn" and not _REFUSED.isdisjoint(
+            map(number_of, X.dtypes)
+        ):
             return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns)
 
@@ -294,12 +297,8 @@ class PlainRows:
         return found[1]
 
 
-#: Polars dtypes that all sources accept.
-_POLARS = frozenset(
-    f"{kind}{bits}"
-    for kind, sizes in (("Int", (8, 16, 32, 64)), ("UInt", (8, 16, 32, 64)))
-    for bits in sizes
-) | {"Float32", "Float64", "Boolean"}
+#: Numbers of polars that some source may refuse; None are those without a name here.
+_REFUSED = frozenset((None, np.dtype(np.float16)))
 
 _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
     "pandas": PlainRows._pandas,

@@ -301,25 +301,23 @@ def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
     return [(name, one, None) for name, one in parts]
 
 
+def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the steps that do something, with those of pipelines among them."""
+    for _, step in steps:
+        if class_of(step) == PIPELINE:
+            yield from _in_turn(step.steps)
+        elif not is_absent(step):
+            yield step
+
+
 def first_step(steps: list[tuple[str, Any]]) -> Any:
     """Return the first transformer that looks at rows, or None."""
-    for _, step in steps:
-        if is_absent(step):
-            continue
-        inner = class_of(step) == PIPELINE
-        found = first_step(step.steps) if inner else step
-        if found is not None and not passes_on(found):
-            return found
-    return None
+    return next((step for step in _in_turn(steps) if not passes_on(step)), None)
 
 
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     """Return an attribute of the first step that there is, or None."""
-    for _, step in steps:
-        if not is_absent(step):
-            inner = class_of(step) == PIPELINE
-            return of_first(step.steps, name) if inner else getattr(step, name, None)
-    return None
+    return getattr(next(_in_turn(steps), None), name, None)
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
