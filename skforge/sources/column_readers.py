@@ -425,6 +425,8 @@ class TableReader(_ColumnReader):
 @lru_cache(maxsize=256)
 def _is_known(own: Any) -> bool:
     name = str(own).lower().partition("(")[0].partition("<")[0]
+    if name == "float16":  # of polars, which scikit-learn need not know
+        return False
     return number_of(own) is not None or name in _TEXTS or own == _OBJECT
 
 
