@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.sources.frame_reader import Columns, FrameReader
+from skforge.sources.column_readers import FrameReader, ReadColumns
+from skforge.sources.forms import Form
 
 pd = pytest.importorskip("pandas")
 
 NAMES = [f"c{i}" for i in range(9)]
 
 
-def read(reader: FrameReader, frame: Any, forms: list[Any]) -> Columns | None:
+def read(reader: FrameReader, frame: Any, forms: list[Any]) -> ReadColumns | None:
     """Return the columns of a frame of one of these forms."""
     layout = reader.layout(frame)
     if layout is None or layout[0] not in forms:
@@ -75,11 +76,12 @@ def test_dtypes_of_columns_are_told() -> None:
         }
     )
     names = ["more", "text", "null", "kind", "narrow", "flag", "a"]
-    reader = FrameReader(names, range(7), 7)
+    reader = FrameReader(names, range(7), 7, texts=(0, 1, 3))
     assert read(reader, frame, [None]) is None
     layout = reader.layout(frame)
     assert layout is not None
-    form = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    types = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    form = Form("pandas", types)
     assert layout[0] == form
     found = read(reader, frame, [form])
     assert found is not None
@@ -139,6 +141,21 @@ def test_integers_stay_as_they_are() -> None:
     assert found is not None
     ((_, whole),) = found.whole
     assert whole.tolist() == [[2**53 + 1]]
+
+
+def test_texts_and_numbers_in_each_other_s_place_are_not_read() -> None:
+    reader = FrameReader(["a", "b"], [0, 1], 2, texts=[1])
+    fine = pd.DataFrame({"a": [1.0], "b": ["x"]})
+    assert read(reader, fine, [None]) is not None
+    assert reader.only_row(fine, None, [None]) == (None, [0, 1], [1.0, "x"])
+    spelled = fine.assign(a=["1.5"])
+    changed = [spelled, spelled.astype(object), fine.assign(a=pd.Categorical([1.5]))]
+    changed += [fine.assign(a=pd.Series([1.5], dtype=object))]
+    changed += [fine.assign(b=np.nan), fine.assign(b=pd.Timestamp("2020-01-01"))]
+    for frame in changed:
+        assert reader.layout(frame) is None
+        assert reader.only_row(frame, None, [None]) is None
+    assert reader.layout(changed[-1].assign(b="x", c=pd.NaT)) is not None
 
 
 def test_other_internals_are_left_alone() -> None:

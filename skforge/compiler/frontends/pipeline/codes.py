@@ -19,8 +19,16 @@ from skforge.compiler.forest.arrays import Array
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256
 
+#: Classes of pandas' dtypes of texts, beside NumPy's objects.
+TEXT_DTYPES = ("StringDtype", "CategoricalDtype")
+
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
+
+
+def is_text(dtype: Any) -> bool:
+    """Tell whether pandas' columns of a dtype may hold texts."""
+    return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,13 +76,11 @@ class TextCodes:
         dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
         if arrow is not None and type(getattr(dtype, "na_value", None)) is float:
             return self.of_arrow(arrow, np.nan)
-        categorical = type(values).__name__ == "Categorical"
-        known = categorical or type(dtype).__name__ == "StringDtype"
-        if not known and dtype != np.object_:
+        if not is_text(dtype):
             return None
         if len(values) == 1:
             return self.code(values[0])
-        if categorical:
+        if hasattr(dtype, "categories"):
             return self._taken(values.codes, [*values.categories.tolist(), np.nan])
         column = np.asarray(values, np.object_)
         if len(column) >= MANY and self.none == self.nan:

@@ -230,13 +230,13 @@ def _after(
         return inputs, sparse
     class_name = class_of(transformer)
     if class_name == transformers.PIPELINE:
-        for name, child in transformer.steps:
+        for name, child, _ in transformers.inside(transformer):
             inputs, sparse = _after(f"{step}__{name}", child, inputs, sparse, plan)
         return inputs, sparse
     if class_name == transformers.UNION:
         parts = [
             _after(f"{step}__{name}", child, inputs, sparse, plan)
-            for name, child in transformer.transformer_list
+            for name, child, _ in transformers.inside(transformer)
             if child != "drop"
         ]
         joined = _joined([part for part, _ in parts])
@@ -333,11 +333,10 @@ def _by_columns(
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of a ColumnTransformer, in its own order."""
     by_place: dict[int, Column] = {}
-    for name, child, _ in transformer.transformers_:
-        chosen = transformer._transformer_to_input_indices[name]
+    for name, child, chosen in transformers.inside(transformer):
         if isinstance(child, str) and child == "drop":
             continue
-        chosen_inputs = tuple(inputs[i] for i in chosen)
+        chosen_inputs = tuple(inputs[i] for i in chosen or ())
         outputs = chosen_inputs
         if chosen_inputs:
             outputs, _ = _after(f"{step}__{name}", child, chosen_inputs, sparse, plan)

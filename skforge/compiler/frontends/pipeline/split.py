@@ -167,19 +167,7 @@ def _parts(
     elif not folds and blamed:
         why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
     yield Part(depth, name, kind, where, why)
-    for inner_name, inner in _inside(step):
+    for inner_name, inner, _ in transformers.inside(step):
         yield from _parts(
             inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, "", reasons
         )
-
-
-def _inside(step: Any) -> list[tuple[str, Any]]:
-    """Return the names and transformers that a fitted step is made of."""
-    kind = transformers.class_of(step)
-    if kind == transformers.COLUMNS:
-        return [(name, child) for name, child, _ in step.transformers_]
-    inside = {
-        transformers.PIPELINE: "steps",
-        transformers.UNION: "transformer_list",
-    }.get(kind)
-    return [] if inside is None else list(getattr(step, inside))

@@ -290,25 +290,37 @@ def passes_on(transformer: Any) -> bool:
     return class_name.endswith(".FunctionTransformer") and not transformer.validate
 
 
+def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
+    """Return the names and transformers that a fitted one is made of.
+
+    The third is the columns that a transformer takes, None for all.
+    """
+    own = class_of(transformer)
+    if own == COLUMNS:
+        taken = transformer._transformer_to_input_indices
+        return [(name, one, taken[name]) for name, one, _ in transformer.transformers_]
+    held = {PIPELINE: "steps", UNION: "transformer_list"}.get(own)
+    parts = [] if held is None else getattr(transformer, held)
+    return [(name, one, None) for name, one in parts]
+
+
+def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the steps that do something, with those of pipelines among them."""
+    for _, step in steps:
+        if class_of(step) == PIPELINE:
+            yield from _in_turn(step.steps)
+        elif not is_absent(step):
+            yield step
+
+
 def first_step(steps: list[tuple[str, Any]]) -> Any:
     """Return the first transformer that looks at rows, or None."""
-    for _, step in steps:
-        if is_absent(step):
-            continue
-        inner = class_of(step) == PIPELINE
-        first = first_step(step.steps) if inner else step
-        if first is not None and not passes_on(first):
-            return first
-    return None
+    return next((step for step in _in_turn(steps) if not passes_on(step)), None)
 
 
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     """Return an attribute of the first step that there is, or None."""
-    for _, step in steps:
-        if not is_absent(step):
-            inner = class_of(step) == PIPELINE
-            return of_first(step.steps, name) if inner else getattr(step, name, None)
-    return None
+    return getattr(next(_in_turn(steps), None), name, None)
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
