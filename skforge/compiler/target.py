@@ -342,9 +342,7 @@ class Target:
         """Return the call that makes it; of this machine without its hundred flags."""
         if self == _host():
             return "Target.host()"
-        facts = (
-            f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)
-        )
+        facts = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
         return f"Target({', '.join(facts)})"
 
     def __str__(self) -> str:

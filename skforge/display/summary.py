@@ -575,9 +575,7 @@ def _search_line(found: Any) -> str:
     if found.strategy == RECORD:
         return "the schedules of an earlier search"
     counts = found.counts()
-    timed = sum(
-        counts.get(status, 0) for status in ("measured", "stopped", "same code")
-    )
+    timed = sum(counts.get(name, 0) for name in ("measured", "stopped", "same code"))
     if found.trials:
         tried = f"{timed} of {len(found.trials)} candidates timed"
     else:

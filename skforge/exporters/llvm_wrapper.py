@@ -24,15 +24,7 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    F32,
-    F64,
-    I32,
-    I64,
-    Routine,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.results import Results

@@ -204,10 +204,7 @@ class FrameReader(_ColumnReader):
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
-            key = (
-                locations.tobytes(),
-                kind if kind.__name__ in TEXT_DTYPES else dtype,
-            )
+            key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
             plan = plans.get(key)
             if plan is None:
                 if len(plans) >= _MOST_LAYOUTS:

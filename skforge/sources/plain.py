@@ -103,15 +103,7 @@ class PlainRows:
         ``Forest.category_names``.
     """
 
-    __slots__ = (
-        "_columns",
-        "_named",
-        "_r",
-        "_seen",
-        "_tables",
-        "_width",
-        "unnamed",
-    )
+    __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, category_names: tuple[Any, ...]

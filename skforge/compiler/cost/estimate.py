@@ -419,13 +419,9 @@ class CostEstimate:
 
     def parts(self, plan: Plan, n_rows: ArrayLike) -> Terms:
         """Return the estimated ns of one thread by term, whose sum is the estimate."""
-        coefficients = COEFFICIENTS[plan.kind]
+        times = COEFFICIENTS[plan.kind]
         terms = self.terms(plan, n_rows).items()
-        return {
-            name: coefficients[name] * value
-            for name, value in terms
-            if name in coefficients
-        }
+        return {name: times[name] * value for name, value in terms if name in times}
 
     def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
         """Return the share of a call's time that the busiest of some threads takes."""

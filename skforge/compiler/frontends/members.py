@@ -89,10 +89,8 @@ def named_members(model: Any) -> dict[str, Any]:
         except AttributeError:
             refuse_unfitted(model)
         if isinstance(value, (list, tuple)):
-            for i, member in enumerate(value):
-                by_name[f"{name}[{i}]"] = (
-                    member.estimator if kind == CALIBRATED else member
-                )
+            for i, item in enumerate(value):
+                by_name[f"{name}[{i}]"] = item.estimator if kind == CALIBRATED else item
         else:
             by_name[name] = value
     return by_name
@@ -128,10 +126,8 @@ def members(model: Any) -> list[Any]:
     """Return the models in a wrapper's parameters, which it clones and fits."""
     fitted = []
     for value in model.get_params(deep=False).values():
-        for member in value if isinstance(value, list) else [value]:
-            member = (
-                member[1] if isinstance(member, tuple) and len(member) == 2 else member
-            )
-            if hasattr(member, "fit"):
-                fitted.append(member)
+        for item in value if isinstance(value, list) else [value]:
+            item = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+            if hasattr(item, "fit"):
+                fitted.append(item)
     return fitted

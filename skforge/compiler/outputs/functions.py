@@ -78,10 +78,8 @@ class Library:
 
     def where(self, test: Any, a: Any, b: Any) -> Any:
         """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
-        dtype = next(operand.dtype for operand in (a, b) if hasattr(operand, "dtype"))
-        return self.xp.where(
-            test, *(self.xp.asarray(operand, dtype) for operand in (a, b))
-        )
+        dtype = next(x.dtype for x in (a, b) if hasattr(x, "dtype"))
+        return self.xp.where(test, *(self.xp.asarray(x, dtype) for x in (a, b)))
 
     def least(self, x: Any, limit: float) -> Any:
         """Return the lesser of each value and a limit; NaN stays NaN."""

@@ -142,12 +142,10 @@ def _agrees(loop: int) -> bool:
 
 def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
     """Return powers of 2 computed in place, as compiled code does."""
-    powers = exponents.astype(np.float64)
+    out = exponents.astype(np.float64)
     base = np.array([2.0])
-    places = (ctypes.c_int64 * 3)(
-        base.ctypes.data, powers.ctypes.data, powers.ctypes.data
-    )
-    count, steps = (ctypes.c_int64 * 1)(len(powers)), (ctypes.c_int64 * 3)(0, 8, 8)
+    places = (ctypes.c_int64 * 3)(base.ctypes.data, out.ctypes.data, out.ctypes.data)
+    count, steps = (ctypes.c_int64 * 1)(len(out)), (ctypes.c_int64 * 3)(0, 8, 8)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     function(places, count, steps, None)
-    return powers
+    return out

@@ -113,11 +113,9 @@ class Code(ABC):
 
     def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
         """Write an instruction for each column; a single column goes with any."""
-        dtype = [operand.dtype for operand in operands if isinstance(operand, Terms)][
-            -1
-        ]
+        dtype = [x.dtype for x in operands if isinstance(x, Terms)][-1]
         to = to or dtype
-        columns = [self.constant(operand, dtype).values for operand in operands]
+        columns = [self.constant(x, dtype).values for x in operands]
         results = [
             self.write(
                 name, tuple(c[k if len(c) > 1 else 0] for c in columns), dtype, to
@@ -139,9 +137,7 @@ class Code(ABC):
     def each_column(self, function: Callable[[Terms], Terms], x: Terms) -> Terms:
         """Return a function of each column, one after another: few values live."""
         results = [function(x[:, k : k + 1]) for k in range(len(x.values))]
-        return Terms(
-            self, tuple(result.values[0] for result in results), results[0].dtype
-        )
+        return Terms(self, tuple(r.values[0] for r in results), results[0].dtype)
 
     def log1p(self, x: Terms) -> Terms:
         """Return the C library's ``log1p``."""
@@ -149,10 +145,8 @@ class Code(ABC):
 
     def where(self, test: Terms, a: Any, b: Any) -> Terms:
         """Return ``a`` where the test is true, else ``b``."""
-        dtype = next(operand.dtype for operand in (a, b) if isinstance(operand, Terms))
-        return self.each(
-            "where", test, *(self.constant(operand, dtype) for operand in (a, b))
-        )
+        dtype = next(x.dtype for x in (a, b) if isinstance(x, Terms))
+        return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
     def least(self, x: Terms, limit: float) -> Terms:
         """Return the lesser of each value and a limit; NaN stays NaN."""

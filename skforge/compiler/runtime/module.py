@@ -26,13 +26,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.steps import (
-    OUTPUTS,
-    REFUSED,
-    Output,
-    Refused,
-    steps,
-)
+from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device, targets
 from skforge.compiler.runtime.cpu.threads import (

@@ -68,9 +68,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
-        return "Schedule()" + "".join(
-            f".{d.call(directive)}" for directive in self.directives
-        )
+        return "Schedule()" + "".join(f".{d.call(step)}" for step in self.directives)
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 

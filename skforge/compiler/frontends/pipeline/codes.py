@@ -66,8 +66,7 @@ class TextCodes:
         """Return the codes of values; None for what the pipeline must answer."""
         get, code = self.table.get, self.code
         known = [
-            number if (number := get(value)) is not None else code(value)
-            for value in values
+            n if (n := get(value)) is not None else code(value) for value in values
         ]
         return None if None in known else np.array(known, np.float64)
 
@@ -199,11 +198,9 @@ class NumberCodes:
         code = codes if self.coded else np.searchsorted(self.ends, codes)
         missing = np.isnan(codes)
         code = np.clip(np.where(missing, 0, code), 0, len(self.ends) - 1).astype(int)
-        accepted = ~self.refused[code]
-        code = np.where(accepted, code, fine[code % len(fine)])
+        fits = ~self.refused[code]
+        code = np.where(fits, code, fine[code % len(fine)])
         numbers = (
-            self.ends[code]
-            if self.coded
-            else np.where(accepted, codes, self.ends[code])
+            self.ends[code] if self.coded else np.where(fits, codes, self.ends[code])
         )
         return np.where(missing, np.nan, numbers)

@@ -211,9 +211,7 @@ def plan_of(
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
     places = [("the last step", columns, True)]
-    places += [
-        (f"the step {stage.step!r}", stage.inputs, False) for stage in plan.stages
-    ]
+    places += [(f"the step {s.step!r}", s.inputs, False) for s in plan.stages]
     for where, read, is_last in places:
         for column in read:
             known = column.stage is None and column.source in plan.texts
@@ -368,7 +366,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
 def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
-    groups = [group for group in inputs if group is not None]
+    groups = [x for x in inputs if x is not None]
     if not transformers.is_encoder(
         stage.transformer
     ):  # it gets one matrix, of one dtype
@@ -376,11 +374,9 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64
     for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
-        rows = [_whole_values(group, stage.strict, dtype) for group in stage.special]
-        rows = [np.resize(group, max(map(len, rows))) for group in rows]
-        floats = [
-            group if group.dtype == np.object_ else group.astype("f8") for group in rows
-        ]
+        rows = [_whole_values(x, stage.strict, dtype) for x in stage.special]
+        rows = [np.resize(x, max(map(len, rows))) for x in rows]
+        floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
         try:
             as_matrix = _called(stage.transformer, _matrix(stage, rows), errors="raise")
             expected = _dense(stage.transform(floats))
@@ -391,7 +387,7 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
             stays = _dense(as_matrix).dtype.kind not in "bf"
         else:
             refused.append(dtype.str)
-    plan.whole.extend((sorted(group), refused) for group in groups if group and refused)
+    plan.whole.extend((sorted(x), refused) for x in groups if x and refused)
     return inputs if stays else [None] * len(inputs)
 
 
@@ -427,9 +423,7 @@ def frame_of(columns: Sequence[Array]) -> Any:
     from pandas import DataFrame, Series
 
     # pandas makes NaN of None where it finds the dtype by itself
-    return DataFrame(
-        {i: Series(column, dtype=column.dtype) for i, column in enumerate(columns)}
-    )
+    return DataFrame({i: Series(x, dtype=x.dtype) for i, x in enumerate(columns)})
 
 
 def _called(

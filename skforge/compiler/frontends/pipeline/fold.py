@@ -309,9 +309,7 @@ def runs_of(
         first[source] = _firsts(ends, bounds.low[source])[accepted]
         last[source] = ends[accepted]
         low_rows[source], high_rows[source] = first[source], last[source]
-    n_rows = max(
-        [len(pieces_of_source) for pieces_of_source in first.values()], default=1
-    )
+    n_rows = max([len(piece) for piece in first.values()], default=1)
     columns = [plan.columns[number] for number in used]
     at_first = plan.values(columns, _padded(plan, low_rows, n_rows))
     at_last = plan.values(columns, _padded(plan, high_rows, n_rows))

@@ -127,11 +127,9 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
 
 def _among(values: Array, known: list[Any]) -> Flags:
     """Tell which values are categories; NaN is one if the encoder has seen it."""
-    known_values = {value_known for value_known in known if not is_missing(value_known)}
+    known_values = {item for item in known if not is_missing(item)}
     known_values |= {None} if None in known else set()
-    nan = any(
-        value_known is not None and is_missing(value_known) for value_known in known
-    )
+    nan = any(item is not None and is_missing(item) for item in known)
     inside = [
         nan if value is not None and is_missing(value) else value in known_values
         for value in values.tolist()
@@ -180,19 +178,14 @@ def predicates_of(
     point = (count == 3) & (first[middle] == last[middle])
     odd = np.flatnonzero((count > 2) & ~point)
 
-    def of(test_number: int) -> slice:
-        return slice(starts[test_number], starts[test_number] + count[test_number])
+    def of(k: int) -> slice:
+        return slice(starts[k], starts[k] + count[k])
 
-    numbers = [
-        test_number for test_number in odd.tolist() if source[test_number] not in texts
-    ]
+    numbers = [k for k in odd.tolist() if source[k] not in texts]
     coded = {
-        int(source[test_number])
-        for test_number in numbers
-        if source[test_number] in refused
-        or not _is_set(
-            first[of(test_number)], last[of(test_number)], answer[of(test_number)]
-        )
+        int(source[k])
+        for k in numbers
+        if source[k] in refused or not _is_set(first[of(k)], last[of(k)], answer[of(k)])
     }
     codes = {}
     for column in sorted(coded):
@@ -212,15 +205,13 @@ def predicates_of(
     comparison[point] = np.where(begins[point], Comparison.NE, Comparison.EQ)
     swapped = np.zeros(n_tests, np.bool_)
     categories = {}
-    for test_number in np.flatnonzero((count > 2) & ~point).tolist():
+    for k in np.flatnonzero((count > 2) & ~point).tolist():
         # MEMBER alone asks for whole numbers; its opposite is a swap of children
-        raw = source[test_number] not in texts and source[test_number] not in coded
-        comparison[test_number] = Comparison.MEMBER if raw else Comparison.IN
-        swapped[test_number] = raw and answer[starts[test_number]]
-        among = answer[of(test_number)] != swapped[test_number]
-        categories[test_number] = _words(
-            first[of(test_number)][among], last[of(test_number)][among]
-        )
+        raw = source[k] not in texts and source[k] not in coded
+        comparison[k] = Comparison.MEMBER if raw else Comparison.IN
+        swapped[k] = raw and answer[starts[k]]
+        among = answer[of(k)] != swapped[k]
+        categories[k] = _words(first[of(k)][among], last[of(k)][among])
     for column, flags in refused.items():
         if column not in codes and flags.any():
             codes[column] = NumberCodes(pieces[column], flags, coded=False)
@@ -359,9 +350,7 @@ def folded(
 def _holds_pipelines(last: Any) -> bool:
     """Tell whether a last step is a wrapper whose members read rows by own steps."""
     inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
-    return any(
-        base.is_pipeline(member) or _holds_pipelines(member) for member in inside
-    )
+    return any(base.is_pipeline(item) or _holds_pipelines(item) for item in inside)
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
@@ -427,10 +416,11 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     A forest by itself reads other categories of frames, and missing ones, as NaN.
     """
     plain = {
-        column: codes.texts
-        for column, codes in texts.items()
+        column: code_of.texts
+        for column, code_of in texts.items()
         if all(
-            code is not None and np.isnan(code) for code in (codes.unknown, codes.nan)
+            code is not None and np.isnan(code)
+            for code in (code_of.unknown, code_of.nan)
         )
     }
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()

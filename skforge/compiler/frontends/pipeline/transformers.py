@@ -229,17 +229,14 @@ def _texts(values: Any) -> list[str] | None:
 
 def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
-    class_name = class_of(transformer)
-    if class_name not in _KINDS:
+    name = class_of(transformer)
+    if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
-    if class_name.endswith(".FunctionTransformer") and transformer.func is not None:
+    if name.endswith(".FunctionTransformer") and transformer.func is not None:
         fail(step, transformer, "calls a Python function")
-    if (
-        class_name.startswith(_ENCODERS)
-        and (kind := np.dtype(transformer.dtype)) != "f8"
-    ):
+    if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
         fail(step, transformer, f"returns columns of dtype {kind}")
-    if class_name.startswith("sklearn.impute."):
+    if name.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = isinstance(marker, (int, float, str, np.number))
         if not known or isinstance(marker, bool):

@@ -61,11 +61,11 @@ def joined(forests: Sequence[Forest]) -> Forest:
     if len(forests) == 1:
         return forests[0]
     first = forests[0]
-    nodes = _starts([forest.n_nodes for forest in forests])
-    leaves = _starts([forest.n_leaves for forest in forests])
-    outputs = _starts([forest.n_outputs for forest in forests])
-    width = sum(forest.n_outputs for forest in forests)
-    wide = any(forest.vector_leaves for forest in forests)
+    nodes = _starts([part.n_nodes for part in forests])
+    leaves = _starts([part.n_leaves for part in forests])
+    outputs = _starts([part.n_outputs for part in forests])
+    width = sum(part.n_outputs for part in forests)
+    wide = any(part.vector_leaves for part in forests)
     tests, index = _tests(forests)
 
     def moved(name: str, start: Sequence[int]) -> Array:
@@ -73,19 +73,19 @@ def joined(forests: Sequence[Forest]) -> Forest:
         return np.concatenate(
             [
                 np.where(
-                    (numbers := getattr(forest, name)) < 0,
+                    (numbers := getattr(part, name)) < 0,
                     -1,
                     numbers.astype(np.int64) + at,
                 )
-                for forest, at in zip(forests, start, strict=True)
+                for part, at in zip(forests, start, strict=True)
             ]
         )
 
     def together(name: str) -> Array:
-        return np.concatenate([getattr(forest, name) for forest in forests])
+        return np.concatenate([getattr(part, name) for part in forests])
 
-    covered = all(len(forest.cover) for forest in forests)
-    folded = any(len(forest.source_feature) for forest in forests)
+    covered = all(len(part.cover) for part in forests)
+    folded = any(len(part.source_feature) for part in forests)
     fields: dict[str, Any] = {
         **tests,
         "tree_offset": np.concatenate(
@@ -94,11 +94,11 @@ def joined(forests: Sequence[Forest]) -> Forest:
                 *(o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)),
             ]
         ),
-        "tree_output": np.full(sum(forest.n_trees for forest in forests), -1, np.int32)
+        "tree_output": np.full(sum(part.n_trees for part in forests), -1, np.int32)
         if wide
         else moved("tree_output", outputs),
         "predicate": np.append(index, np.int32(-1))[
-            moved("predicate", _starts([forest.n_predicates for forest in forests]))
+            moved("predicate", _starts([part.n_predicates for part in forests]))
         ],
         "left": moved("left", nodes),
         "right": moved("right", nodes),
@@ -295,11 +295,6 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 register(
     Frontend(
-        "sklearn wrappers",
-        (),
-        is_wrapper,
-        load,
-        load_all=load_all,
-        is_whole=is_whole,
+        "sklearn wrappers", (), is_wrapper, load, load_all=load_all, is_whole=is_whole
     )
 )

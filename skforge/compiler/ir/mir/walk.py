@@ -220,7 +220,5 @@ def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:
         same = (first.limit, a.constant, a.sizes) == (second.limit, b.constant, b.sizes)
         return same and first != second
 
-    distinct = tuple(dict.fromkeys(bounds))
-    return tuple(
-        b for b in distinct if not any(implies(other, b) for other in distinct)
-    )
+    known = tuple(dict.fromkeys(bounds))
+    return tuple(b for b in known if not any(implies(other, b) for other in known))

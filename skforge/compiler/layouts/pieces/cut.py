@@ -38,22 +38,6 @@ class CutTrees:
         """Pieces of the tree that has most."""
         return int(np.diff(self.top).max()) - 1
 
-    @property
-    def tests_of_row(self) -> float:
-        """Tests that a row meets, if each leaf is reached as often."""
-        first = self.pieces[:, 0].astype(np.int64)
-        count = np.diff(first)
-        leaves = np.diff(self.pieces[:, 1])
-        tops = self.top[:-1]
-        below = np.ones(len(count), np.bool_)
-        below[tops] = False
-        tree = np.repeat(np.arange(len(tops)), np.diff(self.top))
-        total = np.bincount(tree, leaves * below, len(tops))
-        per = np.bincount(tree, leaves * below * count, len(tops)) / np.maximum(
-            total, 1
-        )
-        return float((count[tops] + per).sum())
-
 
 def _levels(nodes: TiledForest) -> list[_Ints]:
     """Return the inner items of all trees, level by level."""
@@ -79,10 +63,7 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 
 
 def cut_trees(
-    nodes: TiledForest,
-    place: NDArray[Any],
-    rank: NDArray[Any],
-    most: int,
+    nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
 ) -> CutTrees:
     """Cut every tree.
 
@@ -118,10 +99,7 @@ def cut_trees(
         low, high = nodes.child[level].T
         of_top = is_top[level]
         low_tests = np.where(of_top, above[low], size[low])
-        for child, tests, before in (
-            (low, 0, 0),
-            (high, low_tests, size[low] + 1),
-        ):
+        for child, tests, before in ((low, 0, 0), (high, low_tests, size[low] + 1)):
             piece[child] = piece[level]
             number[child] = number[level] + 1 + tests
             exit_[child] = exit_[level] + tests + (child is high)

@@ -22,16 +22,7 @@ from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    I16,
-    I64,
-    U8,
-    U16,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.pieces.cut import CutTrees
 from skforge.compiler.layouts.tiles.block_sums import BlockSums, Tiling
 

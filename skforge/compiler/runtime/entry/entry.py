@@ -205,10 +205,7 @@ def supports(forest: Forest) -> bool:
 
 
 def kind_of(
-    forest: Forest,
-    steps: Steps,
-    first_rows: Sequence[int],
-    most_rows: int | None,
+    forest: Forest, steps: Steps, first_rows: Sequence[int], most_rows: int | None
 ) -> EntryKind:
     """Return what an entry computes, for batches of a size that pays.
 
