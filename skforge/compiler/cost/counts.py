@@ -142,7 +142,7 @@ class PieceCounts:
         tree = np.searchsorted(forest.tree_offset, begins, side="right")
         below = float((shares(forest)[begins] * size[begins]).sum())
         most = int(np.bincount(tree).max(initial=0))
-        return cls(len(begins), most, len(top), below)
+        return cls(max(1, len(begins)), most, len(top), below)
 
 
 class ForestCounts(ForestShape):
