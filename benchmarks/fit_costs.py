@@ -50,6 +50,10 @@ EXPECTED: dict[str, dict[str, float]] = {
         "block": 30.0, "gather": 3.0, "fetch": 1.0, "leaf": 10.0,
         "leaf_fetch": 1.0, "row": 1.0,
     },
+    "pieces": {
+        "value": 1.0, "column": 10.0, "level": 1.0, "test": 1.0, "transpose": 20.0,
+        "bucket": 5.0, "piece": 20.0, "fetch": 1.0, "leaf": 10.0,
+    },
     "values": {
         "value": 1.0, "column": 10.0, "tree": 6.0, "tile": 6.0, "block": 30.0,
         "gather": 6.0, "fetch": 1.0, "leaf": 10.0, "leaf_fetch": 1.0, "row": 1.0,

@@ -11,7 +11,7 @@ from skforge.compiler.cost.estimate import TERMS, CostEstimate, plan_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.compiler.schedule.families import bitsliced_schedule, pieces_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn, forest
@@ -74,6 +74,7 @@ def test_coefficients_belong_to_terms() -> None:
     schedules |= {
         estimate.kind(s): s for s in walking_schedules(drawn(20, 6), V4).values()
     }
+    schedules["pieces"] = pieces_schedule()
     for kind, own in COEFFICIENTS.items():
         terms = {
             **estimate.terms(plan_of(schedules[kind]), 64),

@@ -139,7 +139,8 @@ def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
 def test_deep_forests_are_walked_as_tiles() -> None:
     full = deep_forest(None)
     assert set(kinds(full, V4).values()) <= {"tile-row", "tiles", "values"}
-    assert list(kinds(full, V3).values())[-1] in ("tiles", "values")
+    # of AVX2, all tests of pieces take less time than the steps of a walk
+    assert list(kinds(full, V3).values())[-1] == "pieces"
     for other in (Target.x86_64("v2"), Target.aarch64()):
         assert set(kinds(full, other).values()) <= {"rows", "trees"}
     # one tree: to search a row's columns would cost more than its walk

@@ -15,13 +15,16 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import column_count
+from skforge.compiler.forest.bins import column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
+from skforge.compiler.layouts.pieces.cut import sizes
+from skforge.compiler.layouts.pieces.pieces import MOST, USUAL
+from skforge.compiler.layouts.pieces.pieces import refusal as pieces_refusal
 from skforge.compiler.layouts.tiles.tile_layout import (
     MAX_LEAVES,
     TOP_LEVELS,
@@ -118,6 +121,30 @@ class TileCounts:
     tops: float  # bytes of the top levels
 
 
+@dataclass(frozen=True, slots=True)
+class PieceCounts:
+    """A forest in pieces."""
+
+    pieces: int  # of all trees
+    most: int  # of a tree, at most
+    top: int  # tests above the pieces
+    below: float  # tests in pieces that a row meets
+
+    @classmethod
+    def of(cls, forest: Forest) -> PieceCounts:
+        """Count the pieces that ``cut_trees`` would cut."""
+        child = np.stack([forest.left, forest.right], axis=1)
+        size, _ = sizes(child, forest.node_depths(), forest.leaf)
+        top = np.flatnonzero(size > USUAL)
+        roots = forest.tree_offset[:-1]
+        begins = np.concatenate([roots, child[top].reshape(-1)])
+        begins = begins[size[begins] <= USUAL]
+        tree = np.searchsorted(forest.tree_offset, begins, side="right")
+        below = float((shares(forest)[begins] * size[begins]).sum())
+        most = int(np.bincount(tree).max(initial=0))
+        return cls(max(1, len(begins)), most, len(top), below)
+
+
 class ForestCounts(ForestShape):
     """Sizes of a forest as the code of a CPU processes it."""
 
@@ -173,6 +200,25 @@ class ForestCounts(ForestShape):
     def allows_tiles(self) -> bool:
         """Whether trees can be put in tiles of codes."""
         return self._allows_any_tiles and self.n_columns <= MAX_COLUMNS
+
+    @cached_property
+    def pieces(self) -> PieceCounts:
+        """The forest in pieces."""
+        return PieceCounts.of(self.forest)
+
+    @cached_property
+    def allows_pieces(self) -> bool:
+        """Whether pieces are possible, and may be faster than tiles: not for AVX-512.
+
+        Trees are deep, and codes are compared as signed words.
+        """
+        if self.target.has_mask_registers or not self.allows_tiles:
+            return False
+        deep = int(np.diff(self.forest.tree_offset).max()) // 2 > USUAL
+        if not deep or bool((self.normal.comparison > Comparison.LE).any()):
+            return False
+        table = plan_codes(self.normal, np.uint16, merge=True)
+        return pieces_refusal(table) is None and self.pieces.most <= MOST + 1
 
     @property
     def allows_tile_rows(self) -> bool:

@@ -31,7 +31,7 @@ from skforge.compiler.target import Target
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
 Kind: TypeAlias = Literal[
-    "bitsliced", "lanes", "tiles", "values", "tile-row", "rows", "trees"
+    "bitsliced", "lanes", "pieces", "tiles", "values", "tile-row", "rows", "trees"
 ]
 
 #: Calls, and rows at least, after which the rows of a measurement repeat
@@ -77,6 +77,8 @@ def plan_of(schedule: Schedule) -> Plan | None:
         kind = "bitsliced"
     elif layout == "lanes":
         kind = "lanes"
+    elif layout == "pieces":
+        kind = "pieces"
     elif layout == "tiles":
         by_row = fact["vector_trees"] > 0
         kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
@@ -257,15 +259,42 @@ def tile_row(w: Work) -> Terms:
     }
 
 
-def tiles(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of codes."""
-    f, m = w.forest, w.machine
-    rows = w.rows(16)
+def _quantized(w: Work) -> Terms:
+    """Return the terms of codes of all columns."""
+    f, m, rows = w.forest, w.machine, w.rows(16)
     return {
         "value": row_lines(w) * m.line_l2,
         "column": rows * f.columns * m.scalar,
         "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
         "far_level": f.far_searches * rows * m.scalar,
+    }
+
+
+def pieces(w: Work) -> Terms:
+    """Blocks of rows that meet all tests of pieces."""
+    f, m, p = w.forest, w.machine, w.forest.pieces
+    rows, together = w.rows(16), np.minimum(w.n, w.block)
+    # Half of the last registers of a piece have no rows, unless no row reaches it.
+    reached = p.pieces * (1 - np.exp(-together * f.trees / p.pieces))
+    spare = w.blocks * reached / 2
+    tests = (f.inner_nodes - p.top) / p.pieces
+    registers = -(-f.code_columns // 32)
+    return {
+        **_quantized(w),
+        "test": ((p.top + p.below) * rows / 32 + spare * tests) * m.compare,
+        "transpose": (f.trees * rows / 16 + spare) * registers * m.permute,
+        "bucket": f.trees * rows * m.scalar,
+        "piece": w.blocks * p.pieces * m.scalar,
+        "fetch": w.blocks * reached * tests * w.line(f.inner_nodes * 16) / 4,
+        "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
+    }
+
+
+def tiles(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles of codes."""
+    f = w.forest
+    return {
+        **_quantized(w),
         **_tiled(
             w,
             f.four if w.plan.levels >= 4 else f.three,
@@ -377,6 +406,7 @@ def row_lines(w: Work) -> Counts:
 TERMS: dict[Kind, Callable[[Work], Terms]] = {
     "bitsliced": bitsliced,
     "lanes": lanes,
+    "pieces": pieces,
     "tiles": tiles,
     "values": values,
     "tile-row": tile_row,

@@ -15,7 +15,17 @@ from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Representations that the model distinguishes; others count as "other".
-LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "tiles", "packed", "other")
+LAYOUTS = (
+    "sparse",
+    "array",
+    "reorg",
+    "bitsliced",
+    "lanes",
+    "tiles",
+    "pieces",
+    "packed",
+    "other",
+)
 
 #: The facts of a schedule; 0 if the directive is absent.
 FACTS = (

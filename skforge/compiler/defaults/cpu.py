@@ -41,6 +41,9 @@ BIT_BLOCKS = (64, 128, 256, 512)
 #: larger ones win where trees outgrow L2.
 TILE_BLOCKS = ((256, 15), (512, 7), (2048, 7))
 
+#: Rows of a block whose rows share pieces.
+PIECE_BLOCKS = (512, 4096)
+
 #: Rows of a block, and of a group, of few rows.
 FEW_BLOCK, FEW_TOGETHER = 64, 8
 
@@ -84,6 +87,8 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
         found += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
     if counts.allows_tiles:
         found += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
+    if counts.allows_pieces:
+        found += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
     if counts.allows_value_tiles:
         found.append(families.tiled_schedule(256, 7, codes=False))
     if counts.allows_bits:

@@ -298,6 +298,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     made = {
         "bitsliced": cpu_point("bitsliced", block=block),
         "tiles": cpu_point("tiles", block=512, node_tile=15),
+        "pieces": cpu_point("pieces", block=512 if n < 2048 else 4096),
         "values": cpu_point("tiles", block=256, node_tile=7, codes=False),
         "lanes": cpu_point("lanes"),
         "tile-row": cpu_point("tile-row", node_tile=15),
@@ -311,7 +312,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     elif n <= 128:
         order = [*many, *few[:2]]
     else:
-        order = many
+        order = ["pieces", *many]
     return [made[kind] for kind in order]
 
 

@@ -74,9 +74,10 @@ def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64
     forest, n = setting.forest, max(1, setting.n_rows)
     assert isinstance(forest, ForestCounts)
     layout = {name: of["layout"] == i for i, name in enumerate(LAYOUTS)}
-    bits, lanes, tiles = (layout[name] for name in ("bitsliced", "lanes", "tiles"))
+    names = "bitsliced", "lanes", "tiles", "pieces"
+    bits, lanes, tiles, pieces = (layout[name] for name in names)
     by_row = tiles & (of["vector_trees"] > 0)
-    walks = ~(bits | lanes | tiles)
+    walks = ~(bits | lanes | tiles | pieces)
     block = np.ceil(n / np.maximum(of["row_blocks"], 1))
     block = np.where(of["row_block"] > 0, of["row_block"], block)
 

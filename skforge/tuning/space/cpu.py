@@ -73,12 +73,14 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
 #: several trees of one row; "vector" puts rows of one tree in SIMD lanes; "bitsliced"
 #: evaluates each predicate once for a block of rows; "tiles" traverses tiles of nodes
 #: for blocks of rows; "tile-row" and "lanes" process one row through all trees at once.
-WALKS = ("bitsliced", "lanes", "tiles", "tile-row", "rows", "trees", "vector")
+WALKS = (
+    "bitsliced", "lanes", "tiles", "pieces", "tile-row", "rows", "trees", "vector"
+)  # fmt: skip
 
 #: Values of each parameter. The first is used where the parameter has no effect.
 CPU: dict[str, tuple[Any, ...]] = {
     "walk": WALKS,
-    "block": (0, 16, 64, 128, 256, 512, 1024, 2048),
+    "block": (0, 16, 64, 128, 256, 512, 1024, 2048, 4096),
     "node_tile": (1, 4, 7, 8, 15),
     "layout": ("sparse", "array", "reorg"),
     "hops": ("checked", "peel", "unroll"),
@@ -98,6 +100,7 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
         "node_tile": (7, 15),
         "codes": (True, False),
     },
+    "pieces": {"block": (512, 1024, 2048, 4096)},
     "tile-row": {"node_tile": (7, 15)},
     "rows": {
         "block": (0, 16, 64, 256, 1024),
@@ -218,6 +221,8 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
             return families.tiled_schedule(
                 point["block"], point["node_tile"], point["codes"]
             )
+        case "pieces":
+            return families.pieces_schedule(point["block"])
         case "tile-row":
             return families.tiled_row_schedule(point["node_tile"])
         case "trees":

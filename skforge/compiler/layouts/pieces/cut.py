@@ -39,25 +39,26 @@ class CutTrees:
         return int(np.diff(self.top).max()) - 1
 
 
-def _levels(nodes: TiledForest) -> list[_Ints]:
-    """Return the inner items of all trees, level by level."""
-    inner = np.flatnonzero(nodes.leaf < 0)
-    order = inner[np.argsort(nodes.depth[inner], kind="stable")]
-    ends = np.bincount(nodes.depth[inner]).cumsum()
-    return np.split(order, ends[:-1])
+def sizes(
+    child: NDArray[np.int32], depth: NDArray[np.int32], leaf: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], list[NDArray[np.intp]]]:
+    """Return the tests in the subtree of each node, and the inner nodes of each level.
 
-
-def sizes(nodes: TiledForest) -> NDArray[np.int32]:
-    """Return the tests in the subtree of each item."""
-    size = np.zeros(nodes.n_items, np.int32)
-    for level in reversed(_levels(nodes)):
-        size[level] = 1 + size[nodes.child[level]].sum(axis=1)
-    return size
+    Leaves are those with ``leaf >= 0``; ``child`` has both children of each node.
+    """
+    inner = np.flatnonzero(leaf < 0)
+    order = inner[np.argsort(depth[inner], kind="stable")]
+    levels = np.split(order, np.bincount(depth[inner]).cumsum()[:-1])
+    size = np.zeros(len(leaf), np.int32)
+    for level in reversed(levels):
+        size[level] = 1 + size[child[level]].sum(axis=1)
+    return size, levels
 
 
 def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
     """Return how many tests of each tree have more than ``most`` in their subtree."""
-    top = np.flatnonzero(sizes(nodes) > most)
+    size, _ = sizes(nodes.child, nodes.depth, nodes.leaf)
+    top = np.flatnonzero(size > most)
     tree = np.searchsorted(nodes.item_offset, top, side="right") - 1
     return np.bincount(tree, minlength=nodes.n_trees)
 
@@ -76,7 +77,7 @@ def cut_trees(
     most : int
         Most tests of a piece.
     """
-    levels, size = _levels(nodes), sizes(nodes)
+    size, levels = sizes(nodes.child, nodes.depth, nodes.leaf)
     is_top = size > most
     above = np.zeros(nodes.n_items, np.int32)  # tests of the top in the subtree
     for level in reversed(levels):

@@ -48,7 +48,7 @@ def tests_of_piece(nodes: TiledForest) -> int | None:
     return next(fitting, None)
 
 
-def refusal(forest: Forest, table: CodeTable) -> str | None:
+def refusal(table: CodeTable) -> str | None:
     """Return the reason why pieces cannot compare a forest's codes, if there is one."""
     if not table.n_columns:
         return "it has no tests"
@@ -101,7 +101,7 @@ class Pieces(layouts.BlockRepresentation):
             why = 'sums floats in model order; use reduction="exact"'
         elif bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
             why = "needs no padded trees; leave out pad_trees and unroll_walk"
-        elif reason := refusal(hir.forest, hir.codes):
+        elif reason := refusal(hir.codes):
             why = f"cannot compare the codes of this forest: {reason}"
         elif tests_of_piece(hir.tiles) is None:
             why = f"cuts trees into at most {MOST} pieces, and this forest needs more"
