@@ -47,7 +47,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Show what skforge finds on this machine, and where target="auto" runs."""
-    from skforge._version import DISTRIBUTION, __version__
+    from skforge._version import __version__
     from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
 
@@ -83,7 +83,7 @@ def doctor(
     console.print(table)
     console.print()
     _facts(console, "Cache", _cache())
-    versions = {"Python": platform.python_version(), DISTRIBUTION: __version__}
+    versions = {"Python": platform.python_version(), "skforge": __version__}
     for name in LIBRARIES:
         try:
             versions[name] = metadata.version(name)

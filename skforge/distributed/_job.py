@@ -178,9 +178,6 @@ def _listed(names: Sequence[Any]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
 
 
-# ------------------------------------------------------------ frames of engines
-
-
 def _is_taken(dtype: Any) -> bool:
     """Return whether models accept columns of this dtype without conversion."""
     return is_category(dtype) or (isinstance(dtype, np.dtype) and dtype.kind in "fiub")
@@ -253,8 +250,6 @@ def _numbers_of_objects(column: Any) -> Any:
     )
     return column.astype("float64") if all(fine) else None
 
-
-# ------------------------------------------------------------ models of a process
 
 # Each model is loaded once for all tasks: a worker gets the same artifact in every
 # task, and finds the model by its checksum. Kernels are compiled with the first rows,

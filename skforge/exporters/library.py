@@ -225,9 +225,6 @@ def _oldest(targets: Sequence[Target]) -> Target:
     return replace(Target.x86_64("v1"), triple=targets[0].triple)
 
 
-# ------------------------------------------------------------ outputs
-
-
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     """Return the functions of a library, and the reasons why others are left out.
 

@@ -248,9 +248,6 @@ def _give(name: str) -> Routine:
     return Routine(f"{name}.give", (_AT,), b.finish(), local=True)
 
 
-# ------------------------------------------------------------ contributions
-
-
 def finishes_contributions(library: Library) -> bool:
     """Tell whether kernels leave out the output that follows from the others."""
     return library.contribs not in (0, library.forest.n_outputs)

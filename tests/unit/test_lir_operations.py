@@ -72,6 +72,7 @@ def test_operations_on_memory_and_on_threads_are_not_shared() -> None:
         lir.LoadPlane,
         lir.Threads,
         lir.WarpReduce,
+        lir.Address,
     }
 
 

@@ -271,9 +271,6 @@ class ColumnBins:
                     b.store(codes, to + k * stride, b.reinterpret(row, code_vec))
 
 
-# ------------------------------------------------------------ by column, or row by row
-
-
 def quantize_block(
     rules: Rules,
     table: CodeTable,

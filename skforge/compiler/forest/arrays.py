@@ -212,8 +212,6 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     return frozen
 
 
-# ------------------------------------------------------------ depths
-
 _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 
 #: Nodes swept together, so that their children stay in the cache: for 75 trees of

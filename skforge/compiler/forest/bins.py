@@ -160,7 +160,7 @@ def plan_codes(
     columns = columns.cut(int(np.iinfo(dtype).max))
     bounds, rank = threshold[columns.tests], columns.rank
     if equal.any():  # equal thresholds have the rank of the first
-        again = (rank > 0) & (np.diff(bounds, prepend=np.nan) == 0)
+        again = (rank > 0) & (bounds == np.roll(bounds, 1))
         rank = rank[np.maximum.accumulate(np.where(again, 0, np.arange(len(rank))))]
     of, head = predicate[columns.tests], predicate[columns.first]
     # of the two thresholds of a test for equality, the upper one counts

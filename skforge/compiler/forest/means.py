@@ -138,8 +138,6 @@ def _check_covers(forest: Forest) -> None:
         )
 
 
-# ------------------------------------------------------------ along paths
-
 # Saabas' approximate contributions depend on the leaf alone, so each leaf has one
 # sparse row of changes, and a row of data sums those of its leaves (Saabas 2014,
 # "Interpreting random forests").

@@ -271,8 +271,6 @@ class Kernel:
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
 
 
-# ------------------------------------------------------------ fixed point
-
 # ``reproducible`` reductions add ``round(leaf * 2 ** exponent)``; integer sums are the
 # same in any order. The exponent is the largest for which no sum over trees overflows.
 

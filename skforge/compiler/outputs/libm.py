@@ -92,8 +92,6 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
     return prototype(tracker[f"loop_{name}"]), (jit, tracker)
 
 
-# ------------------------------------------------------------ NumPy's power
-
 # NumPy computes float64 powers with its own vector code, whose last bit differs from
 # the C library's. A ufunc is a table of C functions: the float64 one is looked up in
 # ``numpy.power``, and used only if it matches NumPy's results for many values.

@@ -13,8 +13,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from skforge.compiler.schedule.schedule import Schedule
 
-# -------------------------------------------------------------------- CPUs
-
 
 def row_blocks(rows: int) -> Schedule:
     """Pass blocks of rows through one tree after another; threads share the blocks."""
@@ -99,9 +97,6 @@ def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedu
     if padded:
         return schedule.unroll_walk(loop, padded)
     return schedule.peel_walk(loop, peeled) if peeled else schedule
-
-
-# -------------------------------------------------------------------- GPUs
 
 
 class Dealt(NamedTuple):

@@ -213,8 +213,6 @@ def _forest_of(arrays: Mapping[str, Any], n_features: int = len(NAMES)) -> Fores
     ).validate()
 
 
-# -------------------------------------------------------------- correction
-
 #: Minimum times to fit a forest; with fewer, only the median error is corrected.
 FEWEST_TIMES = 6
 

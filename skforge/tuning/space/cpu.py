@@ -12,8 +12,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space import space
 from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
 
-# ------------------------------------------------------------- SilvanForge's
-
 
 def _has_rows_to_share(parallel: str, rows_per_block: int) -> bool:
     return parallel != "trees" or rows_per_block == 64
@@ -66,8 +64,6 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
     inner = "batch" if kind == "trees" else "b1"
     return made.interleave(inner, in_flight) if in_flight > 1 else made
 
-
-# -------------------------------------------------------------------- ours
 
 #: Kinds of traversal. "rows" interleaves several rows of one tree; "trees" interleaves
 #: several trees of one row; "vector" puts rows of one tree in SIMD lanes; "bitsliced"

@@ -235,8 +235,6 @@ def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
     return schedule.represent(point["representation"])
 
 
-# ----------------------------------------------------------- SilvanForge's Table 5
-
 TABLE_5 = {
     "rows_per_block": (8, 32, 64),
     "rows_per_thread": (1, 2, 4),

@@ -251,9 +251,6 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
     return x, y, z
 
 
-# ---------------------------------------------------------------- arithmetic
-
-
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return the result of a :class:`HostLet` for given arguments."""
     type_ = lir.Scalar(let.type)

@@ -177,9 +177,6 @@ def _set(text: Any, where: str) -> list[str]:
     return [str(word) for word in category_words([int(w) for w in words]).tolist()]
 
 
-# ------------------------------------------------------------------ values
-
-
 def _known(value: Any, keys: frozenset[str], where: str) -> None:
     if not isinstance(value, dict):
         damaged(f"{where} is not an object")

@@ -61,9 +61,6 @@ def _refuse_class(model: Any) -> None:
         )
 
 
-# ---------------------------------------------------------------- bagging
-
-
 def _load_bagging(model: Any, classifier: bool) -> Forest:
     common.check_trees(
         model, model.estimators_, "Classifier" if classifier else "Regressor"
@@ -114,9 +111,6 @@ def _class_columns(
     columns = np.zeros((len(values), n_classes))
     columns[:, seen] = values[:, 0, :]
     return columns
-
-
-# ---------------------------------------------------------------- AdaBoost
 
 
 def _load_boosting(model: Any) -> Forest:

@@ -35,9 +35,6 @@ class Operation:
     stays: bool = False
 
 
-# ---------------------------------------------------------------- kinds of types
-
-
 def is_integer(type_: Type) -> bool:
     """Whether a type is an integer or a vector of integers."""
     if not isinstance(type_, Scalar | Vec):
@@ -89,9 +86,6 @@ def _bits(type_: Type) -> int:
 
 def _is_power(number: int) -> bool:
     return number >= 1 and not number & (number - 1)
-
-
-# ---------------------------------------------------------------- signatures
 
 
 def _const(op: lir.Const, type_: Type) -> bool:
@@ -263,8 +257,6 @@ OPERATIONS: dict[type[Any], Operation] = {
 #: What a host computes between launches, of integers.
 HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
 
-
-# ---------------------------------------------------------------- effects
 
 #: Operators that are undefined for some numbers.
 _PARTIAL = ("div", "rem", "shl", "shr")

@@ -55,9 +55,6 @@ def print_type(type_: lir.Type) -> str:
             assert_never(type_)
 
 
-# ---------------------------------------------------------------- parts of a line
-
-
 def _bound(value: lir.Value) -> str:
     return f"%{value.name}: {print_type(value.type)}"
 
@@ -122,9 +119,6 @@ def _word(field: Field[Any], value: Any) -> Any:
     if field.default is MISSING or field.name not in _OPTIONAL:
         return text
     return "" if value in (None, False) else _OPTIONAL[field.name] + text
-
-
-# ---------------------------------------------------------------- statements
 
 
 def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:

@@ -101,8 +101,6 @@ class Plane:
 
 Type: TypeAlias = Scalar | Vec | Mask | Plane
 
-# ---------------------------------------------------------------- values, buffers
-
 
 #: The builder to which expressions append their operations; see ``Builder``.
 BUILDER: ContextVar[Any] = ContextVar("builder")
@@ -179,8 +177,6 @@ class Buffer:
 
     __iter__ = None  # it has no length
 
-
-# ------------------------------------------------------------ dtypes
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype("?" if name == "bool" else f"{name[0]}{size}")

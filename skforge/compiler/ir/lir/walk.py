@@ -47,9 +47,6 @@ def _listed(part: Any) -> Iterator[Value]:
             yield from _listed(item)
 
 
-# ---------------------------------------------------------------- operands
-
-
 def operands(node: Op | Stmt) -> tuple[Value, ...]:
     """Return the values that an operation or a statement reads, without its bodies'."""
     return _reader(type(node))(node)
@@ -104,9 +101,6 @@ def _scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda op: None
 
 
-# ---------------------------------------------------------------- buffers
-
-
 _BUFFERS: tuple[Role, ...] = ("reads", "writes", "allocates")
 
 
@@ -119,9 +113,6 @@ def written(body: Body) -> set[str]:
     """Return the names of the buffers that a body writes."""
     nodes = statements(body)
     return {buffer.name for node in nodes for buffer in buffers_of(node, "writes")}
-
-
-# ---------------------------------------------------------------- bodies
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
@@ -154,9 +145,6 @@ def holds_region(stmt: Stmt) -> bool:
     return any(isinstance(inner, lir.BlockRegion) for inner in inside)
 
 
-# ---------------------------------------------------------------- names
-
-
 def bound_by(stmt: Stmt) -> tuple[Value, ...]:
     """Return the values that a statement binds for later statements."""
     return _values(stmt, "result")
@@ -182,9 +170,6 @@ def free_values(body: Body) -> dict[str, Value]:
         read.update((v.name, v) for v in operands(stmt))
         bound.update(v.name for v in bound_in(stmt))
     return {name: value for name, value in read.items() if name not in bound}
-
-
-# ---------------------------------------------------------------- control
 
 
 def steers(stmt: Stmt) -> tuple[Value, ...]:

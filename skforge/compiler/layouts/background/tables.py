@@ -103,9 +103,6 @@ def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
     return place, size
 
 
-# ------------------------------------------------------------ background rows
-
-
 Words = NDArray[np.uint64]
 
 #: Background rows of a group, a bit each; a state holds a set of them.

@@ -122,9 +122,6 @@ def _in_parts(
     return Parts(made, start, node, keep & ~inner)
 
 
-# ------------------------------------------------------------ points
-
-
 FloatArray = NDArray[np.float64]
 
 #: Constants of a node at a point: for each side the factors of a row that takes it, of

@@ -158,8 +158,6 @@ class RowTiles(layouts.RowLayout):
         )
 
 
-# ------------------------------------------------------------ blocks of rows
-
 #: Most columns of codes: a byte numbers the columns of two copies.
 MAX_COLUMNS = 4 * LANES
 

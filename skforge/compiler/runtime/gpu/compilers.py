@@ -75,8 +75,6 @@ def _options(arch: str, kind: Kind) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- the libraries
-
 _PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
 _CODE: dict[Kind, str] = {"cuda": "CUBIN", "hip": "Code"}
 _NAMES: dict[Kind, tuple[str, ...]] = {
@@ -207,8 +205,6 @@ def wheel_folders(*patterns: str) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- errors
-
 # "skforge.cu(12): error: …" and clang's "/tmp/comgr-1/input/…:12:3: error: …".
 _LINE = re.compile(r"[(:](\d+)(?::\d+|\)): (?:fatal )?error:")
 
@@ -229,8 +225,6 @@ def explain(what: str, log: str, source: str) -> str:
     text = [f"{k:5d}{'>' if k in concerned else ' '} {lines[k - 1]}" for k in shown]
     return "\n".join([f"{what}.", log.strip(), *text])
 
-
-# ------------------------------------------------------------ through the object cache
 
 #: Changes whenever the compilers' options do.
 _FORMAT = "1"

@@ -25,8 +25,6 @@ class KernelResources:
     warp_size: int = 32
 
 
-# ---------------------------------------------------------------- NVIDIA
-
 # Of .nv.info: codes of attributes, and the format with a size.
 _REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
 
@@ -70,9 +68,6 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
         name = text(strings + struct.unpack_from("<I", code, symbols + 24 * symbol)[0])
         resources[name] = KernelResources(facts[_REGISTERS], 0, facts.get(_FRAME, 0), 0)
     return resources
-
-
-# ---------------------------------------------------------------- AMD
 
 
 def hip_resources(code: bytes) -> dict[str, KernelResources]:
