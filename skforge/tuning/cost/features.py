@@ -30,12 +30,15 @@ from skforge.compiler.target import Target
 _DIRECTIVES = FACTS[: FACTS.index("layout")]
 _TERMS = tuple(sorted({name for own in COEFFICIENTS.values() for name in own}))
 
+#: Layouts that features tell apart: pieces have terms of their own, GPUs have none.
+_LAYOUTS = tuple(name for name in LAYOUTS if name != "pieces")
+
 #: Names of the features of CPU schedules, in the order of the columns.
 NAMES = (
     *("estimate", "num_rows", "num_trees", "inner_parallelism", "num_tasks"),
     *(f"ns_of_{name}" for name in _TERMS),
     *_DIRECTIVES,
-    *(f"layout_{name}" for name in LAYOUTS),
+    *(f"layout_{name}" for name in _LAYOUTS),
 )
 
 
@@ -67,10 +70,11 @@ def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
             estimated[plan] = _estimated(estimate, setting, plan)
         parts.append(estimated[plan])
     matrix = np.empty((len(schedules), len(NAMES)))
-    n_estimated = len(NAMES) - len(_DIRECTIVES) - len(LAYOUTS)
+    n_estimated = len(NAMES) - len(_DIRECTIVES) - len(_LAYOUTS)
     matrix[:, :n_estimated] = np.reshape(parts, (len(parts), n_estimated))
-    matrix[:, n_estimated : -len(LAYOUTS)] = facts[:, : len(_DIRECTIVES)]
-    matrix[:, -len(LAYOUTS) :] = facts[:, [PLACE["layout"]]] == range(len(LAYOUTS))
+    matrix[:, n_estimated : -len(_LAYOUTS)] = facts[:, : len(_DIRECTIVES)]
+    numbers = [LAYOUTS.index(name) for name in _LAYOUTS]
+    matrix[:, -len(_LAYOUTS) :] = facts[:, [PLACE["layout"]]] == numbers
     return Featured(matrix, np.log(2.0) * matrix[:, 0])
 
 
@@ -187,7 +191,7 @@ _GPU_MAKERS: dict[str, _Maker] = {
     **_facts("cache_rows", "cache_trees", "row_layout", "lane_trees"),
     "shared_reduce": lambda w: w.shared_sums.astype(np.float64),
     **_facts("node_tile"),
-    **{f"layout_{name}": _layout(name) for name in LAYOUTS if name != "tiles"},
+    **{f"layout_{name}": _layout(name) for name in _LAYOUTS if name != "tiles"},
     # the forest
     "num_trees": _size("n_trees"),
     "num_outputs": _size("n_outputs"),
