@@ -61,6 +61,7 @@ def package(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", str(built("gz")), str(built("whl")))
     session.run("check-wheel-contents", str(built("whl")))
     check_files(session)
+    check_address(session)
     session.run("validate-pyproject", "pyproject.toml")
     session.run("cffconvert", "--validate")
 
@@ -68,7 +69,7 @@ def package(session: nox.Session) -> None:
 @nox.session(python=PYTHONS, requires=["package"])
 def wheel(session: nox.Session) -> None:
     """Install the wheel with nothing but XGBoost; demo and types in an empty folder."""
-    session.install(f"skforge[xgboost] @ {built('whl').as_uri()}")
+    session.install(f"skforge-compiler[xgboost] @ {built('whl').as_uri()}")
     programs = Path("tests/data/typing").absolute()
     session.chdir(session.create_tmp())
     session.run(*DEMO)
@@ -97,7 +98,7 @@ def oldest(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the fast tests, or those named, from the sdist with newest dependencies."""
     sdist = built("gz")
-    session.install(f"skforge[test] @ {built('whl').as_uri()}")
+    session.install(f"skforge-compiler[test] @ {built('whl').as_uri()}")
     models = Path(os.environ.get("SKFORGE_MODELS", "../shared/models")).absolute()
     session.chdir(session.create_tmp())
     with tarfile.open(sdist) as archive:
@@ -134,6 +135,16 @@ def built(suffix: str) -> Path:
     """Return the file that ``package`` has built."""
     (file,) = DIST.glob(f"*.{suffix}")
     return file
+
+
+def check_address(session: nox.Session) -> None:
+    """Say when links of the wheel's description lead nowhere."""
+    hatch = nox.project.load_toml("pyproject.toml")["tool"]["hatch"]
+    if not hatch["metadata"]["hooks"]["custom"]["repository"]:
+        session.warn(
+            "repository is unset in pyproject.toml: README's links do not work on the "
+            "page of the package index"
+        )
 
 
 def check_files(session: nox.Session) -> None:

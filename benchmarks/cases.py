@@ -1,4 +1,4 @@
-"""The models of latency.py and schedules.py, read into this process."""
+"""The models of latency.py and export.py, read into this process."""
 
 from __future__ import annotations
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from cost_model_family import Sample
+from harness import of_size
 from threadpoolctl import threadpool_limits
 
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -80,10 +81,7 @@ def measure(sample: Sample, name: str, target: Target, file: Path) -> int:
         with threadpool_limits(limits=1), file.open("a", encoding="utf-8") as out:
             for low, high in STRATA:
                 n_rows = int(random.integers(low, high + 1))
-                default = next(
-                    s for (a, b), s in defaults.items()
-                    if a <= n_rows and (b is None or n_rows <= b)
-                )  # fmt: skip
+                default = of_size(defaults, n_rows)
                 chosen = [s for _, s in _for_batch(pool, n_rows, random)]
                 for line in _times(builder, rows, default, chosen, n_rows):
                     record = {"model": sample.name, "target": name, "rows": n_rows}

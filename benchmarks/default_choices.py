@@ -14,16 +14,16 @@ that nobody chose.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 from typing import Annotated, Any
 
 import typer
 from cost_model_data import targets
 from cost_model_family import MAKERS, get
+from harness import Document, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 from threadpoolctl import threadpool_limits
 from unseen import DRAWN
@@ -92,14 +92,14 @@ def main(
         for size in SIZES
         if (name, label, size) in found
     }
-    text = report(losses, machines)
-    print(text)
-    if output is not None:
-        facts = machine()
-        rows = [[*key, value] for key, (value, _) in losses.items()]
-        document = json.dumps({"machine": facts, "loss": rows}, indent=0)
-        (output / "defaults.json").write_text(document, encoding="utf-8")
-        (output / "defaults.md").write_text(f"{text}\n{in_words(facts)}\n")
+    document = {
+        "machine": machine(),
+        "cpus": {label: target.cpu for label, target in machines.items()},
+        "loss": [[*key, value, words] for key, (value, words) in losses.items()],
+    }
+    text = json.dumps(document).replace('["', '\n["')
+    publish(output, "defaults", document, page, text)
+    print(page(document))
 
 
 def read(file: Path) -> Times:
@@ -136,8 +136,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
 
 def default(forest: Forest, target: Target, size: int) -> Schedule:
     """Return today's default of a batch size."""
-    table = default_schedules(forest, target)
-    return next(s for (a, b), s in table.items() if a <= size <= (b or size))
+    return of_size(default_schedules(forest, target), size)
 
 
 def loss(
@@ -214,55 +213,53 @@ def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> Non
             out.write(json.dumps(record) + "\n")
 
 
-def report(
-    losses: dict[tuple[str, str, int], tuple[float, str]], machines: dict[str, Target]
-) -> str:
+def page(document: Document) -> str:
     """Return the tables."""
-    names = {name for name, _, _ in losses}
+    losses, cpus = document["loss"], document["cpus"]
+    n_forests = len({name for name, *_ in losses})
     lines = [
         "# Default schedules beside the best",
         "",
         "A cell is the time of the default schedule divided by that of the fastest of "
         "all schedules that were tried: the geometric mean over the forests / the "
-        f"worst. There are {len(names)} forests; everything runs on one thread. The "
+        f"worst. There are {n_forests} forests; everything runs on one thread. The "
         "sizes of *drawn* forests are random; nobody chose them.",
         "",
-        "| target | " + " | ".join(count(n, "row") for n in SHOWN_SIZES) + " | all |",
-        "| --- |" + " --: |" * (len(SHOWN_SIZES) + 1),
     ]
-    for (label, target), are_drawn in product(machines.items(), (False, True)):
-        by_size = defaultdict(list)
-        for (name, one, size), (value, _) in losses.items():
-            if one == label and size in SHOWN_SIZES and (name in DRAWN) == are_drawn:
-                by_size[size].append(value)
+    rows = []
+    for (label, cpu), are_drawn in product(cpus.items(), (False, True)):
+        by_size = {
+            size: [
+                value
+                for name, target, rows, value, _ in losses
+                if (target, rows, name in DRAWN) == (label, size, are_drawn)
+            ]
+            for size in SHOWN_SIZES
+        }
         every = [v for values in by_size.values() for v in values]
-        if not every:
-            continue
-        cells = [_cell(by_size[size]) for size in SHOWN_SIZES] + [_cell(every)]
-        of = f"{target.cpu}, drawn" if are_drawn else target.cpu
-        lines.append(f"| {of} | " + " | ".join(cells) + " |")
-    lines.append("")
+        if every:
+            cells = [" / ".join(mean_and_worst(v)) for v in (*by_size.values(), every)]
+            rows.append([f"{cpu}, drawn" if are_drawn else cpu, *cells])
+    sizes = [count(n, "row") for n in SHOWN_SIZES]
+    lines += [*table(["target", *sizes, "all"], rows), ""]
     bad = [
-        f"| {name} | {label} | {size:,} | {value:.2f} | {said} |"
-        for (name, label, size), (value, said) in sorted(losses.items())
+        [name, label, f"{size:,}", f"{value:.2f}", words]
+        for name, label, size, value, words in sorted(losses)
         if value > SHOWN and size in SHOWN_SIZES
     ]
     if bad:
+        heads = ["forest", "target", "rows", "slowdown", "default", "fastest"]
+        aligned = table(heads, bad)
+        aligned[1] = "|---|---|--:|--:|---|---|"
         lines += [
             f"## Above {SHOWN}",
             "",
             "*host* is the first CPU of the table above, *v3* is x86-64-v3 (AVX2).",
             "",
-            "| forest | target | rows | slowdown | default | fastest |",
-            "| --- | --- | --: | --: | --- | --- |",
-            *bad,
+            *aligned,
             "",
         ]
-    return "\n".join(lines)
-
-
-def _cell(values: list[float]) -> str:
-    return f"{geometric_mean(values):.2f} / {max(values):.2f}" if values else ""
+    return "\n".join([*lines, in_words(document["machine"]), ""])
 
 
 if __name__ == "__main__":

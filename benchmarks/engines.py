@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -37,7 +36,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-from engines_report import to_markdown, with_sizing
+from engines_report import page as page_of
+from engines_report import with_sizing
+from harness import Document, parts, publish, stored
 from machine import machine
 
 from skforge import CompiledForest
@@ -306,16 +307,15 @@ def main() -> None:
     given = parser.parse_args()
     if given.quick:
         given.rows, given.rounds = 100_000, 2
-    file = given.output / "distributed.json"
-    result: dict[str, Any] = {"rows": given.rows, "features": FEATURES, "cells": []}
-    if given.merge and file.exists():
-        result = json.loads(file.read_text())
+    result: Document = {"rows": given.rows, "features": FEATURES, "cells": []}
+    if given.merge:
+        result = stored(given.output, "distributed") or result
     for label, (booster, fast) in models().items():
-        if label not in given.models.split(","):
+        if label not in parts(given.models):
             continue
         single = alone(booster, fast, min(given.rows, 400_000))
         result.setdefault("alone", {})[label] = single
-        for engine in filter(None, given.engines.split(",")):
+        for engine in parts(given.engines):
             n_rows = given.rows * LARGER[engine]
             with ENGINES[engine](n_rows, booster, fast) as runs:
                 times = measured(runs, given.rounds)
@@ -338,11 +338,8 @@ def main() -> None:
                 )
             result["machine"] = machine()
             result["price"] = given.price
-            given.output.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(result, indent=1) + "\n")
-            text = to_markdown(result)
-            (given.output / "distributed.md").write_text(text, encoding="utf-8")
-            print(text, flush=True)
+            publish(given.output, "distributed", result, page_of)
+            print(page_of(result), flush=True)
     if given.sizing is not None:
         page = given.sizing.read_text(encoding="utf-8")
         given.sizing.write_text(with_sizing(page, result), encoding="utf-8")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from harness import Document, table
 from machine import in_words
 
 BEGIN, END = "<!-- sizing:begin -->", "<!-- sizing:end -->"
 NETWORKS = (10, 25, 100)  # Gbit/s
 
 
-def to_markdown(result: dict[str, Any]) -> str:
+def page(result: Document) -> str:
     """Return the whole report."""
     lines = [
         "# Predictions inside Dask, Spark and Ray\n",
@@ -29,10 +29,10 @@ def to_markdown(result: dict[str, Any]) -> str:
         "| beyond the engine | CPU time less that of *nothing* |\n"
         "| by skforge | the time divided by that of skforge |\n",
         in_words(result["machine"]) + "\n",
-        "| engine | model | rows | rounds | system | wall, rows/s | CPU, µs a row | "
-        "beyond the engine | by skforge |",
-        "|---|---|--:|--:|---|--:|--:|--:|--:|",
     ]
+    heads = ["engine", "model", "rows", "rounds", "system", "wall, rows/s"]
+    heads += ["CPU, µs a row", "beyond the engine", "by skforge"]
+    rows = []
     for engine, model in sorted({(c["engine"], c["model"]) for c in result["cells"]}):
         cells = {
             c["system"]: c
@@ -49,12 +49,16 @@ def to_markdown(result: dict[str, Any]) -> str:
                     f"wall {cell['wall'] / ours['wall']:.2f}×, "
                     f"CPU {cell['cpu'] / ours['cpu']:.2f}×"
                 )
-            lines.append(
-                f"| {engine} | {model} | {n_rows:,} | "
-                f"{len(cell['samples']['wall'])} | {system} | "
-                f"{n_rows / cell['wall']:,.0f} | {cell['cpu'] / n_rows * 1e6:.2f} | "
-                f"{'–' if system == 'nothing' else f'{beyond:.2f}'} | {ratio} |"
+            rows.append(
+                [
+                    *(engine, model, f"{n_rows:,}", len(cell["samples"]["wall"])),
+                    *(system, f"{n_rows / cell['wall']:,.0f}"),
+                    f"{cell['cpu'] / n_rows * 1e6:.2f}",
+                    *("–" if system == "nothing" else f"{beyond:.2f}", ratio),
+                ]
             )
+    lines += table(heads, rows)
+    lines[-len(rows) - 1] = "|---|---|--:|--:|---|--:|--:|--:|--:|"
     lines.append("\nCPU µs a row without an engine, in blocks of 16,384 rows:\n")
     for model, single in result["alone"].items():
         lines.append(
@@ -64,13 +68,13 @@ def to_markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_sizing(page: str, result: dict[str, Any]) -> str:
+def with_sizing(page: str, result: Document) -> str:
     """Return a page with the table of sizes between its two marks."""
     pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
     return pattern.sub(lambda _: f"{BEGIN}\n{sizing(result)}{END}", page)
 
 
-def sizing(result: dict[str, Any]) -> str:
+def sizing(result: Document) -> str:
     """Return rows a second and core, and what a billion rows need."""
     price = result["price"]
     n_bytes = 4 * result["features"] + 8
@@ -78,23 +82,21 @@ def sizing(result: dict[str, Any]) -> str:
         in_words(result["machine"]) + "\n",
         f"{result['features']} float32 columns in, one float64 out: {n_bytes} bytes a "
         f"row. Price: {price:.2f} a core-hour.\n",
-        "| where | model | system | rows/s and core | "
-        + " | ".join(f"cores that fill {n} Gbit/s" for n in NETWORKS)
-        + " | core-hours, 10⁹ rows | cost |",
-        "|---|---|---|--:|" + "--:|" * (len(NETWORKS) + 2),
     ]
+    heads = ["where", "model", "system", "rows/s and core"]
+    heads += [f"cores that fill {n} Gbit/s" for n in NETWORKS]
+    rows = []
     for where, model, system, seconds in _costs(result):
         rate = 1 / seconds
         cores = [f"{n * 1e9 / 8 / n_bytes / rate:,.1f}" for n in NETWORKS]
         hours = seconds * 1e9 / 3600
-        lines.append(
-            f"| {where} | {model} | {system} | {rate:,.0f} | {' | '.join(cores)} | "
-            f"{hours:,.3f} | {hours * price:,.4f} |"
-        )
+        rows.append([where, model, system, f"{rate:,.0f}", *cores])
+        rows[-1] += [f"{hours:,.3f}", f"{hours * price:,.4f}"]
+    lines += table([*heads, "core-hours, 10⁹ rows", "cost"], rows, texts=3)
     return "\n".join(lines) + "\n"
 
 
-def _costs(result: dict[str, Any]) -> list[tuple[str, str, str, float]]:
+def _costs(result: Document) -> list[tuple[str, str, str, float]]:
     """Return CPU seconds a row, without an engine and inside each."""
     found = [
         ("no engine", model, system, seconds)

@@ -10,9 +10,7 @@ turns. A call that would take longer than ``--call`` gets fewer rows.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,12 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-
-ROOT = Path(__file__).resolve().parents[1]
-# The modules beside this one are no package: scripts find each other so.
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from explain_cases import (  # noqa: E402
+from explain_cases import (
     CASES,
     INTERACTIONS,
     INTERVENTIONAL,
@@ -40,7 +33,22 @@ from explain_cases import (  # noqa: E402
     Case,
     options_of,
 )
-from machine import in_words, machine  # noqa: E402
+from harness import (
+    Document,
+    chosen,
+    digits,
+    micro,
+    numbers,
+    parts,
+    publish,
+    ratio,
+    records,
+    rows_a_call,
+    seconds,
+    short,
+    table,
+)
+from machine import in_words, machine
 
 OURS = "skforge"
 #: Bounds of the difference from the model's own library, as a share of the sum of all
@@ -161,10 +169,7 @@ def _apart(answer: Any, source: Any, kind: str) -> float:
 
 
 def _line(error: Exception) -> str:
-    words = " ".join(str(error).replace("|", "/").split()) or repr(error)
-    if isinstance(error, CannotError):
-        words = str(error)
-    return words if len(words) <= 120 else words[:120].rpartition(" ")[0] + " ..."
+    return str(error) if isinstance(error, CannotError) else short(error, 120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,25 +194,15 @@ class Turn:
 
 def turn(call: Answer, rows: Any, n: int, slot: float, most: float) -> Turn:
     """Return how many rows a call gets, and how many calls fill a slot."""
-
-    def batches(n: int) -> list[Any]:
-        return [
-            rows[i * n : (i + 1) * n] for i in range(max(1, min(8, len(rows) // n)))
-        ]
-
-    def taken(part: Any) -> float:
-        start = time.perf_counter()
-        call(part)
-        return time.perf_counter() - start
-
-    row = min(taken(rows[:1]) for _ in range(2))
+    row = min(seconds(call, rows[:1]) for _ in range(2))
     if n > 1 and row < most / 16:
-        row = taken(rows[: min(n, 16)]) / min(n, 16)
+        row = seconds(call, rows[: min(n, 16)]) / min(n, 16)
     n = max(1, min(n, int(most / max(row, 1e-9))))
-    parts = batches(n)
-    whole = taken(parts[0]) if n > 16 else row * n
+    starts = range(max(1, min(8, len(rows) // n)))
+    batches = [rows[i * n : (i + 1) * n] for i in starts]
+    whole = seconds(call, batches[0]) if n > 16 else row * n
     count = max(1, int(slot / whole))
-    return Turn(call, parts, count, ROUNDS if whole < 0.5 else ROUNDS_OF_SLOW)
+    return Turn(call, batches, count, ROUNDS if whole < 0.5 else ROUNDS_OF_SLOW)
 
 
 def cells(
@@ -237,17 +232,13 @@ def cells(
                 if number < one.rounds:
                     times[system].append(one.seconds())
         for system, own in times.items():
-            ratio = None
-            if OURS in times:
-                # the slow take part in the first rounds
-                pairs = zip(own, times[OURS], strict=False)
-                ratio = median(a / b for a, b in pairs)
             yield Cell(
                 *head,
                 system,
                 median(own),
                 len(turns[system].parts[0]),
-                ratio,
+                # The slow take part in the first rounds.
+                ratio(own, times.get(OURS, [])),
                 apart.get(system),
             )
 
@@ -268,65 +259,58 @@ for interventional values that library is shap. XGBoost computes in float32; the
 show that skforge is nearer to the values of exact arithmetic."""
 
 
-def to_markdown(
-    found: list[Cell],
-    prepared: list[Preparing],
-    facts: dict[str, Any],
-    missing: dict[str, str],
-) -> str:
+def page(document: Document) -> str:
     """Write a table for each kind and model."""
-    lines = ["# SHAP values", "", *_summary(found), EXPLAINED, "", in_words(facts), ""]
-    lines += [
-        f"{system} was not measured: {text}.\n" for system, text in missing.items()
-    ]
+    found, missing = records(Cell, document["cells"]), document["missing"]
+    lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
+    lines += [in_words(document["facts"]), ""]
+    lines += [f"{system} was not measured: {why}.\n" for system, why in missing.items()]
     for kind in KINDS:
         mine = [cell for cell in found if cell.kind == kind]
         if mine:
             lines += [f"## {kind.capitalize()}", ""]
         for case in dict.fromkeys(cell.case for cell in mine):
             lines += _table([cell for cell in mine if cell.case == case], case)
+    heads = ["model", "", "reading it", "its first prediction", "its first explanation"]
+    prepared = [
+        [one.case, one.kind, (one.error and "| |") or text]
+        for one in records(Preparing, document["preparing"])
+        for text in [f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"]
+    ]
     lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
-    lines += ["| model | | reading it | its first prediction | its first explanation |"]
-    lines += ["|---|---|--:|--:|--:|"]
-    for one in prepared:
-        text = f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"
-        lines.append(f"| {one.case} | {one.kind} | {(one.error and '| |') or text} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *table(heads, prepared, texts=2), ""])
 
 
 def _summary(found: list[Cell]) -> list[str]:
     """Return the table of the model's own library by skforge, on one thread."""
     sizes = list(dict.fromkeys(cell.rows for cell in found))
-    heads = " | ".join(f"{n:,} row{'s'[: n > 1]}" for n in sizes)
-    lines = [f"| times as fast, one thread | beside | {heads} |"]
-    lines += ["|---|---|" + "--:|" * len(sizes)]
+    rows = []
     for name, kind in dict.fromkeys((cell.case, cell.kind) for cell in found):
         source = "shap" if kind == INTERVENTIONAL else CASES[name].source
         ratios = {
-            c.rows: f"{c.ratio:,.{1 if c.ratio < 10 else 0}f}×"
+            c.rows: f"{digits(c.ratio)}×"
             for c in found
             if (c.case, c.kind, c.system, c.threads) == (name, kind, source, 1)
             and c.ratio is not None
         }
-        row = " | ".join(ratios.get(n, "") for n in sizes)
-        lines.append(f"| {name}: {kind} | {source} | {row} |")
-    return [*lines, ""]
+        rows.append([f"{name}: {kind}", source, *(ratios.get(n, "") for n in sizes)])
+    heads = ["times as fast, one thread", "beside", *map(rows_a_call, sizes)]
+    return table(heads, rows, texts=2)
 
 
 def _table(mine: list[Cell], case: str) -> list[str]:
     timed = [c.system for c in mine if c.seconds is not None]
     systems = [system for system in SYSTEMS if system in timed]
-    lines = [f"### {case}", "", f"| rows, threads | {' | '.join(systems)} |"]
-    lines += ["|---|" + "--:|" * len(systems)]
-    for n, threads in dict.fromkeys((cell.rows, cell.threads) for cell in mine):
-        texts = {
-            c.system: _text(c) for c in mine if (c.rows, c.threads) == (n, threads)
-        }
-        row = " | ".join(texts.get(system, "") for system in systems)
-        lines.append(f"| {n:,}, {threads} | {row} |")
+    texts = {(c.rows, c.threads, c.system): _text(c) for c in mine}
+    rows = [
+        [f"{n:,}, {threads}", *(texts.get((n, threads, s), "") for s in systems)]
+        for n, threads in dict.fromkeys((cell.rows, cell.threads) for cell in mine)
+    ]
     apart = {c.system: c.difference for c in mine if c.difference is not None}
-    row = " | ".join(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)
-    lines += [f"| apart | {row} |", ""]
+    rows.append(
+        ["apart", *(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)]
+    )
+    lines = [f"### {case}", "", *table(["rows, threads", *systems], rows), ""]
     for system in SYSTEMS:
         errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
         lines += [f"{system} – {text}\n" for text in errors]
@@ -336,11 +320,10 @@ def _table(mine: list[Cell], case: str) -> list[str]:
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return ""
-    us = cell.seconds * 1e6
-    text = f"{us:,.{1 if us < 10 else 0}f}{'†' if cell.timed < cell.rows else ''}"
+    text = micro(cell.seconds) + ("†" if cell.timed < cell.rows else "")
     if cell.system == OURS or cell.ratio is None:
         return text
-    return f"{text} **{cell.ratio:,.{1 if cell.ratio < 10 else 0}f}×**"
+    return f"{text} **{digits(cell.ratio)}×**"
 
 
 def main(
@@ -361,37 +344,31 @@ def main(
     facts = machine()
     found: list[Cell] = []
     prepared: list[Preparing] = []
-    missing = not_installed(systems.split(","))
-    taking = [name for name in systems.split(",") if name not in missing]
+    missing = not_installed(parts(systems))
+    taking = [name for name in parts(systems) if name not in missing]
     print(missing or "", flush=True)
     if quick:
         batches, threads, slot, call = "1,64", "1", 0.02, 0.3
-    sizes = [int(size) for size in batches.split(",")]
-    wanted = [part for part in models.split(",") if part]
+    sizes, wanted = numbers(batches), parts(kinds)
     for name, case in CASES.items():
-        if wanted and not any(part in name for part in wanted):
-            continue
         for kind in case.kinds:
-            if kind not in kinds.split(","):
+            if not chosen(name, parts(models)) or kind not in wanted:
                 continue
             prepared.append(preparing(name, case, kind))
             print(f"{name}, {kind}: {prepared[-1]}", flush=True)
-            for n in map(int, threads.split(",")):
+            for n in numbers(threads):
                 with threadpool_limits(n):
                     for cell in cells(name, case, kind, n, sizes, taking, slot, call):
                         found.append(cell)
                         head = f"{name:42}{kind:15}{cell.rows:6}{n:3}  {cell.system:13}"
                         print(f"{head}{cell.error or _text(cell)}", flush=True)
-    if output is not None:
-        content = {
-            "facts": facts,
-            "preparing": [asdict(one) for one in prepared],
-            "missing": missing,
-            "cells": [asdict(cell) for cell in found],
-        }
-        (output / "explain.json").write_text(json.dumps(content, indent=1) + "\n")
-        text = to_markdown(found, prepared, facts, missing)
-        (output / "explain.md").write_text(text + "\n")
+    document = {
+        "facts": facts,
+        "preparing": [asdict(one) for one in prepared],
+        "missing": missing,
+        "cells": [asdict(cell) for cell in found],
+    }
+    publish(output, "explain", document, page)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import typer
 from cases import Case, cases
 from export_systems import SYSTEMS, Built, NotForModelError
+from harness import Document, publish, records, rows_a_call, table
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
@@ -95,28 +96,19 @@ def main(
         with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
             lines += _measured(case, Path(folder), rounds)
             sizes += _sizes(case, Path(folder))
-        if output is not None:
-            _write(output, facts, lines, sizes)
-    print(_page(facts, lines, sizes))
+        document = {
+            "machine": facts,
+            "lines": [asdict(line) for line in lines],
+            "sizes": [asdict(size) for size in sizes],
+        }
+        publish(output, "export", document, page)
+    print(page(document))
     if docs is not None:
         text = docs.read_text(encoding="utf-8")
         before, rest = text.split(BEGIN)
         after = rest.split(END)[1]
         table = f"{BEGIN}\n{_size_table(sizes)}\n{END}"
         docs.write_text(before + table + after, encoding="utf-8")
-
-
-def _write(
-    folder: Path, facts: dict[str, Any], lines: list[Line], sizes: list[Size]
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = {
-        "machine": facts,
-        "lines": [asdict(line) for line in lines],
-        "sizes": [asdict(size) for size in sizes],
-    }
-    (folder / "export.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-    (folder / "export.md").write_text(_page(facts, lines, sizes), "utf-8")
 
 
 # ------------------------------------------------------------ calls
@@ -262,48 +254,47 @@ def _sections(file: Path) -> tuple[int, int]:
 # ------------------------------------------------------------ report
 
 
-def _page(facts: dict[str, Any], lines: Sequence[Line], sizes: Sequence[Size]) -> str:
+def page(document: Document) -> str:
+    """Return the tables of calls, and of sizes."""
+    lines, sizes = (
+        records(kind, document[key]) for kind, key in ((Line, "lines"), (Size, "sizes"))
+    )
     parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
-    parts.append(in_words(facts) + "\n")
+    parts += [in_words(document["machine"]) + "\n", *document.get("notes", ())]
+    heads = ["system", *(f"{rows_a_call(batch)}, µs" for batch in BATCHES)]
+    heads += ["library, KB", "CPU seconds to make", "answers"]
     for model in dict.fromkeys(line.model for line in lines):
-        heads = " | ".join(
-            f"{batch:,} row{'s' if batch > 1 else ''}, µs" for batch in BATCHES
-        )
-        parts.append(f"## {model}\n")
-        rest = "library, KB | CPU seconds to make | answers"
-        parts.append(f"| system | {heads} | {rest} |")
-        parts.append("|---|" + "---:|" * (len(BATCHES) + 2) + "---|")
-        for line in lines:
-            if line.model != model:
-                continue
-            if line.why_not:
-                blanks = " | " * (len(BATCHES) + 2)
-                parts.append(f"| {line.system} |{blanks}| {line.why_not} |")
-                continue
-            times = " | ".join(_three(1e6 * line.seconds[b]) for b in BATCHES)
-            size = "" if line.bytes is None else f"{line.bytes / 1000:,.0f}"
-            made = "" if line.made_in is None else f"{line.made_in:.1f}"
-            parts.append(
-                f"| {line.system} | {times} | {size} | {made} | {line.answers} |"
-            )
-        parts.append("")
+        rows = [_cells(line) for line in lines if line.model == model]
+        aligned = table(heads, rows)
+        aligned[1] = "|---|" + "---:|" * (len(BATCHES) + 2) + "---|"
+        parts += [f"## {model}\n", *aligned, ""]
     parts += ["## Sizes\n", _size_table(sizes)]
     return "\n".join(parts) + "\n"
+
+
+def _cells(line: Line) -> list[str]:
+    if line.why_not:
+        return [line.system, *[""] * (len(BATCHES) + 2), line.why_not]
+    size = "" if line.bytes is None else f"{line.bytes / 1000:,.0f}"
+    made = "" if line.made_in is None else f"{line.made_in:.1f}"
+    times = [_three(1e6 * line.seconds[b]) for b in BATCHES]
+    return [line.system, *times, size, made, line.answers]
 
 
 def _size_table(sizes: Sequence[Size]) -> str:
     """Return bytes a tree: of code, of constants, and of both."""
     models = list(dict.fromkeys(size.model for size in sizes))
-    heads = " | ".join(f"{Path(model).stem}" for model in models)
-    lines = [f"| bytes a tree: code + constants = both | {heads} |"]
-    lines.append("|---|" + "---:|" * len(models))
+    rows = []
     for what, *_ in SIZES:
         cells = []
         for model in models:
             (size,) = (s for s in sizes if (s.model, s.what) == (model, what))
             code, data = (n / size.trees for n in (size.code, size.constants))
             cells.append(f"{code:,.0f} + {data:,.0f} = {code + data:,.0f}")
-        lines.append(f"| {what} | {' | '.join(cells)} |")
+        rows.append([what, *cells])
+    heads = [Path(model).stem for model in models]
+    lines = table(["bytes a tree: code + constants = both", *heads], rows)
+    lines[1] = lines[1].replace("--:", "---:")
     return "\n".join(lines)
 
 

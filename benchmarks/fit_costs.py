@@ -29,7 +29,7 @@ from cost_model_family import get
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.schedule.schedule import Schedule
 
 OUTPUT = Path(__file__).parents[1] / "skforge" / "compiler" / "cost" / "coefficients.py"
@@ -49,6 +49,10 @@ EXPECTED: dict[str, dict[str, float]] = {
         "value": 1.0, "column": 10.0, "level": 1.0, "tree": 6.0, "tile": 6.0,
         "block": 30.0, "gather": 3.0, "fetch": 1.0, "leaf": 10.0,
         "leaf_fetch": 1.0, "row": 1.0,
+    },
+    "pieces": {
+        "value": 1.0, "column": 10.0, "level": 1.0, "test": 1.0, "transpose": 20.0,
+        "bucket": 5.0, "piece": 20.0, "fetch": 1.0, "leaf": 10.0,
     },
     "values": {
         "value": 1.0, "column": 10.0, "tree": 6.0, "tile": 6.0, "block": 30.0,
@@ -162,11 +166,11 @@ def read(records: list[dict[str, Any]]) -> list[Timed]:
             forest = get(model).forest
             estimates[model, label] = CostEstimate(forest, targets()[label])
         estimate, schedule = estimates[model, label], Schedule.from_json(r["schedule"])
-        kind = estimate.kind(schedule)
-        if kind is not None:
+        plan = plan_of(schedule)
+        if plan is not None:
             weight = (best[cell] / r["seconds"]) ** 0.5
-            terms = {k: float(v) for k, v in estimate.terms(schedule, n).items()}
-            made.append(Timed(cell, kind, r["seconds"] * 1e9, weight, terms))
+            terms = {k: float(v) for k, v in estimate.terms(plan, n).items()}
+            made.append(Timed(cell, plan.kind, r["seconds"] * 1e9, weight, terms))
     return made
 
 

@@ -11,10 +11,7 @@ than the one before, as requests to a service do; how it is made is not timed.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -24,15 +21,23 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from harness import (
+    Document,
+    chosen,
+    numbers,
+    parts,
+    publish,
+    ratio,
+    records,
+    rows_a_call,
+    sampler,
+    table,
+    take_turns,
+)
+from machine import in_words, machine
 
-ROOT = Path(__file__).resolve().parents[1]
-# The modules beside this one are no package: scripts find each other so.
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from machine import in_words, machine  # noqa: E402
-
-import skforge  # noqa: E402
-from skforge import CompiledForest  # noqa: E402
+import skforge
+from skforge import CompiledForest
 
 N_FEATURES, N_ROWS, N_CATEGORIES = 12, 4096, 8
 NAMES = [f"column_{i}" for i in range(N_FEATURES)]
@@ -43,6 +48,7 @@ POOL = 8
 #: Ratios that a user expects, and below which a cell is a cliff.
 ARRAYS = ("float32", "float64", "int64", "bool", "float16", "F-order", "strided")
 LEAST_ARRAY, LEAST = 10.0, 3.0
+ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,31 +269,17 @@ def paired(
     theirs: Callable[[Any], Any],
     pool: list[Any],
     slot: float,
-) -> tuple[float, float, float]:
+) -> tuple[float, float, float | None]:
     """Return seconds of both calls and their ratio, medians of interleaved rounds."""
-    times: tuple[list[float], list[float]] = ([], [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calls = [_calls(predict, pool, slot) for predict in (ours, theirs)]
-        for _ in range(5):
-            for predict, n, kept in zip((ours, theirs), calls, times, strict=True):
-                start = time.perf_counter()
-                for call in range(n):
-                    predict(pool[call % POOL])
-                kept.append((time.perf_counter() - start) / n)
-    ratios = [b / a for a, b in zip(*times, strict=True)]
-    return median(times[0]), median(times[1]), median(ratios)
-
-
-def _calls(predict: Callable[[Any], Any], pool: list[Any], slot: float) -> int:
-    """Return how many calls fill a slot, once a habit of small calls was seen."""
-    for call in range(40):
-        start = time.perf_counter()
-        predict(pool[call % POOL])
-        taken = time.perf_counter() - start
-        if taken > slot:
-            return 1
-    return max(1, int(slot / taken))
+        calls = {
+            "ours": sampler(ours, pool, slot),
+            "theirs": sampler(theirs, pool, slot),
+        }
+        taken = take_turns(calls, ROUNDS)
+    own, source = taken["ours"], taken["theirs"]
+    return median(own), median(source), ratio(source, own)
 
 
 def cells(
@@ -296,7 +288,7 @@ def cells(
     """Measure cell by cell; an answer of ours that differs ends the run."""
     X, _ = _table(1)
     for name, make in _estimators(n_trees).items():
-        if names and not any(part in name for part in names):
+        if not chosen(name, names):
             continue
         for trained, allowed in TRAINED.items():
             model = _fitted(name, make, trained)
@@ -305,14 +297,14 @@ def cells(
             first = {"array": "float64", "frame": "pandas"}.get(trained, allowed[0])
             sample = FORMS[first](X)
             fast = CompiledForest(model, n_jobs=1, tuning="off").fit(sample)
-            chosen = [form for form in allowed if not forms or form in forms]
+            wanted = [form for form in allowed if not forms or form in forms]
             yield from _cells_of(
-                model, fast, Cell(name, trained, "", 0), chosen, sizes, slot
+                model, fast, Cell(name, trained, "", 0), wanted, sizes, slot
             )
             loaded = _loaded(fast)
             if loaded is not None:
                 cell = Cell(name, f"{trained}, loaded", "", 0)
-                yield from _cells_of(model, loaded, cell, chosen, sizes, slot)
+                yield from _cells_of(model, loaded, cell, wanted, sizes, slot)
 
 
 def _loaded(fast: CompiledForest) -> CompiledForest | None:
@@ -360,12 +352,14 @@ def _expected(cell: Cell) -> float:
     return LEAST_ARRAY if cell.form in ARRAYS else LEAST
 
 
-def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
+def page(document: Document) -> str:
     """Write a table a number of rows: models down, forms across."""
-    lines = ["# Forms of rows", ""]
+    found = records(Cell, document["cells"])
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
-    lines += [
+    lines = [
+        "# Forms of rows",
+        "",
         "A cell is the time of the model's own library divided by skforge's time; in "
         "brackets are the µs of skforge's call. Cells below "
         f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
@@ -373,25 +367,20 @@ def to_markdown(found: list[Cell], facts: dict[str, Any]) -> str:
         "the same error, or for which a *loaded* model, one from a .skforge file, asks "
         "for the model itself.",
         "",
-        in_words(facts),
+        in_words(document["facts"]),
         "",
     ]
+    forms = [f for f in FORMS if any(c.form == f for c in found)]
+    kinds = list(dict.fromkeys((c.model, c.trained) for c in found))
     for n in sorted({cell.rows for cell in found}):
-        forms = [f for f in FORMS if any(c.form == f for c in found)]
-        lines += [f"## {n:,} row{'s'[: n > 1]}: ratio, and µs a call of skforge", ""]
-        lines += ["| model, trained on | " + " | ".join(forms) + " |"]
-        lines += ["|---|" + "--:|" * len(forms)]
-        kinds = dict.fromkeys((c.model, c.trained) for c in found)
-        for model, trained in kinds:
-            row = {
-                c.form: _text(c)
-                for c in found
-                if (c.model, c.trained, c.rows) == (model, trained, n)
-            }
-            texts = " | ".join(row.get(form, "") for form in forms)
-            lines.append(f"| {model}, {trained} | {texts} |")
-        lines.append("")
-    return "\n".join(lines)
+        texts = {(c.model, c.trained, c.form): _text(c) for c in found if c.rows == n}
+        rows = [
+            [", ".join(kind), *(texts.get((*kind, form), "") for form in forms)]
+            for kind in kinds
+        ]
+        lines += [f"## {rows_a_call(n)}: ratio, and µs a call of skforge", ""]
+        lines += [*table(["model, trained on", *forms], rows), ""]
+    return "\n".join([*lines, ""])
 
 
 def _text(cell: Cell) -> str:
@@ -424,17 +413,17 @@ def plot(found: list[Cell], file: Path) -> None:
         shown = panel.imshow(
             ratios, norm=LogNorm(1, 1000), cmap="viridis", aspect="auto"
         )
-        for (y, x), ratio in np.ndenumerate(ratios):
-            if np.isfinite(ratio):
-                text = f"{ratio:.0f}" if ratio >= 9.5 else f"{ratio:.1f}"
-                colour = "black" if ratio > 60 else "white"
+        for (y, x), times in np.ndenumerate(ratios):
+            if np.isfinite(times):
+                text = f"{times:.0f}" if times >= 9.5 else f"{times:.1f}"
+                colour = "black" if times > 60 else "white"
                 panel.text(
                     x, y, text, ha="center", va="center", fontsize=7, color=colour
                 )
         panel.set_yticks(
             range(len(names)), [", ".join(name) for name in names], fontsize=7
         )
-        panel.set_title(f"{n:,} row{'s'[: n > 1]} a call", fontsize=9, loc="left")
+        panel.set_title(f"{rows_a_call(n)} a call", fontsize=9, loc="left")
         panel.set_xticks(range(len(forms)), forms, rotation=35, ha="right", fontsize=8)
     figure.colorbar(shown, ax=panels, label="time of the library / time of skforge")
     figure.savefig(file, dpi=110)
@@ -451,18 +440,15 @@ def main(
 ) -> None:
     """Measure, print each cell as it is found, and write forms.json and forms.md."""
     facts, found = machine(), []
-    wanted = [part for part in models.split(",") if part]
     shapes = [part for part in forms.split(";") if part]
-    sizes = [int(size) for size in batches.split(",")]
-    for cell in cells(wanted, shapes, sizes, trees, slot):
+    for cell in cells(parts(models), shapes, numbers(batches), trees, slot):
         found.append(cell)
         head = f"{cell.model:32}{cell.trained:20}{cell.form:20}{cell.rows:6}"
         print(f"{head}  {_text(cell)}", flush=True)
+    document = {"facts": facts, "cells": [asdict(cell) for cell in found]}
+    publish(output, "forms", document, page)
     if output is not None:
         plot(found, output / "forms.png")
-        content = {"facts": facts, "cells": [asdict(cell) for cell in found]}
-        (output / "forms.json").write_text(json.dumps(content, indent=1) + "\n")
-        (output / "forms.md").write_text(to_markdown(found, facts) + "\n")
 
 
 if __name__ == "__main__":

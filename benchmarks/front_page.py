@@ -16,11 +16,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from measure import Cell, Result
+from measure import Cell, Result, read
 from plot import SVG
 from remote import OURS
 from report import at, best_peer
-from store import read
 from systems import OWN
 
 from skforge.cli.report import duration

@@ -10,7 +10,6 @@ skforge ends the run.
 from __future__ import annotations
 
 import gc
-import json
 import sys
 from array import array
 from collections.abc import Callable, Iterator
@@ -33,9 +32,11 @@ from conditions import (
     evictor,
     time_calls,
 )
+from harness import Document, numbers, parts, publish, records, stored, table
 from latency_calls import MORE_PEERS, OURS, PEERS, System, our_calls, own_calls, peers
 from machine import in_words, machine
 from numpy.typing import NDArray
+from plot import latencies
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from skforge import load_forest
@@ -130,11 +131,15 @@ def main(
     peer_names: Annotated[
         str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
     ] = ",".join(PEERS),
-    json_file: Annotated[Path | None, typer.Option("--json")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
+    title: Annotated[str, typer.Option(help="Of this run, in latency.md.")] = "Calls",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of results; runs of other titles stay.")
+    ] = None,
 ) -> None:
-    """Measure, print Markdown, and write it with the raw numbers where asked."""
-    sizes = [int(part) for part in rows.split(",")]
+    """Measure, print Markdown, and write latency.json, .md and .svg where asked."""
+    sizes = numbers(rows)
+    earlier = stored(output, "latency") if output is not None else {}
+    runs = [run for run in earlier if run["title"] != title]
     asked = some_of("--peers", peer_names, PEERS + MORE_PEERS) if others else ()
     plan = Plan(
         some_of("--conditions", conditions, CONDITIONS),
@@ -145,7 +150,7 @@ def main(
         cost_of_nothing(),
     )
     lines: list[Line] = []
-    report = ""
+    run: Document = {}
     with threadpool_limits(limits=1):
         for case in all_cases(models or []):
             print(
@@ -155,20 +160,16 @@ def main(
             for size in sizes:
                 for condition in plan.conditions:
                     lines += measure(case, systems, size, condition, plan)
-            facts = facts_of(plan)
-            report = to_markdown(lines, facts)
-            if json_file is not None:
-                document = {**facts, "lines": [asdict(line) for line in lines]}
-                text = json.dumps(document, indent=1) + "\n"
-                json_file.write_text(text, encoding="utf-8")
-            if markdown is not None:
-                markdown.write_text(report, encoding="utf-8")
-    print("\n" + report)
+            run = {"title": title, **facts_of(plan), "lines": list(map(asdict, lines))}
+            publish(output, "latency", [*runs, run], page)
+    if output is not None:
+        latencies([*runs, run], output / "latency.svg")
+    print("\n" + tables(run))
 
 
 def some_of(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in a list with commas, all of which must be known."""
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    names = tuple(dict.fromkeys(parts(text)))
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"{option}: {name!r} is none of {list(known)}")
@@ -337,9 +338,9 @@ def cost_of_nothing(before: Callable[[], object] | None = None) -> float:
 # ------------------------------------------------------------ what is printed
 
 
-def facts_of(plan: Plan) -> dict[str, Any]:
+def facts_of(plan: Plan) -> Document:
     """Return what the numbers depend on."""
-    facts = {"machine": machine(), "clock_seconds": plan.clock}
+    facts: Document = {"machine": machine(), "clock_seconds": plan.clock}
     if "evicted" in plan.conditions:
         facts["evicting_bytes"] = plan.evicting
         evicted = cost_of_nothing(evictor(plan.evicting))
@@ -347,8 +348,28 @@ def facts_of(plan: Plan) -> dict[str, Any]:
     return facts
 
 
-def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
-    """Return the table; the last column is how many times our predict is faster."""
+INTRODUCTION = """\
+# Latency of single calls
+
+Each table is one run of `python benchmarks/latency.py`; [how it is measured](../README.md#latency) explains the columns, and
+[latency.json](latency.json) has all figures. The picture shows calls of one row, from the median to the 99.9th percentile (to the 99th if there were
+fewer than 1,000 calls).
+
+![Time of a call of one row, median to 99.9th percentile, by model and system](latency.svg)
+"""  # noqa: E501
+HEADS = ("model", "rows", "condition", "call", "answer", "calls", "p50", "p99", "p99.9",
+         "slowest", "× predict")  # fmt: skip
+
+
+def page(runs: list[Document]) -> str:
+    """Return the tables of all runs."""
+    parts = [f"## {run['title']}\n\n{tables(run)}" for run in runs]
+    return "\n".join([INTRODUCTION, *parts])
+
+
+def tables(facts: Document) -> str:
+    """Return a run's table; the last column is how many times our predict is faster."""
+    lines = records(Line, facts["lines"])
     words = [
         "Calls use one thread. The clock's own "
         f"{duration(facts['clock_seconds'])} are subtracted.",
@@ -366,24 +387,18 @@ def to_markdown(lines: list[Line], facts: dict[str, Any]) -> str:
         "was timed."
     )
     words.append(in_words(facts["machine"]) + "\n")
-    rows = [
-        " ".join(words),
-        "| model | rows | condition | call | answer | calls | p50 | p99 | p99.9 "
-        "| slowest | × predict |",
-        "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|",
-    ]
     ours = {(x.model, x.rows, x.condition): x.p50 for x in lines if x.system == OURS}
+    rows = []
     for x in lines:
         base = ours.get((x.model, x.rows, x.condition))
-        ratio = "" if not base else f"{x.p50 / base:.2f}×"
-        rows.append(
-            f"| {x.model} | {x.rows} | {x.condition} | {x.system} "
-            f"| {x.answer or 'its own'} | {x.calls:,} "
-            f"| {duration(x.p50)} | {duration(x.p99)} "
-            f"| {duration(x.p999) if x.calls >= 1000 else '–'} "
-            f"| {duration(x.slowest)} | {ratio} |"
-        )
-    return "\n".join(rows) + "\n"
+        head = (x.model, x.rows, x.condition, x.system, x.answer or "its own")
+        p999 = duration(x.p999) if x.calls >= 1000 else "–"
+        taken = (duration(x.p50), duration(x.p99), p999, duration(x.slowest))
+        times = f"{x.p50 / base:.2f}×" if base else ""
+        rows.append([*head, f"{x.calls:,}", *taken, times])
+    aligned = table(HEADS, rows)
+    aligned[1] = "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|"
+    return "\n".join([" ".join(words), *aligned, ""])
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from harness import Document, ratio, stored
 from models import Model
 from numpy.typing import NDArray
 from remote import OURS, Remote, SystemFailedError
@@ -91,6 +93,25 @@ class Result:
     load_average: float = 0.0  # at the end; more than the threads in use: not quiet
     systems: list[Prepared] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
+
+
+def read(folder: Path, name: str = "results") -> list[Result]:
+    """Return the results in a folder, of ``table.py`` or ``weak_cells.py``."""
+    return results_of(stored(folder, name) or {"models": []})
+
+
+def results_of(document: Document) -> list[Result]:
+    """Return the results that JSON has."""
+    return [
+        Result(
+            **model
+            | {
+                "systems": [Prepared(**system) for system in model["systems"]],
+                "cells": [Cell(**cell) for cell in model["cells"]],
+            }
+        )
+        for model in document["models"]
+    ]
 
 
 def measure(
@@ -259,7 +280,7 @@ def _cells(
             continue
         if samples[name]:
             cell.rounds, cell.seconds = len(samples[name]), median(samples[name])
-            cell.ratio = _ratio(samples[name], samples.get(OURS[0], []))
+            cell.ratio = ratio(samples[name], samples.get(OURS[0], []))
         elif cell.seconds and (ours := samples.get(OURS[0])):
             cell.ratio = cell.seconds / median(ours)
         if cell.seconds is not None:
@@ -316,8 +337,3 @@ def interleaved(
             except SystemFailedError as error:
                 cells[name].reason = str(error)
     return samples
-
-
-def _ratio(theirs: list[float], ours: list[float]) -> float | None:
-    pairs = list(zip(theirs, ours, strict=False))
-    return median(a / b for a, b in pairs) if pairs else None

@@ -10,9 +10,6 @@ system that cannot do a pipeline or a form of rows says so in its cell.
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,17 +19,29 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from forms import differences
+from harness import (
+    Document,
+    chosen,
+    digits,
+    micro,
+    numbers,
+    parts,
+    publish,
+    ratio,
+    records,
+    rows_a_call,
+    sampler,
+    seconds,
+    short,
+    table,
+    take_turns,
+)
+from machine import in_words, machine
+from pipelines_cases import CASES, Case
+from pipelines_peers import MAPPING, SYSTEMS, Way, forms_of
 
-ROOT = Path(__file__).resolve().parents[1]
-# The modules beside this one are no package: scripts find each other so.
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from forms import differences  # noqa: E402
-from machine import in_words, machine  # noqa: E402
-from pipelines_cases import CASES, Case  # noqa: E402
-from pipelines_peers import MAPPING, SYSTEMS, Way, forms_of  # noqa: E402
-
-from skforge import UnsupportedModelError, load_forest  # noqa: E402
+from skforge import UnsupportedModelError, load_forest
 
 OURS, SOURCE = "skforge", "scikit-learn"
 #: Rows that calls take in turn, those that answers are compared on, and one by one.
@@ -89,16 +98,10 @@ def folding(name: str, case: Case) -> Folding:
     except UnsupportedModelError as error:
         return Folding(name, error=f"refused: {error}")
     whole, alone = (
-        median(_seconds(load_forest, one) for _ in range(3))
+        median(seconds(load_forest, one) for _ in range(3))
         for one in (model, model[-1])
     )
     return Folding(name, whole, alone, last.n_predicates, forest.n_predicates)
-
-
-def _seconds(call: Callable[[Any], Any], given: Any) -> float:
-    start = time.perf_counter()
-    call(given)
-    return time.perf_counter() - start
 
 
 def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
@@ -109,15 +112,10 @@ def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
         try:
             ways[system] = load(case)
         except UnsupportedModelError as error:
-            errors[system] = f"refused: {_line(error)}"
+            errors[system] = f"refused: {short(error)}"
         except Exception as error:  # noqa: BLE001 - converters raise all kinds
-            errors[system] = f"cannot: {type(error).__name__}: {_line(error)}"
+            errors[system] = f"cannot: {type(error).__name__}: {short(error)}"
     return ways, errors
-
-
-def _line(error: Exception) -> str:
-    words = " ".join(str(error).replace("|", "/").split())
-    return words if len(words) <= 160 else words[:160].rpartition(" ")[0] + " ..."
 
 
 def compared(way: Way, source: Way, frame: Any) -> tuple[float, float]:
@@ -147,7 +145,7 @@ def of_form(
                 warnings.simplefilter("ignore")
                 each = [compared(way, source, part) for part in parts]
         except Exception as error:  # noqa: BLE001 - the form is not taken
-            text = f"refused: {type(error).__name__}: {_line(error)}"
+            text = f"refused: {type(error).__name__}: {short(error)}"
             yield from (Cell(name, form, n, system, error=text) for n in sizes)
             continue
         found[system] = (
@@ -160,18 +158,16 @@ def of_form(
             if what := differences(ways[OURS].call, source.call, rows):
                 raise SystemExit(f"{name}, {form}, {len(part)} rows: {what}")
     for n in [1] if singly else sizes:
-        calls = {
-            system: (ways[system].call, _pool(ways[system], draw, n))
-            for system in found
-        }
-        taken = in_turns(calls, slot)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            samples = {
+                system: sampler(ways[system].call, _pool(ways[system], draw, n), slot)
+                for system in found
+            }
+            taken = take_turns(samples, ROUNDS)
         for system, times in taken.items():
-            ratio = None
-            if OURS in taken:
-                ratio = median(
-                    t / ours for t, ours in zip(times, taken[OURS], strict=True)
-                )
-            yield Cell(name, form, n, system, median(times), ratio, *found[system])
+            by_ours = ratio(times, taken.get(OURS, []))
+            yield Cell(name, form, n, system, median(times), by_ours, *found[system])
 
 
 def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list[Any]:
@@ -179,40 +175,10 @@ def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list
     return [way.make(frame[i : i + n].reset_index(drop=True)) for i in range(POOL)]
 
 
-def in_turns(
-    calls: dict[str, tuple[Callable[[Any], Any], list[Any]]], slot: float
-) -> dict[str, list[float]]:
-    """Return seconds a call in each round; in a round, each system has a slot.
-
-    A slot begins with a call that is not timed, since the others had the caches.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        counts = {name: _count(*call, slot) for name, call in calls.items()}
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(ROUNDS):
-            for name, (call, pool) in calls.items():
-                call(pool[-1])
-                start = time.perf_counter()
-                for i in range(counts[name]):
-                    call(pool[i % POOL])
-                times[name].append((time.perf_counter() - start) / counts[name])
-    return times
-
-
-def _count(call: Callable[[Any], Any], pool: list[Any], slot: float) -> int:
-    """Return how many calls fill a slot, once a habit of small calls was seen."""
-    for i in range(40):
-        taken = _seconds(call, pool[i % POOL])
-        if taken > slot:
-            return 1
-    return max(1, int(slot / taken))
-
-
 def cells(names: list[str], sizes: list[int], slot: float) -> Iterator[Cell]:
     """Measure cell by cell."""
     for name, case in CASES.items():
-        if names and not any(part in name for part in names):
+        if not chosen(name, names):
             continue
         ways, errors = loaded(case)
         for form in forms_of(case):
@@ -243,37 +209,35 @@ Runtime and Hummingbird compute in float32, so a value near a threshold may go t
 other side."""
 
 
-def to_markdown(found: list[Cell], folded: list[Folding], facts: dict[str, Any]) -> str:
+def page(document: Document) -> str:
     """Write a table a pipeline."""
-    lines = ["# Pipelines", "", EXPLAINED, "", in_words(facts), ""]
+    found, folded = records(Cell, document["cells"]), document["folding"]
+    lines = ["# Pipelines", "", EXPLAINED, "", in_words(document["facts"]), ""]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
-        lines += [f"## {case}", "", f"| rows | {' | '.join(SYSTEMS)} |"]
-        lines += ["|---|" + "--:|" * len(SYSTEMS)]
-        for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine):
-            texts = {c.system: _text(c) for c in mine if (c.form, c.rows) == (form, n)}
-            row = " | ".join(texts.get(system, "") for system in SYSTEMS)
-            lines.append(f"| {form}, {n:,} | {row} |")
-        lines += [f"| apart | {' | '.join(_apart(mine, s) for s in SYSTEMS)} |", ""]
+        texts = {(c.form, c.rows, c.system): _text(c) for c in mine}
+        rows = [
+            [f"{form}, {n:,}", *(texts.get((form, n, s), "") for s in SYSTEMS)]
+            for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine)
+        ]
+        rows.append(["apart", *(_apart(mine, system) for system in SYSTEMS)])
+        lines += [f"## {case}", "", *table(["rows", *SYSTEMS], rows), ""]
         for system in SYSTEMS:
             errors = dict.fromkeys(c.error for c in mine if c.system == system)
             lines += [f"{system} – {text}\n" for text in errors if text]
-    lines += ["## Folding", "", "| pipeline | load_forest | of it the forest alone "]
-    lines[-1] += "| tests | tests of raw values | s for 60,000 tests |"
-    lines += ["|---|--:|--:|--:|--:|--:|"]
-    for one in folded:
-        lines.append(f"| {one.case} | {_folding(one)} |")
-    return "\n".join(lines)
+    heads = ["pipeline", "load_forest", "of it the forest alone", "tests"]
+    heads += ["tests of raw values", "s for 60,000 tests"]
+    rows = [[one.case, _folding(one)] for one in records(Folding, folded)]
+    return "\n".join([*lines, "## Folding", "", *table(heads, rows), ""])
 
 
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return cell.error.partition(":")[0]
-    us = cell.seconds * 1e6
-    text = f"{us:,.{1 if us < 10 else 0}f}"
+    text = micro(cell.seconds)
     if cell.system == OURS or cell.ratio is None:
         return text
-    return f"{text} **{cell.ratio:,.{1 if cell.ratio < 10 else 0}f}×**"
+    return f"{text} **{digits(cell.ratio)}×**"
 
 
 def _apart(found: list[Cell], system: str) -> str:
@@ -310,7 +274,7 @@ def plot(found: list[Cell], file: Path) -> None:
             axes.scatter([c.ratio for c in own], y, label=system, marker=marker, s=28)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    texts = [f"{case}, {form}, {n:,} row{'s'[: n > 1]}" for case, form, n in lines]
+    texts = [f"{case}, {form}, {rows_a_call(n)}" for case, form, n in lines]
     axes.set_yticks(range(len(lines)), texts, fontsize=7)
     axes.invert_yaxis()
     axes.grid(axis="x", linewidth=0.3)
@@ -331,27 +295,24 @@ def main(
     from threadpoolctl import threadpool_limits
 
     facts, found, folded = machine(), [], []
-    wanted = [part for part in pipelines.split(",") if part]
-    sizes = [int(size) for size in batches.split(",")]
+    wanted = parts(pipelines)
     with threadpool_limits(1):
         for name, case in CASES.items():
-            if not wanted or any(part in name for part in wanted):
+            if chosen(name, wanted):
                 folded.append(folding(name, case))
                 print(f"{name}: folding {_folding(folded[-1])}", flush=True)
-        for cell in cells(wanted, sizes, slot):
+        for cell in cells(wanted, numbers(batches), slot):
             found.append(cell)
             head = f"{cell.case:45}{cell.form:14}{cell.rows:6}  {cell.system:14}"
             print(f"{head}{cell.error or _text(cell)}", flush=True)
+    document = {
+        "facts": facts,
+        "folding": [asdict(one) for one in folded],
+        "cells": [asdict(cell) for cell in found],
+    }
+    publish(output, "pipelines", document, page)
     if output is not None:
         plot(found, output / "pipelines.png")
-        content = {
-            "facts": facts,
-            "folding": [asdict(one) for one in folded],
-            "cells": [asdict(cell) for cell in found],
-        }
-        (output / "pipelines.json").write_text(json.dumps(content, indent=1) + "\n")
-        text = to_markdown(found, folded, facts)
-        (output / "pipelines.md").write_text(text + "\n")
 
 
 if __name__ == "__main__":

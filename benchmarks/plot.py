@@ -72,6 +72,8 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
         m: [c for c in CALLS if any((x["model"], x["system"]) == (m, c) for x in lines)]
         for m in models
     }
+    if not models:
+        return
     heights = [len(calls) + 0.6 for calls in by_model.values()]
     figure = Figure((5.4, 0.8 + 0.24 * sum(heights)), layout="constrained")
     panels = figure.subplots(len(models), sharex=True, height_ratios=heights)

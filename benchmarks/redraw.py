@@ -1,39 +1,53 @@
 """Write tables and pictures anew from the numbers that are stored.
 
-    python benchmarks/redraw.py benchmarks/results
+    python benchmarks/redraw.py benchmarks/results [NAMES]
 
-after a change of how they look; nothing is measured. results.md, results.svg, weak.md
-and latency.svg.
+after a change of how they look; nothing is measured. A page is a function of its JSON,
+the one that the benchmark wrote it with.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-import weak_cells
+from harness import stored
+from measure import read
 from plot import heat_map, latencies
-from report import to_markdown
-from store import read
+
+#: The module of each page; its function ``page`` writes it.
+PAGES = {
+    "results": "report",
+    "weak": "weak_cells",
+    "latency": "latency",
+    "forms": "forms",
+    "service": "service",
+    "pipelines": "pipelines",
+    "explain": "explain",
+    "export": "export",
+    "distributed": "engines_report",
+    "defaults": "default_choices",
+    "tuning": "tuning",
+    "reliability": "benchmarks.reliability.__main__",
+    "gpu_static": "benchmarks.gpu.static",
+    "gpu_tuning": "benchmarks.gpu.tuning",
+    "gpu_random": "benchmarks.gpu.random_models",
+    "gpu_learned": "benchmarks.gpu.learned",
+}
 
 
-def redraw(folder: Path, output: Path) -> None:
+def redraw(folder: Path, output: Path, *names: str) -> None:
     """Write into one folder what follows from the JSON of another."""
-    found = {name: _json(folder, name) for name in ("results", "weak", "latency")}
-    results = read(folder)
-    text = to_markdown(results, found["results"]["machine"])
-    (output / "results.md").write_text(text, encoding="utf-8")
-    text = weak_cells.report(read(folder, "weak"), found["weak"]["machine"])
-    (output / "weak.md").write_text(text, encoding="utf-8")
-    heat_map(results, output / "results.svg")
-    latencies(found["latency"], output / "latency.svg")
-
-
-def _json(folder: Path, name: str) -> Any:
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for name in names or PAGES:
+        page = import_module(PAGES[name]).page
+        text = page(stored(folder, name))
+        (output / f"{name}.md").write_text(text, encoding="utf-8")
+        if name == "results":
+            heat_map(read(folder), output / "results.svg")
+        if name == "latency":
+            latencies(stored(folder, name), output / "latency.svg")
 
 
 if __name__ == "__main__":
-    redraw(Path(sys.argv[1]), Path(sys.argv[1]))
+    redraw(Path(sys.argv[1]), Path(sys.argv[1]), *sys.argv[2:])

@@ -24,13 +24,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from harness import numbers, parts, ratio, table, take_turns
+from models import Model, models
+from remote import Entry, Remote, SystemFailedError
 
 ROOT = Path(__file__).resolve().parents[1]
-# The modules beside this one are no package: scripts find each other so.
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from models import Model, models  # noqa: E402
-from remote import Entry, Remote, SystemFailedError  # noqa: E402
 
 #: One of each kind of code: bit logic, lanes, tiles, walks, categories, classes.
 USUAL = (
@@ -97,11 +95,10 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
 ) -> None:
     """Compare two commits, print a table, and end with 1 if a count got worse."""
-    sizes = [int(size) for size in batches.split(",")]
-    allowed = {name.strip() for name in allow.split(",") if name.strip()}
+    sizes, allowed = numbers(batches), parts(allow)
     found = Comparison()
     with checkout(base) as before, checkout(head) as after:
-        for model in models(names.split(",")):
+        for model in models(parts(names)):
             print(f"{model.name} ...", file=sys.stderr, flush=True)
             compare(model, {"base": before, "head": after}, sizes, rounds, found)
     print(report(found, base, head, counts, times))
@@ -206,17 +203,15 @@ def _timed(model: Model, size: int, remotes: Mapping[str, Remote], rounds: int) 
     """Return the medians of rounds in which both take turns."""
     for remote in remotes.values():
         remote.ask("warm", rows=size, slot=SLOT)
-    samples: dict[str, list[float]] = {name: [] for name in remotes}
-    for number in range(rounds):
-        turn = list(remotes) if number % 2 else list(remotes)[::-1]
-        for name in turn:
-            samples[name].append(remotes[name].ask("sample")["seconds"])
+    calls = {
+        name: lambda remote=remote: remote.ask("sample")["seconds"]
+        for name, remote in remotes.items()
+    }
+    samples = take_turns(calls, rounds)
     base = median(samples["base"])
     # Of rounds, not of medians: the two of a round met the same machine.
-    ratio = median(
-        new / old for old, new in zip(samples["base"], samples["head"], strict=True)
-    )
-    return Line(model.name, size, "µs a call", base * 1e6, base * ratio * 1e6, True)
+    times = ratio(samples["head"], samples["base"]) or 1.0
+    return Line(model.name, size, "µs a call", base * 1e6, base * times * 1e6, True)
 
 
 def worse(lines: Sequence[Line], share: float, times: bool = False) -> list[Line]:
@@ -251,35 +246,27 @@ def report(found: Comparison, base: str, head: str, counts: float, times: float)
 
 
 def _table(lines: Sequence[Line]) -> str:
-    rows = [
-        "| model | rows | measure | base | head | ratio |",
-        "|---|--:|---|--:|--:|--:|",
-    ]
-    for line in lines:
-        digits = 2 if line.is_time else 0
-        rows.append(
-            f"| {line.model} | {line.rows:,} | {line.measure} "
-            f"| {line.base:,.{digits}f} | {line.head:,.{digits}f} "
-            f"| **{line.ratio:.3f}** |"
-        )
-    return "\n".join(rows) + "\n"
+    rows = []
+    for one in lines:
+        values = (f"{x:,.{2 if one.is_time else 0}f}" for x in (one.base, one.head))
+        rows.append([one.model, f"{one.rows:,}", one.measure, *values])
+        rows[-1].append(f"**{one.ratio:.3f}**")
+    aligned = table(["model", "rows", "measure", "base", "head", "ratio"], rows)
+    aligned[1] = "|---|--:|---|--:|--:|--:|"
+    return "\n".join(aligned) + "\n"
 
 
 def _summary(lines: Sequence[Line]) -> str:
     by_measure: dict[str, list[Line]] = {}
     for line in lines:
         by_measure.setdefault(line.measure, []).append(line)
-    rows = [
-        "| measure | compared | least | median | most |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    rows = []
     for measure, some in by_measure.items():
         ratios = sorted(line.ratio for line in some)
-        rows.append(
-            f"| {measure} | {len(some)} | {ratios[0]:.3f} | {median(ratios):.3f} "
-            f"| {ratios[-1]:.3f} |"
-        )
-    return "\n".join(rows) + "\n"
+        shown = (ratios[0], median(ratios), ratios[-1])
+        rows.append([measure, len(some), *(f"{value:.3f}" for value in shown)])
+    heads = ["measure", "compared", "least", "median", "most"]
+    return "\n".join(table(heads, rows)) + "\n"
 
 
 if __name__ == "__main__":

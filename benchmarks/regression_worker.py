@@ -17,7 +17,7 @@ import numpy as np
 from assembly import mnemonics
 from counters import count
 from executed import executed
-from worker import explain, main
+from worker import explain, filling, main
 
 GPU = "sm_90"
 
@@ -61,21 +61,17 @@ class Commit:
         self.call = lambda: self.module.predict_raw(batch)
         for _ in range(8):  # small batches compile an entry after some calls
             self.call()
-        self.repeats = 1
-        taken = self._time()
-        while taken < slot / 2 and self.repeats < 1 << 20:
-            self.repeats *= max(2, min(10, round(slot / max(taken, 1e-7))))
-            taken = self._time()
+        self.repeats, _ = filling(self._time, self._time(1), slot)
         return {}
 
     def sample(self) -> dict[str, Any]:
         """Return seconds of a call that this thread computed: waits do not count."""
-        return {"seconds": self._time() / self.repeats}
+        return {"seconds": self._time(self.repeats) / self.repeats}
 
-    def _time(self) -> float:
+    def _time(self, repeats: int) -> float:
         call = self.call
         start = thread_time()
-        for _ in range(self.repeats):
+        for _ in range(repeats):
             call()
         return thread_time() - start
 

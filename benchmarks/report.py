@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness import Document
 from machine import in_words
-from measure import Cell, Prepared, Result
+from measure import Cell, Prepared, Result, results_of
 from remote import OURS
 
 from skforge.cli.report import count, duration
 
 MODELS = "<!-- models -->"
+
+
+def page(document: Document) -> str:
+    """Return results.md."""
+    return to_markdown(results_of(document), document["machine"])
 
 
 def to_markdown(results: Sequence[Result], facts: dict[str, Any]) -> str:

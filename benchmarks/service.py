@@ -19,7 +19,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -33,21 +32,17 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from harness import Document, publish, sampler, table, take_turns
+from machine import in_words, machine
 
-ROOT = Path(__file__).resolve().parents[1]
-# The modules beside this one are no package: scripts find each other so.
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from machine import in_words, machine  # noqa: E402
-
-from skforge import CompiledForest  # noqa: E402
+from skforge import CompiledForest
 
 NUMBERS = ["cache_use", "input_tokens", "waiting", "running", "generated", "prefix"]
 DERIVED, POD, BUCKET = "tokens_left", "pod", "bucket"
 PODS, BUCKETS = ["", "decode", "prefill"], [0, 1, 2, 3]
 N_TRAINED, N_BULK, N_SWAPS = 3000, 100, 200
-#: Seconds between two trainings, and calls of a sample.
-PERIOD, CALLS = 1.0, 10
+#: Seconds between two trainings, and of a sample of calls.
+PERIOD, SLOT = 1.0, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,30 +305,38 @@ def bulk(rounds: int) -> dict[str, float]:
             one.predict(given) for given in [in_frame(requests)] for one in models
         ],
     }
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, call in ways.items():
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            taken[name].append((time.perf_counter() - begin) / CALLS)
-    return {name: median(every) for name, every in taken.items()}
+    # A sample is one call of each, of a hundred requests.
+    samples = {
+        name: sampler(lambda _, call=call: call(), [None], SLOT)
+        for name, call in ways.items()
+    }
+    return {name: median(taken) for name, taken in take_turns(samples, rounds).items()}
 
 
 # ------------------------------------------------------------ the page
 
 
-def page(facts: dict[str, Any]) -> str:
+def page(facts: Document) -> str:
     """Return the figures as Markdown."""
-    rows = [
-        f"| {one['system']} | {one['rate']:,} | {one['models'] - 1} | "
-        + " | ".join(f"{one[k]:.2f}" for k in ("p50", "p99", "p999", "slowest"))
-        + " |"
-        for one in facts["services"]
-    ]
     worst = {k: max(v) * 1e3 for k, v in facts["pauses"].items()}
     usual = {k: median(v) * 1e3 for k, v in facts["pauses"].items()}
     times, ours = facts["compile_seconds"], facts["bulk"]["columns"]
+    heads = ["system", "requests a second", "new models", "p50", "p99", "p99.9"]
+    quantiles = ("p50", "p99", "p999", "slowest")
+    services = [
+        [
+            one["system"],
+            f"{one['rate']:,}",
+            one["models"] - 1,
+            *(f"{one[key]:.2f}" for key in quantiles),
+        ]
+        for one in facts["services"]
+    ]
+    pauses = [[name, f"{usual[name]:.1f}", f"{worst[name]:.1f}"] for name in worst]
+    calls = [
+        [name, f"{taken * 1e6:,.0f}", f"{taken / ours:.1f}×"]
+        for name, taken in facts["bulk"].items()
+    ]
     lines = [
         "# A service that trains",
         "",
@@ -343,15 +346,11 @@ def page(facts: dict[str, Any]) -> str:
         "",
         "## Requests of one row, in JSON: milliseconds from arrival to answer",
         "",
-        "| system | requests a second | new models | p50 | p99 | p99.9 | slowest |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-        *rows,
+        *table([*heads, "slowest"], services),
         "",
         "## Pauses of another thread, in milliseconds",
         "",
-        "| while | median of the longest | longest |",
-        "|---|--:|--:|",
-        *(f"| {name} | {usual[name]:.1f} | {worst[name]:.1f} |" for name in worst),
+        *table(["while", "median of the longest", "longest"], pauses),
         "",
         "## Compiling a new model, in seconds",
         "",
@@ -363,12 +362,7 @@ def page(facts: dict[str, Any]) -> str:
         "",
         f"## A call of {N_BULK} requests, two models",
         "",
-        "| way | µs | of skforge's with columns |",
-        "|---|--:|--:|",
-        *(
-            f"| {name} | {seconds * 1e6:,.0f} | {seconds / ours:.1f}× |"
-            for name, seconds in facts["bulk"].items()
-        ),
+        *table(["way", "µs", "of skforge's with columns"], calls),
     ]
     return "\n".join(lines) + "\n"
 
@@ -399,8 +393,7 @@ def main(
         "compile_seconds": compile_seconds(9),
         "memory": memory(swaps),
     }
-    (output / "service.json").write_text(json.dumps(facts, indent=1))
-    (output / "service.md").write_text(page(facts))
+    publish(output, "service", facts, page)
     print(page(facts))
 
 

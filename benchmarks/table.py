@@ -7,19 +7,24 @@ differs ends the run with status 1, after everything is written.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from harness import numbers, parts, publish, rounded
 from machine import machine
-from measure import Limits, Result, measure
+from measure import Limits, Result, measure, read
 from models import models
+from models import names as names_of_models
+from plot import heat_map
 from remote import OURS, SYSTEMS, Remote, SystemFailedError
-from report import to_markdown
-from store import merged, read, write
+from report import page, to_markdown
 from systems import OWN
 
 DEFAULT = Limits()
@@ -62,8 +67,12 @@ def main(
     Results are written after each model, so that a run that is ended keeps them.
     """
     limits = QUICK_LIMITS if quick else Limits(rounds, call=call, prepare=prepare)
-    sizes = _numbers(batches)
-    counts = _numbers(threads) if threads else sorted({1, len(os.sched_getaffinity(0))})
+    sizes = sorted(numbers(batches))
+    counts = (
+        sorted(numbers(threads))
+        if threads
+        else sorted({1, len(os.sched_getaffinity(0))})
+    )
     remotes = chosen(systems)
     old = read(output) if merge and output is not None else []
     facts, results = machine(), []
@@ -93,7 +102,7 @@ def main(
 
 def chosen(systems: str) -> list[Remote]:
     """Return skforge, the named peers (all if none is named) and own libraries."""
-    wanted = [part.strip() for part in systems.split(",") if part.strip()]
+    wanted = parts(systems)
     known = {entry.name for entry in SYSTEMS}
     if unknown := [name for name in wanted if name not in known]:
         raise typer.BadParameter(
@@ -107,8 +116,7 @@ def _belongs(remote: Remote, kind: str, systems: str) -> bool:
     """Leave out the own libraries of other models where peers were named."""
     name = remote.entry.name
     others = set(OWN.values()) - {OWN[kind]}
-    named = [part.strip() for part in systems.split(",")]
-    return not systems or name not in others or name in named
+    return not systems or name not in others or name in parts(systems)
 
 
 def say(line: str) -> None:
@@ -126,14 +134,22 @@ def different(results: list[Result]) -> list[str]:
     ]
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers such as 1,64.")
-    return sorted(numbers)
+def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
+    """Write results.json, results.md and results.svg."""
+    document = {"machine": facts, "models": [asdict(result) for result in results]}
+    text = json.dumps(rounded(document), separators=(",", ":"))
+    # A line for each model, system and cell: small, and readable in a diff.
+    text = re.sub(r"(?<=[\[,])\{\"(?=(?:system|threads|model)\")", '\n{"', text)
+    publish(folder, "results", document, page, text)
+    heat_map(results, folder / "results.svg")
+
+
+def merged(old: list[Result], new: list[Result]) -> list[Result]:
+    """Return results of all models, new ones in place of old, in the usual order."""
+    by_name = {result.model: result for result in [*old, *new]}
+    order = {name: number for number, name in enumerate(names_of_models())}
+    last = len(order)
+    return sorted(by_name.values(), key=lambda result: order.get(result.model, last))
 
 
 if __name__ == "__main__":

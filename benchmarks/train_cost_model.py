@@ -1,10 +1,10 @@
-"""Train the cost model that is shipped, and say how good it is on unseen models.
+"""Train a cost model of CPUs, and say how good it is on unseen models.
 
     python benchmarks/train_cost_model.py measure times.jsonl     # 15 to 25 minutes
-    python benchmarks/train_cost_model.py fit times.jsonl
+    python benchmarks/train_cost_model.py fit times.jsonl my_cpu.npz
 
 ``measure`` times schedules of the family; ``fit`` trains, validates by leaving out one
-model at a time, prints what that gives, and writes the model of the package.
+model at a time, prints what that gives, and writes the model.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import typer
 from cost_model_data import measure as measure_one
 from cost_model_data import targets
 from cost_model_family import MAKERS, get
+from harness import of_size
 from numpy.typing import NDArray
 
 from skforge import load_forest
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.cost.cost_model import SHIPPED, CostModel
+from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.cost.features import NAMES, Featured, Setting, featurize
-from skforge.tuning.cost.forest_facts import ForestFacts
 
 app = typer.Typer(add_completion=False)
 
@@ -90,7 +92,7 @@ def measure(
 
 
 @app.command()
-def fit(file: Path, output: Path = SHIPPED, validate: bool = True) -> None:
+def fit(file: Path, output: Path, validate: bool = True) -> None:
     """Train on all times, and validate by leaving one model out."""
     groups = list(_groups(file))
     margin, rows = 1.1, []
@@ -129,13 +131,12 @@ def _groups(file: Path) -> Iterator[Group]:
         return default_schedules(get(model).forest, machines[target])
 
     @cache
-    def facts(model: str, target: str) -> ForestFacts:
-        return ForestFacts.of(get(model).forest, machines[target])
+    def facts(model: str, target: str) -> ForestShape:
+        return shape_on(get(model).forest, machines[target])
 
     for (model, target, n_rows), records in found.items():
         schedules = tuple(Schedule.from_json(r["schedule"]) for r in records)
-        table = defaults(model, target)
-        own = next(s for (a, b), s in table.items() if a <= n_rows <= (b or n_rows))
+        own = of_size(defaults(model, target), n_rows)
         setting = Setting(facts(model, target), machines[target], n_rows)
         seconds = np.array([r["seconds"] for r in records])
         default = schedules.index(own) if own in schedules else None

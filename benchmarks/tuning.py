@@ -13,11 +13,9 @@ SilvanForge for this machine; the other hardware is this CPU without AVX-512.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Annotated, Any
 
 import joblib
@@ -26,6 +24,15 @@ import numpy as np
 import typer
 from cost_model_data import is_large, targets
 from cost_model_family import MAKERS, Sample, get
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    parts,
+    publish,
+    table,
+)
 from models import cache_folder
 from threadpoolctl import threadpool_limits
 from train_cost_model import without
@@ -33,9 +40,9 @@ from tuning_plots import figures
 from tuning_recorded import Recorded
 
 from skforge import load_forest
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning
 from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
@@ -93,12 +100,12 @@ def main(
     folder = cache_folder() / "tuning"
     folder.mkdir(parents=True, exist_ok=True)
     space, machines = ScheduleSpace.cpu(threads=False), targets()
-    table: dict[str, dict[str, float]] = {}
+    times_of: dict[str, dict[str, float]] = {}
     rows: Rows = []
     sizes: dict[str, tuple[int, int]] = {}
-    names = [spec.partition("@")[0] for spec in models.split(",")]
+    names = [spec.partition("@")[0] for spec in parts(models)]
     forest = without(times, names)
-    for spec in models.split(","):
+    for spec in parts(models):
         name, _, label = spec.partition("@")
         label = label or "host"
         target, made = machines[label], sample(name)
@@ -108,7 +115,7 @@ def main(
         sizes[f"{name}|{label}"] = record(machine, space, target)
         print(f"{spec}: {sizes[f'{name}|{label}']} schedules, codes", flush=True)
         for batch in BATCHES:
-            table[f"{name}|{label}|{batch}"] = machine.times(batch)
+            times_of[f"{name}|{label}|{batch}"] = machine.times(batch)
         if record_only:
             continue
         listed = strategies(
@@ -116,12 +123,17 @@ def main(
         )
         for one in compare(machine, space, target, budget, listed):
             rows.append({"model": name, "target": label, **one})
-        text = report(rows, sizes, space, budget)
-        (output / "tuning.json").write_text(json.dumps({"rows": rows}, indent=0))
-        (output / "tuning.md").write_text(text)
+        timed = [size for size, _ in sizes.values()]
+        document = {
+            "points": len(space),
+            "legal": [min(timed), max(timed)],
+            "budget": budget,
+            "rows": rows,
+        }
+        publish(output, "tuning", document, page, a_line_each(document, "model"))
     if not record_only:
-        figures(table, rows, output)
-        print(text)
+        figures(times_of, rows, output)
+        print(page(document))
 
 
 def sample(name: str) -> Sample:
@@ -170,7 +182,8 @@ def compare(
     """Yield how far each strategy is from the best of all, and its time."""
     best = {n: min(machine.times(n).values()) for n in BATCHES}
     for n in BATCHES:
-        slowdown = machine.seconds(_default(machine, target, n), n) / best[n]
+        default = of_size(default_schedules(machine.forest, target), n)
+        slowdown = machine.seconds(default, n) / best[n]
         row = {"strategy": "default", "batch": n, "slowdown": slowdown}
         yield {**row, "alone": slowdown, "seconds": 0.0, "tried": 0}
         row = {"strategy": "exhaustive", "batch": n, "slowdown": 1.0, "alone": 1.0}
@@ -190,11 +203,7 @@ def compare(
             )
             seconds = machine.clock() - start
             for n in BATCHES:
-                chosen = next(
-                    s
-                    for (a, b), s in result.table.items()
-                    if a <= n and (b is None or n <= b)
-                )
+                chosen = of_size(result.table, n)
                 own = [
                     machine.seconds(t.schedule, n)
                     for t in result.trials
@@ -212,54 +221,43 @@ def compare(
                 }
 
 
-def _default(machine: Recorded, target: Target, batch: int) -> Schedule:
-    table = default_schedules(machine.forest, target)
-    return next(
-        s for (a, b), s in table.items() if a <= batch and (b is None or batch <= b)
-    )
-
-
-def report(
-    rows: Rows, sizes: dict[str, tuple[int, int]], space: ScheduleSpace, budget: float
-) -> str:
+def page(document: Document) -> str:
     """Return the tables."""
-    timed = [size for size, _ in sizes.values()]
+    rows, (least, most) = document["rows"], document["legal"]
+    names = list(dict.fromkeys(r["strategy"] for r in rows))
+    models = list(dict.fromkeys(r["model"] for r in rows))
     lines = [
         "# Search strategies beside an exhaustive search",
         "",
-        f"The CPU space of one thread has {len(space):,} points: {min(timed):,} to "
-        f"{max(timed):,} of them are legal for a forest and do not pad its trees "
-        f"beyond four times their size. There are {len({r['model'] for r in rows})} "
+        f"The CPU space of one thread has {document['points']:,} points: {least:,} to "
+        f"{most:,} of them are legal for a forest and do not pad its trees "
+        f"beyond four times their size. There are {len(models)} "
         f"models and batches of {', '.join(map(str, BATCHES))} rows. Times are "
-        f"processor time of one thread; a search has {budget:g} s for all batch sizes "
-        "together. The cost model was not trained on any of these models.",
+        f"processor time of one thread; a search has {document['budget']:g} s for all "
+        "batch sizes together. The cost model was not trained on any of these models.",
         "",
-        "| strategy | AVX-512: geomean | worst | AVX2: geomean | worst | "
-        "its own proposals | within 5 % | seconds | share of time | schedules timed |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    names = list(dict.fromkeys(r["strategy"] for r in rows))
+    heads = ["strategy", "AVX-512: geomean", "worst", "AVX2: geomean", "worst"]
+    heads += ["its own proposals", "within 5 %", "seconds", "share of time"]
     whole = np.mean([r["seconds"] for r in rows if r["strategy"] == "exhaustive"])
+
+    def slow(key: str = "slowdown", **where: str) -> list[float]:
+        some = [r for r in rows if all(r[k] == v for k, v in where.items())]
+        return [max(1.0, r[key]) for r in some if r[key] is not None]
+
+    made = []
     for name in names:
         part = [r for r in rows if r["strategy"] == name]
-        slow = [max(1.0, r["slowdown"]) for r in part]
-        cells = []
+        cells = [name]
         for label in ("host", "v3"):
-            some = [max(1.0, r["slowdown"]) for r in part if r["target"] == label]
-            cells += (
-                [f"{geometric_mean(some):.3f}", f"{max(some):.2f}"]
-                if some
-                else ["", ""]
-            )
-        alone = [max(1.0, r["alone"]) for r in part if r["alone"] is not None]
-        cells.append(f"{geometric_mean(alone):.3f}" if alone else "none")
+            cells += mean_and_worst(slow(strategy=name, target=label), 3)
+        cells.append(mean_and_worst(slow("alone", strategy=name), 3)[0] or "none")
         spent = float(np.mean([r["seconds"] for r in part]))
+        within = np.mean([s <= 1.05 for s in slow(strategy=name)])
         share = f"1/{whole / spent:.0f}" if spent > 0 else "0"
-        lines.append(
-            f"| {name} | {' | '.join(cells)} | "
-            f"{np.mean([s <= 1.05 for s in slow]):.0%} | {spent:.2f} | {share} | "
-            f"{np.mean([r['tried'] for r in part]):.0f} |"
-        )
+        tried = np.mean([r["tried"] for r in part])
+        made.append([*cells, f"{within:.0%}", f"{spent:.2f}", share, f"{tried:.0f}"])
+    lines += table([*heads, "schedules timed"], made)
     lines += [
         "",
         "*Geomean* and *worst* say how many times slower the chosen schedule is than "
@@ -269,20 +267,13 @@ def report(
         "*Within 5 %*: share of searches that end there. *Share of time*: of an "
         "exhaustive search, whose time is that of lowering and compiling.",
     ]
-    lines += ["", "## By model", "", "| model | " + " | ".join(names) + " |"]
-    lines.append("|---|" + "--:|" * len(names))
-    for model in dict.fromkeys(r["model"] for r in rows):
-        cells = [
-            geometric_mean(
-                [
-                    max(1.0, r["slowdown"])
-                    for r in rows
-                    if r["model"] == model and r["strategy"] == name
-                ]
-            )
-            for name in names
-        ]
-        lines.append(f"| {model} | " + " | ".join(f"{c:.2f}" for c in cells) + " |")
+    by_model = [
+        [m, *(mean_and_worst(slow(model=m, strategy=name))[0] for name in names)]
+        for m in models
+    ]
+    if "notes" in document:
+        lines += ["", *document["notes"]]
+    lines += ["", "## By model", "", *table(["model", *names], by_model)]
     lines += ["", "![distribution](tuning-distribution.png)"]
     lines += ["![sensitivity](tuning-sensitivity.png)"]
     lines += [

@@ -12,15 +12,23 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from harness import (
+    Document,
+    chosen,
+    line,
+    numbers,
+    parts,
+    publish,
+    rounded,
+)
 from machine import in_words, machine
-from measure import Cell, Limits, Result, measure
+from measure import Cell, Limits, Result, measure, results_of
 from models import get
 from remote import OURS, SYSTEMS, Entry, Remote
 from report import at, best_peer, ratios, times
-from store import rounded
 from systems import OWN
 from table import different, say
 from training import WEAK
@@ -71,12 +79,12 @@ def main(
     output: Annotated[Path | None, typer.Option(help="Folder for weak.md.")] = None,
 ) -> None:
     """Measure, print, and write weak.json and weak.md where asked."""
-    wanted = {OURS[0], *OWN.values(), *peers.split(",")}
+    wanted = {OURS[0], *OWN.values(), *parts(peers)}
     remotes = [Remote(AVX2), *(Remote(e) for e in SYSTEMS if e.name in wanted)]
     facts, results = machine(), []
-    sizes = [int(part) for part in batches.split(",")]
+    sizes = numbers(batches)
     try:
-        for name in [n for n in WEAK if any(part in n for part in names or [""])]:
+        for name in [n for n in WEAK if chosen(n, names or [])]:
             model = get(name)
             say(f"{name}: {model.facts}")
             others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
@@ -87,19 +95,17 @@ def main(
     finally:
         for remote in remotes:
             remote.close()
-    text = report(results, facts)
-    print(text)
-    if output is not None:
-        document = {"machine": facts, "models": [asdict(r) for r in results]}
-        lines = json.dumps(rounded(document)).replace('{"threads"', '\n{"threads"')
-        (output / "weak.json").write_text(lines + "\n", encoding="utf-8")
-        (output / "weak.md").write_text(text, encoding="utf-8")
+    document = rounded({"machine": facts, "models": [asdict(r) for r in results]})
+    lines = json.dumps(document).replace('{"threads"', '\n{"threads"')
+    publish(output, "weak", document, page, lines)
+    print(page(document))
     if wrong := different(results):
         raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
 
 
-def report(results: Sequence[Result], facts: dict[str, Any]) -> str:
+def page(document: Document) -> str:
     """Return the tables and the aims."""
+    results = results_of(document)
     parts = ["# Where other systems come nearest\n", EXPLAINED]
     for ours in (OURS[0], AVX2.name):
         parts += [f"## Times faster than the fastest other system: {ours}\n"]
@@ -109,7 +115,7 @@ def report(results: Sequence[Result], facts: dict[str, Any]) -> str:
     parts.append("| aim | met | worst cell |\n| --- | --- | --- |")
     parts += [_aim(aim, results) for aim in AIMS]
     parts += [_avx2(results), _one_row(results), _flat(results)]
-    return "\n".join([*parts, "", in_words(facts)]) + "\n"
+    return "\n".join([*parts, "", in_words(document["machine"])]) + "\n"
 
 
 def _seconds(cells: Iterable[Cell], system: str) -> float | None:
@@ -118,7 +124,7 @@ def _seconds(cells: Iterable[Cell], system: str) -> float | None:
 
 def _line(words: str, found: Sequence[tuple[float, str]], met: int) -> str:
     worst = min(found)[1] if found else "not measured"
-    return f"| {words} | {met} of {len(found)} cells | {worst} |"
+    return line(words, f"{met} of {len(found)} cells", worst)
 
 
 def _aim(aim: Aim, results: Sequence[Result]) -> str:

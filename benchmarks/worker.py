@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from itertools import cycle
 from time import perf_counter
 from typing import Any
@@ -19,6 +20,17 @@ from typing import Any
 import numpy as np
 
 MOST_CALLS = 1 << 20
+
+
+def filling(
+    timed: Callable[[int], float], first: float, slot: float, most: int = MOST_CALLS
+) -> tuple[int, float]:
+    """Return how many calls fill a slot of seconds, and what they take."""
+    repeats, taken = 1, first
+    while taken < slot / 2 and repeats < most:
+        repeats *= max(2, min(10, round(slot / max(taken, 1e-9))))
+        taken = timed(repeats)
+    return repeats, taken
 
 
 class Worker:
@@ -81,11 +93,7 @@ class Worker:
         # First calls may compile something: what a call takes is known after some.
         later = [self._time(1) for _ in range(8 if first < slot else 2)]
         first = min([first, *later])
-        self.repeats, taken = 1, first
-        while taken < slot / 2 and self.repeats < MOST_CALLS:
-            more = round(slot / max(taken, 1e-9))
-            self.repeats *= max(2, min(10, more))
-            taken = self._time(self.repeats)
+        self.repeats, taken = filling(self._time, first, slot)
         return {"first": first, "slot": taken}
 
     def sample(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.shown import Shown
+from skforge.display.notebook import Displayed
 from skforge.prediction.counters import Counters
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
@@ -33,7 +33,7 @@ from skforge.tuning.tuner import STRATEGIES, Tuner
 __all__ = ["CompiledForest"]
 
 
-class CompiledForest(Shown):
+class CompiledForest(Displayed):
     """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
     Parameters
@@ -226,14 +226,14 @@ class CompiledForest(Shown):
             batches are compiled and compared when a call first needs them.
         """
         resolve_n_jobs(self.n_jobs)  # before a model is trained
-        given = fitted_model(self, X, y, sample_weight, fit_params)
-        model = unwrap(given)
-        asked = (self.target, self.reduction)
-        made = make(self, model, X)
-        self._keep(made, model, asked)
+        fitted = fitted_model(self, X, y, sample_weight, fit_params)
+        model = unwrap(fitted)
+        requested = (self.target, self.reduction)
+        state = make(self, model, X)
+        self._keep(state, model, requested)
         self.__dict__.pop("search_", None)
-        if is_search(given):
-            self.search_ = given
+        if is_search(fitted):
+            self.search_ = fitted
         return self
 
     @offered("fit_predict")
@@ -399,8 +399,8 @@ class CompiledForest(Shown):
         if is_mapped(X):
             X = self._compiled().framed(X)
         model = model_of(self)
-        own = getattr(type(last_step(model)), "score", None)
-        if own is None or own.__module__ == "sklearn.base":
+        method = getattr(type(last_step(model)), "score", None)
+        if method is None or method.__module__ == "sklearn.base":
             measure = {True: accuracy_score, False: r2_score}[is_classifier(self)]
             return float(measure(y, self.predict(X), sample_weight=sample_weight))
         self._check_model()

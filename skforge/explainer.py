@@ -466,15 +466,15 @@ class TreeExplainer:
         fast, names = self.model, self.data_feature_names
         start = start_of(fast) if isinstance(fast, CompiledForest) else None
         if start is not None:  # steps before make the columns
-            made = fast._compiled().source.prepared(X).rows
+            rows = fast._compiled().source.prepared(X).rows
             steps = Pipeline(flat_steps(model_of(fast))[:start])
             with suppress(AttributeError, ValueError):  # not all steps name columns
                 names = list(steps.get_feature_names_out())
-            return made.toarray() if hasattr(made, "tocsr") else np.asarray(made), names
+            return rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows), names
         names = _names(getattr(X, "columns", None)) or names
         if names is None:
-            own: Any = self._forest.feature_names
-            names = _names(given_names(getattr(fast, "feature_names_in_", own)))
+            in_forest: Any = self._forest.feature_names
+            names = _names(given_names(getattr(fast, "feature_names_in_", in_forest)))
         return X.to_numpy() if hasattr(X, "to_numpy") else X, names
 
     @property
@@ -573,7 +573,7 @@ def _check_file(file: Any, method: str, mode: str, *functions: Any) -> None:
             f"pass a file open in binary mode, such as open(path, {mode!r}). Got "
             f"{type(file).__name__} instead."
         )
-    if any(one not in (".save", None) for one in functions):
+    if any(name not in (".save", None) for name in functions):
         raise InvalidInputError(
             "skforge writes and reads models and background rows itself, in a format "
             "of its own; leave out savers and loaders, or pickle the explainer."

@@ -15,11 +15,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.named import OwnRepr
+from skforge.display.short_repr import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError
 from skforge.sources.delegation import validated
@@ -44,7 +45,7 @@ def space_of(value: Any) -> ScheduleSpace | None:
     if value is None or isinstance(value, ScheduleSpace):
         return value
     if isinstance(value, Mapping):
-        grid = {name: tuple(_listed(name, given)) for name, given in value.items()}
+        grid = {name: tuple(_listed(name, choices)) for name, choices in value.items()}
         if not grid:
             raise InvalidInputError("the grid is empty; give at least one parameter.")
         if set(grid) == {"schedule"}:
@@ -355,8 +356,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         )
 
     def _inner(self) -> CompiledForest:
-        found = self.__dict__.get("best_estimator_")
-        return self._compiled(self._model()) if found is None else found
+        best = self.__dict__.get("best_estimator_")
+        return self._compiled(self._model()) if best is None else best
 
     def _fitted(self) -> CompiledForest:
         check_is_fitted(self)
@@ -424,9 +425,9 @@ def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any
     main = _main_sizes(result)
     for trial in result.trials:
         if trial.samples and trial.n_rows == main[trial.batch]:
-            found = score(trial)
-            if trial.batch not in best or found > best[trial.batch][0]:
-                best[trial.batch] = found, trial.schedule
+            value = score(trial)
+            if trial.batch not in best or value > best[trial.batch][0]:
+                best[trial.batch] = value, trial.schedule
     return {batch: schedule for batch, (_, schedule) in best.items()}
 
 
@@ -473,20 +474,20 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     columns["mean_score"] = means
     # from 1 for the greatest; ties share one, NaN comes last
     known = np.where(np.isnan(means), -np.inf, means)
-    ranks = [1 + int((known > one).sum()) for one in known]
+    ranks = [1 + int((known > number).sum()) for number in known]
     columns["rank_score"] = np.array(ranks, np.int32)
     return columns
 
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     """Return the first size of each range, at which all candidates are timed."""
-    found: dict[BatchRange, int] = {}
+    sizes: dict[BatchRange, int] = {}
     for trial in result.trials:
-        found.setdefault(trial.batch, trial.n_rows)
-    return found
+        sizes.setdefault(trial.batch, trial.n_rows)
+    return sizes
 
 
 def _objects(values: list[Any]) -> Any:
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects

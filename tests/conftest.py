@@ -55,6 +55,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what the fast run leaves out of many cases.
+
+    They are taken in steps of the golden section, which is out of step with every
+    parameter. Of a product, each value of each parameter comes up.
+    """
+    groups: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in groups.values():
+        mark = cases[0].get_closest_marker("sampled")
+        left = mark.args[0] if mark is not None else 0
+        is_product = len(cases[0].callspec.params) > 1
+        seen: set[str] = set()
+        later = []
+        for place in sorted(range(len(cases)), key=lambda i: i * 0.618033988749895 % 1):
+            values = {*cases[place].callspec.id.split("-")}
+            if is_product and not values <= seen:
+                left -= 1
+            else:
+                later.append(cases[place])
+            seen |= values
+        for case in later[max(0, left) :]:
+            case.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Keep the collector of garbage from looking at the tests again and again.

@@ -111,6 +111,24 @@ def test_no_modules_import_each_other_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+def test_no_benchmarks_import_each_other_in_a_circle():
+    """Scripts of the folder name each other with or without the folder's name."""
+    folder = ROOT / "benchmarks"
+    modules = {module_name(file): file for file in folder.rglob("*.py")}
+    graph = {}
+    for name, file in modules.items():
+        found = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{a.name}" for a in node.names} | {node.module}
+        whole = found | {f"benchmarks.{one}" for one in found}
+        graph[name] = {one for one in whole & modules.keys() if one != name}
+    assert any(graph.values())
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
 def test_every_form_of_import_is_seen():
     source = """
 import numpy

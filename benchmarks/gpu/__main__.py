@@ -12,7 +12,6 @@ skforge's exact mode ends the run with status 1, after everything is written.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -24,12 +23,11 @@ from typing import Annotated, Any
 import typer
 from machine import in_words, machine
 from models import cache_folder, models, names
-from store import rounded
 from synthetic import STAND_INS
 
 from benchmarks.gpu.bench import PEERS, Group, Limits, bench, participants
 from benchmarks.gpu.designs import FEW
-from benchmarks.gpu.plots import plot
+from benchmarks.gpu.plots import write
 from benchmarks.gpu.tables import to_markdown
 
 BATCHES = "1,8,64,512,1024,4096,8192,16384,65536,262144,1048576"
@@ -154,17 +152,6 @@ def differs(result: dict[str, Any]) -> bool:
     for name in wrong:
         print(f"{result['model']}: {name} differs from the exact answer")
     return bool(wrong)
-
-
-def write(results: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
-    """Write gpu.json, gpu.md and the figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {"machine": facts, "models": results}
-    text = json.dumps(rounded(document), separators=(",", ":"))
-    text = text.replace('{"system"', '\n{"system"').replace('{"model"', '\n{"model"')
-    (folder / "gpu.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "gpu.md").write_text(to_markdown(results, facts), encoding="utf-8")
-    plot(results, folder)
 
 
 def install_lines() -> str:

@@ -19,9 +19,9 @@ from benchmarks.gpu.counts import code_of
 from benchmarks.gpu.deal import loops_of
 from benchmarks.gpu.gpu_sass import Loop, all_loops, innermost, operations
 from benchmarks.gpu.reads import LANES
+from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import ScheduleError
-from skforge.tuning.cost.gpu_occupancy import occupancy
 
 #: Of a value's code, and each time its thresholds are halved; to fill a word of the
 #: table: from the machine code of airline.

@@ -13,7 +13,7 @@ import numpy as np
 from models import ROOT
 
 from benchmarks.gpu.designs import designs
-from benchmarks.gpu.first_run import Item
+from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.first_run_setup import Array, Setup, differs, of_schedule
 from skforge import compile_forest
 from skforge.compiler.forest.forest import Forest

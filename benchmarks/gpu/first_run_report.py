@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import table
 
 from benchmarks.gpu import random_models
-from benchmarks.gpu.__main__ import write as write_bench
 from benchmarks.gpu.chips import A100, H200, Chip
 from benchmarks.gpu.cost import Built, Modeller
 from benchmarks.gpu.cost_records import FIRST_LAUNCH
 from benchmarks.gpu.designs import designs
-from benchmarks.gpu.first_run import Log, failed
+from benchmarks.gpu.first_run_items import Log, failed
 from benchmarks.gpu.first_run_setup import Setup
 from benchmarks.gpu.first_run_stages import METRICS, RANDOM, STAGES
+from benchmarks.gpu.plots import write as write_bench
 from skforge.exceptions import SkforgeError
 
 #: What is fitted of a chip, and by what each is multiplied in turn.
@@ -62,15 +63,11 @@ def _tables(known: dict[int, dict[str, Any]], setup: Setup, folder: Path) -> Non
     random = [one for one in records if one["model"] in RANDOM]
     real = [one for one in records if one["model"] not in RANDOM]
     if random and real:
-        text = random_models.report(random, real, setup.target)
-        random_models.write(random, real, text, setup.target, folder)
+        random_models.write(random, real, setup.target, folder)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|---|" + "--:|" * (len(head) - 1)
-    yield from ("| " + " | ".join(map(str, row)) + " |" for row in rows)
-    yield ""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    return [*table(heads, rows), ""]
 
 
 def _overview(known: dict[int, dict[str, Any]]) -> Iterator[str]:

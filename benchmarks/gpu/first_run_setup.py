@@ -20,7 +20,7 @@ from models import Model, cache_folder, get
 
 from benchmarks.gpu.bench import Group
 from benchmarks.gpu.devices import Clock, clock_of
-from benchmarks.gpu.first_run import Item
+from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.gpu_systems import source_of
 from skforge import load_forest
 from skforge.compiler import pipeline

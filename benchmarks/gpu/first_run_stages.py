@@ -27,15 +27,15 @@ from synthetic import random_models
 
 from benchmarks.gpu.bench import OURS, Limits, bench, participants
 from benchmarks.gpu.designs import FEW, designs
-from benchmarks.gpu.first_run import Item
 from benchmarks.gpu.first_run_bits import exactness, schedules, small_forest
+from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_schedule
 from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
 from benchmarks.gpu.strategies import Measured, times
 from benchmarks.gpu.tables import ON_CPU
 from benchmarks.gpu.tuning_records import BATCHES
 from skforge import compile_forest
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.gpu.compilers import compiler_version
 from skforge.compiler.schedule.schedule import Schedule

@@ -10,7 +10,7 @@ leaves each forest of a file of times (``train.py``) out, trains on the others, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -18,8 +18,16 @@ from typing import Annotated, Any
 import joblib
 import numpy as np
 import typer
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    publish,
+    rounded,
+    table,
+)
 from models import cache_folder
-from store import rounded
 
 from benchmarks.gpu.learned_times import BATCHES, Machines, gpu, write
 from benchmarks.gpu.train import groups, train
@@ -74,13 +82,10 @@ def main(
         rows += list(judged(file, machines, model))
         done = [r["slowdown"] for r in rows if r["model"] == name and r["slowdown"]]
         print(f"{name}: {geometric_mean(done):.3f}, worst {max(done):.2f}", flush=True)
-        text = report(rows, len(forests), times)
-        if output is not None:
-            (output / "gpu_learned.md").write_text(text, encoding="utf-8")
-            document = json.dumps(rounded(rows), separators=(",", ":"))
-            document = document.replace('{"model"', '\n{"model"') + "\n"
-            (output / "gpu_learned.json").write_text(document, encoding="utf-8")
-    print(text)
+        document = rounded({"forests": len(forests), "times": times, "rows": rows})
+        text = a_line_each(document, "model")
+        publish(output, "gpu_learned", document, page, text)
+    print(page(document))
 
 
 def judged(file: Path, machines: Machines, model: CostModel) -> Iterator[Any]:
@@ -122,9 +127,7 @@ def choices(
         for space, make in SPACES.items():
             memory: dict[str, Any] = {}
             for n in BATCHES:
-                default = next(
-                    s for (a, b), s in defaults.items() if a <= n <= (b or n)
-                )
+                default = of_size(defaults, n)
                 problem = Problem(
                     machines.forest,
                     machines.shape,
@@ -157,48 +160,31 @@ def times_of(file: Path, name: str) -> dict[Schedule, dict[str, dict[str, float]
     return found
 
 
-def report(rows: Rows, forests: int, times: int) -> str:
+def page(document: Document) -> str:
     """Return the tables."""
-    lines = [WORDS.format(forests=forests, times=times)]
+    rows, lines = document["rows"], [WORDS.format(**document)]
+    heads = ["", "one-shot: geomean", "worst", "within 15 %", "static default: geomean"]
     for space in SPACES:
         some = [r for r in rows if r["space"] == space and r["slowdown"]]
-        lines += [
-            f"## {space}",
-            "",
-            "| | one-shot: geomean | worst | within 15 % | static default: geomean "
-            "| worst | cases |",
-            "|---|--:|--:|--:|--:|--:|--:|",
-            *(_line(chip, mine) for chip in CHIPS if (mine := of_chip(some, chip))),
-        ]
+        keys = [("chip", chip, chip) for chip in CHIPS]
         if space != "Table 5":
-            for name in dict.fromkeys(r["model"] for r in some):
-                lines.append(_line(name, [r for r in some if r["model"] == name]))
-        for n in BATCHES:
-            part = [r for r in some if r["batch"] == n]
-            if part:
-                lines.append(_line(f"{n:,} rows", part))
-        lines.append("")
+            models = dict.fromkeys(r["model"] for r in some)
+            keys += [("model", name, name) for name in models]
+        keys += [("batch", n, f"{n:,} rows") for n in BATCHES]
+        cells = [
+            _cells(words, part)
+            for key, value, words in keys
+            if (part := [r for r in some if r[key] == value])
+        ]
+        lines += [f"## {space}", "", *table([*heads, "worst", "cases"], cells), ""]
     return "\n".join(lines)
 
 
-def of_chip(rows: Rows, chip: str) -> Rows:
-    """Return the rows of a chip."""
-    return [row for row in rows if row["chip"] == chip]
-
-
-def _line(name: str, rows: Sequence[dict[str, Any]]) -> str:
+def _cells(words: str, rows: Rows) -> list[str]:
     own = [r["slowdown"] for r in rows]
-    base = [r["default"] for r in rows if r["default"]]
-    within = np.mean([one <= 1.15 for one in own])
-    cells = [
-        f"{geometric_mean(own):.2f}",
-        f"{max(own):.2f}",
-        f"{within:.0%}",
-        f"{geometric_mean(base):.2f}" if base else "",
-        f"{max(base):.2f}" if base else "",
-        f"{len(own)}",
-    ]
-    return f"| {name} | " + " | ".join(cells) + " |"
+    base = mean_and_worst([r["default"] for r in rows if r["default"]])
+    within = f"{np.mean([one <= 1.15 for one in own]):.0%}"
+    return [words, *mean_and_worst(own), within, *base, f"{len(own)}"]
 
 
 if __name__ == "__main__":

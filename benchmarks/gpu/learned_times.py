@@ -27,7 +27,7 @@ from benchmarks.gpu.cost import Known, Modeller, Walked
 from benchmarks.gpu.cost_records import Made
 from benchmarks.gpu.deal import Deal
 from skforge.compiler.cost.schedule_facts import PLACE, facts_of
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements

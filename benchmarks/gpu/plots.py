@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
+
+from harness import a_line_each, publish, rounded
 
 from benchmarks.gpu.tables import (
     BARS,
@@ -11,9 +14,9 @@ from benchmarks.gpu.tables import (
     RANDOM,
     TORCH_PEERS,
     Results,
-    geomean,
     random_grid,
     speedups,
+    to_markdown,
 )
 
 
@@ -56,7 +59,9 @@ def _lines_and_bars(
     figure, axes = pyplot.subplots(1, 1 + len(BARS), figsize=(15, 4))
     for name, each in found.items():
         sizes = sorted({n for one in each.values() for n in one})
-        means = [geomean([one[n] for one in each.values() if n in one]) for n in sizes]
+        means = [
+            geometric_mean([one[n] for one in each.values() if n in one]) for n in sizes
+        ]
         axes[0].plot(sizes, means, marker="o", label=name)
     axes[0].set(xscale="log", xlabel="rows", ylabel=f"times faster than {peer}")
     axes[0].axhline(1, color="grey", linewidth=0.8)
@@ -106,3 +111,16 @@ def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Pa
     figure.savefig(file, dpi=80)
     pyplot.close(figure)
     return file
+
+
+def write(results: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
+    """Write gpu.json, gpu.md and the figures."""
+    document = {"machine": facts, "models": results}
+    text = a_line_each(rounded(document), "system", "model")
+    publish(folder, "gpu", document, page, text)
+    plot(results, folder)
+
+
+def page(document: dict[str, Any]) -> str:
+    """Return gpu.md."""
+    return to_markdown(document["models"], document["machine"])

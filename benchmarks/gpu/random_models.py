@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from harness import Document, a_line_each, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
@@ -66,10 +67,7 @@ def main(
     kept = cache_folder() / f"gpu-random-{target or H200.name}.jsonl"
     random = sweep(random_models(number), RANDOM_BATCHES, make, kept)
     real = sweep(EIGHT, REAL_BATCHES, make, kept)
-    text = report(random, real, target)
-    if output is not None:
-        write(random, real, text, target, output)
-    print(text)
+    write(random, real, target, output)
 
 
 def timer_of(target: str) -> Make:
@@ -204,35 +202,42 @@ as reorg, as RAPIDS does: the ratio is 1. The paper has 1.5 to 8 for RAPIDS's pr
 MEASURED = "Kernels were timed by events, the least of three rounds of 20 calls."
 
 
-def report(random: Sequence[Record], real: Sequence[Record], target: str) -> str:
+def page(document: Document) -> str:
     """Return the tables."""
-    how = "measured" if target else "modelled, not measured"
-    source = MEASURED if target else MODELLED
-    lines = [WORDS.format(how=how, source=source)]
+    random, real = of_kinds(document)
+    measured = document["times"] == "measured"
+    how = document["times"]
+    lines = [WORDS.format(how=how, source=MEASURED if measured else MODELLED)]
     lines += [f"## Figures 8 and 9: {len(random)} random models", ""]
-    lines += list(_ranges(random, RANDOM_BATCHES))
-    lines += ["", f"![{PICTURE}](gpu-random.png)", ""]
+    lines += _ranges(random, RANDOM_BATCHES)
+    lines += ["", f"![{PICTURE}]({document['picture']})", ""]
     lines += ["## Figures 6 and 7: the eight real models", ""]
-    lines += list(_ranges(real, REAL_BATCHES))
+    lines += _ranges(real, REAL_BATCHES)
     for n in (512, 8192):
         lines += ["", f"The µs of {n:,} rows:", "", *_columns(real, n)]
     lines += ["", "## Tahoe's four strategies", ""]
-    lines += list(_tahoe(random, real))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_tahoe(random, real), ""])
+
+
+def of_kinds(document: Document) -> tuple[list[Record], list[Record]]:
+    """Return the random models of results, and the real ones."""
+    kinds: tuple[list[Record], list[Record]] = ([], [])
+    for record in document["models"]:
+        kinds[record["model"] in document["real"]].append(record)
+    return kinds
 
 
 PICTURE = "Times faster than what RAPIDS and Hummingbird do, by trees and features"
 
 
-def _ranges(records: Sequence[Record], batches: Sequence[int]) -> Iterator[str]:
-    yield "| skforge against | " + " | ".join(f"{n:,} rows" for n in batches) + " |"
-    yield "|---|" + "--:|" * len(batches)
+def _ranges(records: Sequence[Record], batches: Sequence[int]) -> list[str]:
+    rows = []
     for ours in (OURS, SEARCHED):
         for name in STRATEGIES:
             found = speedups(records, name, ours)
-            cells = [_range(at(found, n)) for n in batches]
             which = name if ours == OURS else f"{name} ({ours})"
-            yield f"| {which} | " + " | ".join(cells) + " |"
+            rows.append([which, *(_range(at(found, n)) for n in batches)])
+    return table(["skforge against", *(f"{n:,} rows" for n in batches)], rows)
 
 
 def _range(ratios: Sequence[float]) -> str:
@@ -243,30 +248,28 @@ def _range(ratios: Sequence[float]) -> str:
     return f"**{digits[0]}** ({digits[1]}–{digits[2]})"
 
 
-def _columns(records: Sequence[Record], rows: int) -> Iterator[str]:
+def _columns(records: Sequence[Record], rows: int) -> list[str]:
     known = {OURS: (OURS,), SEARCHED: (SEARCHED,), **STRATEGIES}
-    yield "| model | " + " | ".join(known) + " |"
-    yield "|---|" + "--:|" * len(known)
-    for record in records:
-        cells = [_micro(taken(record, presets, rows)) for presets in known.values()]
-        yield f"| {record['model']} | " + " | ".join(cells) + " |"
+    lines = [
+        [one["model"], *(_micro(taken(one, names, rows)) for names in known.values())]
+        for one in records
+    ]
+    return table(["model", *known], lines)
 
 
-def _tahoe(random: Sequence[Record], real: Sequence[Record]) -> Iterator[str]:
-    yield "How often each is the fastest, and its µs for the real models:"
-    yield ""
-    yield "| | rows | " + " | ".join(TAHOE) + " |"
-    yield "|---|" + "--:|" * (1 + len(TAHOE))
+def _tahoe(random: Sequence[Record], real: Sequence[Record]) -> list[str]:
+    rows = []
     for n in RANDOM_BATCHES:
         won = winners(random, n)
-        cells = [str(won[name]) for name in TAHOE]
-        yield f"| random models | {n:,} | " + " | ".join(cells) + " |"
+        rows.append(["random models", f"{n:,}", *(str(won[name]) for name in TAHOE)])
     for record in real:
         for n in (512, 16384):
             found = [taken(record, (name,), n) for name in TAHOE]
             best = min((x for x in found if x is not None), default=None)
             cells = [f"**{_micro(x)}**" if x == best else _micro(x) for x in found]
-            yield f"| {record['model']} | {n:,} | " + " | ".join(cells) + " |"
+            rows.append([record["model"], f"{n:,}", *cells])
+    words = "How often each is the fastest, and its µs for the real models:"
+    return [words, "", *table(["", "rows", *TAHOE], rows)]
 
 
 def _micro(seconds: float | None) -> str:
@@ -274,44 +277,35 @@ def _micro(seconds: float | None) -> str:
 
 
 def write(
-    random: Sequence[Record],
-    real: Sequence[Record],
-    text: str,
-    target: str,
-    folder: Path,
+    random: Sequence[Record], real: Sequence[Record], target: str, folder: Path | None
 ) -> None:
-    """Write the tables, the numbers and the picture; a target's under its name."""
+    """Print and write the tables and the picture; a target's under its name."""
+    name = f"gpu_random_{target}" if target else "gpu_random"
+    document = rounded(
+        {
+            "times": "measured" if target else "modelled, not measured",
+            "picture": f"{name.replace('_', '-')}.png",
+            "real": [record["model"] for record in real],
+            "models": [*real, *random],
+        },
+        places=3,
+    )
+    print(page(document))
+    publish(folder, name, document, page, a_line_each(document, "model"))
+    if folder is None:
+        return
     import matplotlib as mpl
 
     from benchmarks.gpu.plots import draw_grids
 
     mpl.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"gpu_random_{target}" if target else "gpu_random"
-    picture = f"{name.replace('_', '-')}.png"
-    text = text.replace("gpu-random.png", picture)
-    (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    rounded = [
-        {
-            **record,
-            "times": {
-                key: [None if x is None else float(f"{x:.3g}") for x in values]
-                for key, values in record["times"].items()
-            },
-        }
-        for record in (*real, *random)
-    ]
-    document = {"times": "measured" if target else "modelled, not measured"}
-    lines = json.dumps({**document, "models": rounded}, separators=(",", ":"))
-    lines = lines.replace('{"model"', '\n{"model"')
-    (folder / f"{name}.json").write_text(lines + "\n", encoding="utf-8")
     how = "" if target else ", modelled"
     grids = {
         f"× {which}, {n:,} rows{how}": grid(speedups(random, which), n)
         for which in ("RAPIDS", "Hummingbird")
         for n in RANDOM_BATCHES
     }
-    draw_grids(grids, folder / picture)
+    draw_grids(grids, folder / document["picture"])
 
 
 if __name__ == "__main__":

@@ -9,20 +9,20 @@ occupancy and instructions of a hop, which are facts, and what a model makes of 
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
+from harness import Document, a_line_each, publish, rounded
+from harness import table as table_of
 from models import get
-from store import rounded
 from systems import load_estimator
 
-from benchmarks.gpu.chips import H200
+from benchmarks.gpu.chips import H200, Chip
 from benchmarks.gpu.cost import Modeller
 from benchmarks.gpu.cost_nvforest import nvforest_like
 from benchmarks.gpu.cost_records import FIRST_LAUNCH, NEXT_LAUNCH, Cost
@@ -88,12 +88,13 @@ def main(
             print(f"{name} is left out: {error}")
             continue
         print(table(found[-1]), flush=True)
-        if output is not None:
-            write(found, reduction, output)
+        known = {"chip": asdict(H200), "reduction": reduction, "models": found}
+        text = a_line_each(rounded(known), "name", "model")
+        publish(output, "gpu_static", known, page, text)
     print(summary(found))
 
 
-def of_model(name: str, reduction: Reduction, batches: Sequence[int]) -> dict[str, Any]:
+def of_model(name: str, reduction: Reduction, batches: Sequence[int]) -> Document:
     """Return the costs of all designs of a model, as JSON has them."""
     model = get(name)
     source = load_estimator(model.path) if model.kind == "sklearn" else model.path
@@ -105,7 +106,7 @@ def of_model(name: str, reduction: Reduction, batches: Sequence[int]) -> dict[st
 
 def costs(
     forest: Forest, rows: Any, reduction: Reduction, batches: Sequence[int]
-) -> dict[str, Any]:
+) -> Document:
     """Return what every design of a forest costs, and why some are missing."""
     made: list[Cost] = []
     missing: dict[str, str] = {}
@@ -124,36 +125,33 @@ def costs(
     }
 
 
-def _record(one: Cost) -> dict[str, Any]:
+def _record(one: Cost) -> Document:
     return {**asdict(one), "row_trees": one.row_trees}
 
 
 # ------------------------------------------------------------ tables
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Document) -> str:
     """Return one model's designs."""
     facts, like = found["facts"], found["nvforest_like"]
     words = ", ".join(f"{key} {value}" for key, value in facts.items())
     sizes = list(found["designs"][0]["seconds"]) if found["designs"] else []
-    head = (
-        "| schedule | registers | spilled | shared | occupancy | launches "
-        "| instructions | hops | node | row | B/row | 10⁹ row-trees/s | bound by "
-        "| **× nvForest-like** | " + " | ".join(f"{n:,}" for n in sizes) + " |"
-    )
-    lines = [
-        f"## {found['model']}\n",
-        f"{words}.\n",
-        head,
-        "|---|" + "--:|" * (13 + len(sizes)),
-        _line(like, like, sizes),
-    ]
-    lines += [_line(one, like, sizes) for one in found["designs"]]
+    rows = [_cells(one, like, sizes) for one in (like, *found["designs"])]
+    lines = table_of([*HEADS, *(f"{int(n):,}" for n in sizes)], rows)
     missing = "; ".join(f"{name}: {why}" for name, why in found["missing"].items())
-    return "\n".join([*lines, "", f"Not compiled – {missing}\n" if missing else ""])
+    head = [f"## {found['model']}\n", f"{words}.\n"]
+    return "\n".join(
+        [*head, *lines, "", f"Not compiled – {missing}\n" if missing else ""]
+    )
 
 
-def _line(one: dict[str, Any], like: dict[str, Any], sizes: Sequence[Any]) -> str:
+HEADS = ("schedule", "registers", "spilled", "shared", "occupancy", "launches",
+         "instructions", "hops", "node", "row", "B/row", "10⁹ row-trees/s", "bound by",
+         "**× nvForest-like**")  # fmt: skip
+
+
+def _cells(one: Document, like: Document, sizes: Sequence[Any]) -> list[str]:
     scarce = min(one["bounds"], key=one["bounds"].__getitem__)
     cells = [
         one["name"],
@@ -172,19 +170,12 @@ def _line(one: dict[str, Any], like: dict[str, Any], sizes: Sequence[Any]) -> st
         f"**{one['row_trees'] / like['row_trees']:.2f}**",
     ]
     times = one["seconds"]
-    cells += [f"{times[n] * 1e6:,.1f}" if n in times else "" for n in sizes]
-    return "| " + " | ".join(cells) + " |"
+    return cells + [f"{times[n] * 1e6:,.1f}" if n in times else "" for n in sizes]
 
 
-def summary(found: Sequence[dict[str, Any]]) -> str:
+def summary(found: Sequence[Document]) -> str:
     """Return the best design of each model, for large batches and for some sizes."""
-    lines = [
-        "| model | best bound | instructions | × nvForest-like | "
-        + " | ".join(f"{count(n, 'row')}, µs" for n in BATCHES)
-        + " |",
-        "|---|---|--:|--:|" + "---|" * len(BATCHES),
-    ]
-    ratios = []
+    rows, ratios = [], []
     for one in found:
         if not one["designs"]:
             continue
@@ -192,44 +183,38 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
         ratios.append(best["row_trees"] / one["nvforest_like"]["row_trees"])
         row = [one["model"], best["name"], f"{best['instructions']:.2f}"]
         row.append(f"**{ratios[-1]:.2f}**")
-        for n in BATCHES:
+        for n in best["seconds"]:
             soon = min(one["designs"], key=lambda d: d["seconds"][n])
             row.append(f"{soon['seconds'][n] * 1e6:,.1f} {soon['name']}")
-        lines.append("| " + " | ".join(row) + " |")
+        rows.append(row)
+    heads = ["model", "best bound", "instructions", "× nvForest-like"]
+    lines = table_of([*heads, *(f"{count(n, 'row')}, µs" for n in BATCHES)], rows)
+    lines[1] = "|---|---|--:|--:|" + "---|" * len(BATCHES)
     if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        mean = geometric_mean(ratios)
         lines.append(f"| geomean | | | **{mean:.2f}** |" + " |" * len(BATCHES))
     return "\n".join(lines)
 
 
-def write(found: Sequence[dict[str, Any]], reduction: str, folder: Path) -> None:
-    """Write gpu_static.json and gpu_static.md."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {"chip": asdict(H200), "reduction": reduction, "models": found}
-    text = json.dumps(rounded(document), separators=(",", ":"))
-    text = text.replace('{"name"', '\n{"name"').replace('{"model"', '\n{"model"')
-    (folder / "gpu_static.json").write_text(text + "\n", encoding="utf-8")
+def page(document: Document) -> str:
+    """Return gpu_static.md."""
+    found, chip = document["models"], Chip(**document["chip"])
     words = MODEL_IN_WORDS.format(
-        name=H200.name,
-        arch=H200.arch,
-        processors=H200.processors,
-        clock=H200.clock / 1e9,
-        issue=H200.issue,
-        l2=H200.l2_bytes_per_cycle,
-        far=H200.far,
+        **asdict(chip) | {"clock": chip.clock / 1e9},
+        l2=chip.l2_bytes_per_cycle,
         first=FIRST_LAUNCH * 1e6,
         next=NEXT_LAUNCH * 1e6,
     )
     parts = [
         "# GPU kernels: counted and modelled\n",
         words,
-        f'Sums are {reduction}. A column such as "256 rows" has the modelled µs of a '
-        "batch.\n",
+        f'Sums are {document["reduction"]}. A column such as "256 rows" has the '
+        "modelled µs of a batch.\n",
         summary(found),
         "",
         *map(table, found),
     ]
-    (folder / "gpu_static.md").write_text("\n".join(parts), encoding="utf-8")
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

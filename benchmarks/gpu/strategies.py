@@ -20,7 +20,7 @@ from benchmarks.gpu.devices import clock_of
 from benchmarks.gpu.table5 import Table5
 from benchmarks.gpu.tuning import default_schedule
 from skforge import compile_forest
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.schedule import Schedule

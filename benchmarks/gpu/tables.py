@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 from typing import Any
+
+from harness import table
 
 from benchmarks.gpu.bench import OURS
 from benchmarks.gpu.designs import ABLATION
@@ -46,15 +48,6 @@ def where_of(key: str) -> str:
     return "device" if key == "kernel_ratio" else "host"
 
 
-def geomean(values: Sequence[float]) -> float:
-    """Return the geometric mean.
-
-    >>> geomean([1.0, 4.0])
-    2.0
-    """
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def speedups(
     results: Results, peers: Sequence[str], key: str
 ) -> dict[str, dict[int, float]]:
@@ -90,9 +83,7 @@ def to_markdown(results: Results, facts: dict[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, ""])
+    return "\n".join([*table(head, rows), ""])
 
 
 def _figure(title: str, found: dict[str, dict[int, float]]) -> list[str]:
@@ -103,7 +94,7 @@ def _figure(title: str, found: dict[str, dict[int, float]]) -> list[str]:
     means = ["**geomean**"]
     for n in sizes:
         values = [one[n] for one in found.values() if n in one]
-        means.append(f"**{geomean(values):.2f}**" if values else "–")
+        means.append(f"**{geometric_mean(values):.2f}**" if values else "–")
     head = ["model", *(f"{n:,} rows" for n in sizes)]
     return [f"## {title}\n", _table(head, [*rows, means])]
 
@@ -116,7 +107,7 @@ def random_grid(results: Results, peers: Sequence[str], key: str, rows: int) -> 
         if rows in one:
             trees, features = map(int, name.split("-")[1].split("x"))
             grid.setdefault((trees, features), []).append(one[rows])
-    return {place: geomean(values) for place, values in grid.items()}
+    return {place: geometric_mean(values) for place, values in grid.items()}
 
 
 def _random(results: Results) -> list[str]:

@@ -27,7 +27,9 @@ from train_cost_model import PARAMETERS as CPU_PARAMETERS
 
 from benchmarks.gpu.learned_times import FORESTS, gpu, measured, modelled
 from skforge import load_forest
+from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.runtime.gpu.cupy import current
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -35,7 +37,6 @@ from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
 from skforge.tuning.cost.features import GPU_NAMES as NAMES
 from skforge.tuning.cost.features import Featured, from_facts
-from skforge.tuning.cost.forest_facts import ForestFacts, Setting
 from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)
@@ -106,7 +107,7 @@ def groups(file: Path) -> Iterator[Group]:
             times.setdefault(json.dumps(one["schedule"]), {}).update(one["seconds"])
     for (name, arch, processors), times in found.items():
         target = gpu(arch, processors)
-        forest = ForestFacts.of(get(name).forest, target)
+        forest = shape_on(get(name).forest, target)
         facts = facts_of(map(Schedule.from_json, times))
         for n in sorted({int(n) for seconds in times.values() for n in seconds}):
             seconds = np.array([one.get(str(n), np.nan) for one in times.values()])

@@ -10,20 +10,26 @@ Needs NVRTC, hiprtc for the AMD GPU, and nvdisasm.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Annotated, Any
 
 import joblib
 import numpy as np
 import typer
+from harness import (
+    Document,
+    a_line_each,
+    mean_and_worst,
+    of_size,
+    publish,
+    rounded,
+    table,
+)
 from models import cache_folder, get
 from numpy.typing import NDArray
-from store import rounded
 
 from benchmarks.gpu.chips import CHIPS, Chip
 from benchmarks.gpu.cost import Known, Modeller
@@ -32,8 +38,8 @@ from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.table5 import Table5
 from benchmarks.gpu.tuning_records import BATCHES, Rows, Whole
 from skforge import load_forest
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.gpu import default_gpu_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError, TuningWarning
@@ -94,9 +100,13 @@ def main(
             rows += list(searches(whole, forest, machine))
             spent = time.process_time() - start
             print(f"  {whole.chip}: {whole.legal} legal, {spent:.0f} s", flush=True)
+    document = rounded(document_of(wholes, rows))
+    print(page(document))
+    publish(output, "gpu_tuning", document, page, a_line_each(document, "model"))
     if output is not None:
-        write(wholes, rows, output)
-    print(report(wholes, rows))
+        from benchmarks.gpu.tuning_figures import figures
+
+        figures(wholes, rows, output)
 
 
 def table_5(forest: Forest, machines: Sequence[ModelledGpu]) -> Array:
@@ -159,13 +169,7 @@ def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) ->
 
 def default_schedule(forest: Forest, chip: Chip, batch: int) -> Schedule:
     """Return the static default for a batch."""
-    target = chip.target
-    table = default_gpu_schedules(forest, target)
-    return next(
-        one
-        for (first, last), one in table.items()
-        if first <= batch and (last is None or batch <= last)
-    )
+    return of_size(default_gpu_schedules(forest, chip.target), batch)
 
 
 def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
@@ -227,68 +231,85 @@ A real GPU may differ. Sums are exact.
 """
 
 
-def report(wholes: Sequence[Whole], rows: Rows) -> str:
+def page(document: Document) -> str:
     """Return the tables."""
+    tables, rows = document["tables"], document["searches"]
     lines = [WORDS.format(points=len(ScheduleSpace.gpu()), seeds=SEARCHES)]
-    names = list(dict.fromkeys(r["strategy"] for r in rows))
-    lines += [
-        "| strategy | "
-        + " | ".join(f"{c.name}: geomean | worst" for c in CHIPS)
-        + " | within 5 % | schedules timed | share of legal points |",
-        "|---|" + "--:|" * (2 * len(CHIPS) + 3),
-    ]
-    for name in names:
+    heads = [f"{chip.name}: geomean | worst" for chip in CHIPS]
+    made = []
+    for name in dict.fromkeys(r["strategy"] for r in rows):
         part = [r for r in rows if r["strategy"] == name and r["slowdown"]]
-        cells = []
+        cells = [name]
         for chip in CHIPS:
-            own = [r["slowdown"] for r in part if r["chip"] == chip.name]
-            cells += _mean_and_worst(own)
+            cells += mean_and_worst(
+                [r["slowdown"] for r in part if r["chip"] == chip.name]
+            )
         within = np.mean([r["slowdown"] <= 1.05 for r in part])
         tried = np.mean([r["tried"] for r in part])
         share = 1 / np.mean([r["share"] for r in part])
-        row = [name, *cells, f"{within:.0%}", f"{tried:.0f}", f"1/{share:.0f}"]
-        lines.append("| " + " | ".join(row) + " |")
+        made.append([*cells, f"{within:.0%}", f"{tried:.0f}", f"1/{share:.0f}"])
     found = {
         (r["model"], r["chip"], r["batch"]): r["slowdown"]
         for r in rows
         if r["strategy"] == "heuristic"
     }
-
-    def chosen(whole: Whole) -> Array:
-        """Return what a search takes: the heuristic's best, or the default."""
-        own = [found[whole.model, whole.chip, n] for n in BATCHES]
-        return np.minimum(np.array(own) * whole.best, whole.default)
-
-    for words, of in (
-        ("heuristic, or the default: what a search takes", chosen),
-        ("static default", lambda w: w.default),
-        ("best of the other designs", lambda w: w.ours),
+    for one in tables:
+        best, default, ours = (
+            np.array(one[key]) for key in ("best", "default", "ours")
+        )
+        own = [found[one["model"], one["chip"], n] for n in BATCHES]
+        # A search takes the heuristic's best, or the default.
+        taken = np.minimum(own, default / best)
+        one |= {"taken": taken, "defaults": default / best, "designs": ours / best}
+    for words, key in (
+        ("heuristic, or the default: what a search takes", "taken"),
+        ("static default", "defaults"),
+        ("best of the other designs", "designs"),
     ):
-        cells = []
+        cells = [words]
         for chip in CHIPS:
-            own = [r for w in wholes if w.chip == chip.name for r in of(w) / w.best]
-            cells += _mean_and_worst(own)
-        lines.append("| " + " | ".join([words, *cells, "", "", ""]) + " |")
+            own = [r for t in tables if t["chip"] == chip.name for r in t[key]]
+            cells += mean_and_worst(own)
+        made.append([*cells, "", "", ""])
+    heads += ["within 5 %", "schedules timed", "share of legal points"]
+    lines += table(["strategy", *heads], made)
+    lines[-len(made) - 1] = "|---|" + "--:|" * (2 * len(CHIPS) + 3)
     lines += ["", "## By forest and batch size", ""]
+    columns = ["forest", "rows", "legal", "best, µs", "median point", "heuristic"]
     for chip in CHIPS:
+        mine = [one for one in tables if one["chip"] == chip.name]
+        aligned = table(
+            [*columns, "default", "designs", ""],
+            [
+                _cells(one, i, n, found[one["model"], chip.name, n])
+                for one in mine
+                for i, n in enumerate(BATCHES)
+            ],
+        )
+        aligned[1] = aligned[1].removesuffix("--:|") + "---|"
         lines += [
             f"### {chip.name}",
             "",
             "The µs of a batch with the best of Table 5, then slowdowns against it.",
             "",
-            "| forest | rows | legal | best, µs | median point | heuristic | default "
-            "| designs | |",
-            "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+            *aligned,
+            "",
         ]
-        for whole in wholes:
-            if whole.chip != chip.name:
-                continue
-            lines += list(_lines(whole, rows))
-        lines.append("")
     for name, words in FIGURES.items():
         lines += [f"![{words}](gpu-tuning-{name}.png)", ""]
     return "\n".join(lines)
 
+
+def _cells(one: Document, i: int, n: int, found: float) -> list[str]:
+    best, middle = one["best"][i], one["quantiles"][QUANTILES.index(0.5)][i]
+    slowdowns = (middle / best, found, one["default"][i] / best, one["ours"][i] / best)
+    shown = [f"{slowdowns[0]:.1f}", *(f"{value:.2f}" for value in slowdowns[1:])]
+    head = [one["model"], f"{n:,}", f"{one['legal']:,}", f"{best * 1e6:.1f}"]
+    return [*head, *shown, one["ours_names"][i]]
+
+
+#: Of the times of all points, by batch size.
+QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9)
 
 FIGURES = {
     "distribution": "Figure 5: all points of Table 5 by the best of each forest",
@@ -298,59 +319,27 @@ FIGURES = {
 }
 
 
-def _mean_and_worst(ratios: Sequence[float]) -> list[str]:
-    if not len(ratios):
-        return ["", ""]
-    return [f"{geometric_mean(ratios):.2f}", f"{max(ratios):.2f}"]
-
-
-def _lines(whole: Whole, rows: Rows) -> Iterator[str]:
-    for i, batch in enumerate(BATCHES):
-        (found,) = [
-            r["slowdown"]
-            for r in rows
-            if (r["model"], r["chip"], r["batch"]) == (whole.model, whole.chip, batch)
-            and r["strategy"] == "heuristic"
-        ]
-        best = whole.best[i]
-        yield (
-            f"| {whole.model} | {batch:,} | {whole.legal:,} | {best * 1e6:.1f} | "
-            f"{np.nanmedian(whole.seconds[:, i]) / best:.1f} | {found:.2f} | "
-            f"{whole.default[i] / best:.2f} | {whole.ours[i] / best:.2f} | "
-            f"{whole.ours_names[i]} |"
-        )
-
-
-def write(wholes: Sequence[Whole], rows: Rows, folder: Path) -> None:
-    """Write gpu_tuning.json, gpu_tuning.md and the figures."""
-    from benchmarks.gpu.tuning_figures import figures
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gpu_tuning.md").write_text(report(wholes, rows), encoding="utf-8")
+def document_of(wholes: Sequence[Whole], rows: Rows) -> Document:
+    """Return the results as JSON has them."""
     tables = [
         {
             "model": w.model,
             "chip": w.chip,
             "legal": w.legal,
             "best": w.best.tolist(),
-            "quantiles": np.nanquantile(
-                w.seconds, (0.01, 0.1, 0.25, 0.5, 0.75, 0.9), axis=0
-            ).tolist(),
+            "quantiles": np.nanquantile(w.seconds, QUANTILES, axis=0).tolist(),
             "default": w.default.tolist(),
             "ours": w.ours.tolist(),
+            "ours_names": w.ours_names,
         }
         for w in wholes
     ]
-    document = {
+    return {
         "times": "modelled, not measured",
         "batches": BATCHES,
         "tables": tables,
         "searches": rows,
     }
-    text = json.dumps(rounded(document), separators=(",", ":"))
-    text = text.replace('{"model"', '\n{"model"')
-    (folder / "gpu_tuning.json").write_text(text + "\n", encoding="utf-8")
-    figures(wholes, rows, folder)
 
 
 if __name__ == "__main__":

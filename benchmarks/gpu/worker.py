@@ -7,9 +7,8 @@ on the device say of it.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import sys
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+# This file runs alone, in environments that have no more than one library.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.worker import filling, main
+
 #: Batches that take turns, and bytes that they may take.
 BATCHES, BATCH_BYTES = 8, 1 << 28
 MOST_CALLS = 1 << 16
@@ -86,10 +89,7 @@ class Worker:
             return function(next(following))
 
         first = min(self._time(call, 1) for _ in range(3))
-        repeats, taken = 1, first
-        while taken < slot / 2 and repeats < MOST_CALLS:
-            repeats *= max(2, min(10, round(slot / max(taken, 1e-9))))
-            taken = self._time(call, repeats)
+        repeats, taken = filling(partial(self._time, call), first, slot, MOST_CALLS)
         self.ready[key] = call, repeats
         return {"first": first, "slot": taken}
 
@@ -135,29 +135,5 @@ class Worker:
         return perf_counter() - start
 
 
-def explain(error: BaseException) -> str:
-    """Return the first line of an error, with its kind."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else ""
-    kind = type(error).__name__
-    return text if kind == "NotForModelError" else f"{kind}: {text}"
-
-
-def main() -> None:
-    """Answer commands until there are no more."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    sys.path.insert(0, str(ROOT))
-    worker = Worker()
-    for line in sys.stdin:
-        command = json.loads(line)
-        name = command.pop("do")
-        try:
-            answer = getattr(worker, name)(**command)
-        except Exception as error:  # noqa: BLE001 (any failure is a peer's answer)
-            answer = {"error": explain(error)}
-        answers.write(json.dumps(answer) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    main(Worker())

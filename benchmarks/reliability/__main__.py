@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from harness import Document, parts, publish, stored
+from machine import in_words, machine
 
 from benchmarks.reliability.rows import Row, to_markdown
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 Family = Callable[[Path, bool], list[Row]]
 
@@ -135,10 +135,10 @@ def main(
     ] = False,
 ) -> None:
     """Try what can go wrong, many times, and count what survives."""
-    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    wanted = parts(only)
     if unknown := [name for name in wanted if name not in FAMILIES]:
         raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(FAMILIES)}.")
-    document = _read(output) if merge else {}
+    document = stored(output, "reliability") if merge and output else {}
     with tempfile.TemporaryDirectory(prefix="skforge-reliability-") as folder:
         os.environ["SKFORGE_CACHE_DIR"] = str(Path(folder) / "cache")
         for name in wanted or FAMILIES:
@@ -151,16 +151,13 @@ def main(
             for row in found:
                 end = row.left_out or f"{row.survived:,} of {row.tried:,} survived"
                 print(f"{row.family}: {row.what}: {end}", flush=True)
-            if output is not None:
-                _write(document, output)
-    print("\n" + _markdown(document))
+            publish(output, "reliability", document, page, _text(document))
+    print("\n" + page(document))
     if any(row["lost"] for family in document.values() for row in family["rows"]):
         sys.exit("something was lost; see above")
 
 
 def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
-    from machine import machine
-
     return {
         "machine": machine(),
         "minutes": round(minutes, 1),
@@ -169,27 +166,15 @@ def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
     }
 
 
-def _read(output: Path | None) -> dict[str, Any]:
-    file = (output or Path()) / "reliability.json"
-    if output is None or not file.exists():
-        return {}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-def _write(document: dict[str, Any], output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
+def _text(document: Document) -> str:
     ordered = {name: document[name] for name in FAMILIES if name in document}
     text = json.dumps(ordered, separators=(",", ":"))
     # A line for each row: small, and readable in a diff.
-    text = re.sub(r"(?<=[\[,])\{\"family\"", '\n{"family"', text)
-    (output / "reliability.json").write_text(text + "\n", encoding="utf-8")
-    (output / "reliability.md").write_text(_markdown(document), encoding="utf-8")
+    return re.sub(r"(?<=[\[,])\{\"family\"", '\n{"family"', text)
 
 
-def _markdown(document: dict[str, Any]) -> str:
-    from machine import in_words
-
+def page(document: Document) -> str:
+    """Return the table of all families."""
     families = [document[name] for name in FAMILIES if name in document]
     minutes = sum(family["minutes"] for family in families)
     words = in_words(families[0]["machine"])

@@ -368,7 +368,7 @@ def _demo_model(console: Console) -> Any:
         from sklearn.ensemble import RandomForestClassifier
 
         console.print(
-            "xgboost is not installed (pip install 'skforge\\[xgboost]'): the model "
+            "xgboost is not installed (pip install xgboost): the model "
             "is a scikit-learn random forest instead.",
             soft_wrap=True,
         )

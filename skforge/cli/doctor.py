@@ -90,6 +90,24 @@ def doctor(
         except metadata.PackageNotFoundError:
             continue
     _facts(console, "Libraries", versions)
+    if stranger := _stranger():
+        console.print(f"\n{stranger}", style="yellow", soft_wrap=True, markup=False)
+
+
+def _stranger() -> str:
+    """Name an installed distribution that has taken the import's name."""
+    from skforge._version import DISTRIBUTION
+
+    try:
+        other = metadata.distribution("skforge")
+    except metadata.PackageNotFoundError:
+        return ""
+    facts = f"{other.version}: {other.metadata['Summary']}"
+    return (
+        f"Another project's distribution, skforge ({facts}), is installed, too. Both "
+        "have a package skforge, so one has overwritten files of the other: pip "
+        f"uninstall skforge {DISTRIBUTION}, then pip install {DISTRIBUTION}."
+    )
 
 
 def _profile(host: Target, measured: Measured | None) -> dict[str, str]:

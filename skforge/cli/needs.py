@@ -160,17 +160,11 @@ class _Steps:
             self.used.update(places)
         elif isinstance(step, str):  # "drop"
             return
-        elif transformers.class_of(step) == transformers.COLUMNS:
-            taken = step._transformer_to_input_indices
-            for name, one, _ in step.transformers_:
-                self.look(one, [places[i] for i in taken[name]])
-        elif transformers.class_of(step) == transformers.UNION:
-            for _, one in step.transformer_list:
-                self.look(one, places)
-        elif transformers.class_of(step) == transformers.PIPELINE:
-            for _, one in step.steps:
-                self.look(one, places)
-                if not _keeps_columns(one, len(places)):
+        elif parts := transformers.inside(step):
+            follows = transformers.class_of(step) == transformers.PIPELINE
+            for _, one, taken in parts:
+                self.look(one, places if taken is None else [places[i] for i in taken])
+                if follows and not _keeps_columns(one, len(places)):
                     break
         elif has_members(step):
             for one in fitted_members(step):

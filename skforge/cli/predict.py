@@ -77,7 +77,7 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
             made = _KINDS[path.suffix.lower()](file, answer)
         except ImportError as error:
             raise InvalidInputError(
-                f"Writing {path.name} needs pyarrow: pip install 'skforge[files]'."
+                f"Writing {path.name} needs pyarrow: pip install pyarrow."
             ) from error
         yield made
         made.close()

@@ -117,7 +117,7 @@ def open_table(path: Path, known: Collection[str] = ()) -> Table:
         return _ParquetTable(path) if ending == ".parquet" else _ArrowTable(path)
     except ImportError as error:
         raise InvalidInputError(
-            f"Reading {path.name} needs pyarrow: pip install 'skforge[files]'."
+            f"Reading {path.name} needs pyarrow: pip install pyarrow."
         ) from error
     except (OSError, ValueError, EOFError, TypeError, csv.Error) as error:
         raise unreadable(name_of(path), error) from error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.arrays import Array
+from skforge.compiler.forest.frames import numbers_in
 
 #: Texts of missing values in files, which are those of pandas.
 _MISSING = {
@@ -83,30 +84,20 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
         return np.array([np.nan if cell is None else float(cell) for cell in cells])
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
-    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
-    if not any(test(kind) for test in tests):
+    read = numbers_in(column)
+    if read is None:
         raise NotNumbersError(f"has values of type {kind}")
-    gaps = column.null_count
+    values, missing = read
     # a whole number is rounded once, to the dtype asked for
-    values = (
-        column.fill_null(False if pa.types.is_boolean(kind) else 0) if gaps else column
-    )
     with np.errstate(over="ignore"):
-        found = values.to_numpy(zero_copy_only=False).astype(dtype, copy=bool(gaps))
-    if gaps:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
-    made: Array = found
-    return made
+        values = values.astype(dtype, copy=missing is not None)
+    if missing is not None:
+        values[missing] = np.nan
+    return values
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-    )
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def holds_texts(column: Any) -> bool:

@@ -243,8 +243,8 @@ class HirCache:
         """Return what the key names, made on its first use."""
         if key not in self.shared:
             self.shared[key] = make()
-        found: T = self.shared[key]
-        return found
+        value: T = self.shared[key]
+        return value
 
 
 def lower(
@@ -269,12 +269,12 @@ def lower(
         _dump("lower-to-mir", print_mir, function)
         legal = False
         for step in MIR_PASSES:
-            made = step.run(function, stage)
+            lowered = step.run(function, stage)
             legal = legal or step.name == "legalize-reductions"
             check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
-            _verify(step.name, check, made)
-            _dump(step.name, print_mir, made, made == function)
-            stages[step.name] = function = made
+            _verify(step.name, check, lowered)
+            _dump(step.name, print_mir, lowered, lowered == function)
+            stages[step.name] = function = lowered
         _dump("mir", print_mir, function)
         run = lower_grids.run if target.is_gpu else lower_to_lir.run
         layout = _lay_out(hir, function.body, target)

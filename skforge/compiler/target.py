@@ -342,7 +342,7 @@ class Target:
         """Return the call that makes it; of this machine without its hundred flags."""
         if self == _host():
             return "Target.host()"
-        facts = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        facts = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
         return f"Target({', '.join(facts)})"
 
     def __str__(self) -> str:
@@ -411,11 +411,11 @@ def _cache_bytes(
     folder: Path = Path("/sys/devices/system/cpu/cpu0/cache"),
 ) -> tuple[int, int, int]:
     """Return the data cache sizes, or common ones if the system reports none."""
-    found = {1: 32 << 10, 2: 512 << 10, 3: 0}
-    for level in found:
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 0}
+    for level in sizes:
         name = f"SC_LEVEL{level}_{'D' if level == 1 else ''}CACHE_SIZE"
         if name in getattr(os, "sysconf_names", {}) and (size := os.sysconf(name)) > 0:
-            found[level] = size
+            sizes[level] = size
     for entry in folder.glob("index*"):
         try:
             kind = (entry / "type").read_text().strip()
@@ -426,6 +426,6 @@ def _cache_bytes(
             )
         except (OSError, ValueError):
             continue
-        if kind != "Instruction" and level in found and size > 0:
-            found[level] = size
-    return found[1], found[2], found[3]
+        if kind != "Instruction" and level in sizes and size > 0:
+            sizes[level] = size
+    return sizes[1], sizes[2], sizes[3]

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends.base import is_pipeline, last_step
@@ -20,6 +19,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.machine import known_profile
 from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.prediction.arrival import REFERENCE_ROWS
@@ -84,11 +84,11 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
     ``estimate``, the schedule runs on a CPU and the forest is not large.
     """
     here = wrapper.target_ == wrapper.fitted_target_
-    found = wrapper.tuning_result_ if here else None
+    result = wrapper.tuning_result_ if here else None
     costs: CostEstimate | None = None
     times: list[CallTime] = []
     for batch, schedule in sorted(wrapper.schedule_.items(), key=lambda s: s[0][0]):
-        timed = _searched(found, batch, schedule, n_threads)
+        timed = _searched(result, batch, schedule, n_threads)
         times += timed
         small = wrapper.forest_.n_nodes <= MOST_NODES
         if timed or not (estimate and small) or kind_of(schedule.directives) == "gpu":
@@ -98,9 +98,9 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
             costs = CostEstimate(wrapper.forest_, target, known_profile(target))
         sizes = _sizes(batch)
         seconds = np.atleast_1d(costs.seconds(schedule, sizes, n_threads))
-        for n_rows, one in zip(sizes, seconds, strict=True):
-            if np.isfinite(one) and one > 0:
-                times.append(CallTime(n_rows, float(one), "estimated"))
+        for n_rows, time in zip(sizes, seconds, strict=True):
+            if np.isfinite(time) and time > 0:
+                times.append(CallTime(n_rows, float(time), "estimated"))
     return tuple(times)
 
 
@@ -189,11 +189,11 @@ def ranges_of(batches: Iterable[BatchRange]) -> str:
     >>> ranges_of([(1, 1)]), ranges_of([(8, None), (1, 7)]), ranges_of([(1, None)])
     ('1 row', '1 to 7, 8 and more rows', 'any number of rows')
     """
-    found = sorted(batches, key=lambda batch: batch[0])
-    if found == [(1, None)]:
+    ranges = sorted(batches, key=lambda batch: batch[0])
+    if ranges == [(1, None)]:
         return "any number of rows"
-    what = "row" if found == [(1, 1)] else "rows"
-    return f"{', '.join(map(range_text, found))} {what}"
+    what = "row" if ranges == [(1, 1)] else "rows"
+    return f"{', '.join(map(range_text, ranges))} {what}"
 
 
 # ------------------------------------------------------------ the card
@@ -385,7 +385,7 @@ class Summary:
         deep = f"{low} to {high}" if low != high else f"{high}"
         within = f" in {self.n_forests} forests" if self.n_forests > 1 else ""
         nodes = plural(self.n_nodes, "node")
-        found = [
+        facts = [
             ("trees", f"{self.n_trees:,}{within}, depth {deep}, {nodes}"),
             ("features", f"{self.n_features:,}, read as {self.input_dtype}"),
             ("outputs", f"{self.n_outputs:,}, {self.task}"),
@@ -394,16 +394,16 @@ class Summary:
         ]
         if self.steps:
             what = self.steps.partition(" ")[0]  # the head of the table
-            found.append((f"{what}s", self.steps_summary))
+            facts.append((f"{what}s", self.steps_summary))
         if self.rows:
-            found.append(("rows", self.rows.removeprefix("Rows ")))
-        found.append(("compiled in", duration(self.compile_seconds)))
+            facts.append(("rows", self.rows.removeprefix("Rows ")))
+        facts.append(("compiled in", duration(self.compile_seconds)))
         if self.search:
-            found.append(("search", self.search))
-        found.append(("schedules", f"for {ranges_of(self.schedules)}"))
+            facts.append(("search", self.search))
+        facts.append(("schedules", f"for {ranges_of(self.schedules)}"))
         if not self.times:
-            found.append(("time", "not measured; summary(X) measures calls"))
-        return found
+            facts.append(("time", "not measured; summary(X) measures calls"))
+        return facts
 
     def _check(self) -> str:
         if not self.exact:
@@ -474,8 +474,8 @@ class Summary:
 
     def _schedule_lines(self) -> list[str]:
         return [
-            f"{ranges_of({batch: one})}: {one!r}"
-            for batch, one in sorted(self.schedules.items(), key=lambda s: s[0][0])
+            f"{ranges_of({batch: schedule})}: {schedule!r}"
+            for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
         ]
 
 
@@ -499,21 +499,21 @@ def summary_of(
         method, times, source = predictor.timed
     if not times and not state.get("_fallback") and not adapter.members:
         times = known_times(wrapper, n_threads, estimate=not adapter.answers)
-    split, found = state.get("_split"), wrapper.tuning_result_
-    bounds = [one.leaf_depths() for one in forests if one.n_trees]
+    split, result = state.get("_split"), wrapper.tuning_result_
+    bounds = [member.leaf_depths() for member in forests if member.n_trees]
     return Summary(
         model=name_of(model),
         library=LIBRARIES.get(forest.source, forest.source),
         task=_task(wrapper, adapter),
         n_forests=len(forests),
-        n_trees=sum(one.n_trees for one in forests),
-        n_nodes=sum(one.n_nodes for one in forests),
+        n_trees=sum(member.n_trees for member in forests),
+        n_nodes=sum(member.n_nodes for member in forests),
         depth=(
             min((int(low.min()) for low, _ in bounds), default=0),
             max((int(high.max()) for _, high in bounds), default=0),
         ),
         n_features=forest.n_features,
-        n_outputs=sum(one.n_outputs for one in forests),
+        n_outputs=sum(member.n_outputs for member in forests),
         input_dtype=forest.input_dtype.name,
         reduction=state["_asked"][1],
         n_checked=checked[0],
@@ -522,7 +522,7 @@ def summary_of(
         gpu_min_rows=wrapper.gpu_min_rows_,
         n_threads=n_threads,
         compile_seconds=wrapper.compile_time_,
-        search="" if found is None else _search_line(found),
+        search="" if result is None else _search_line(result),
         schedules=dict(wrapper.schedule_),
         steps="" if split is None else str(split),
         steps_summary="" if split is None else split.summary.partition(": ")[2],
@@ -575,7 +575,7 @@ def _search_line(found: Any) -> str:
     if found.strategy == RECORD:
         return "the schedules of an earlier search"
     counts = found.counts()
-    timed = sum(counts.get(one, 0) for one in ("measured", "stopped", "same code"))
+    timed = sum(counts.get(name, 0) for name in ("measured", "stopped", "same code"))
     if found.trials:
         tried = f"{timed} of {len(found.trials)} candidates timed"
     else:

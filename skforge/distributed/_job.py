@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from skforge.compiler.forest.frames import is_category
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.exceptions import InvalidInputError
@@ -53,15 +54,33 @@ class Job:
         """Return the result for a frame whose columns are the features, in order."""
         if not len(frame):
             return self.answer.empty()
-        return self.of_rows(
-            rows_of_frame(
-                frame,
-                self.feature_names,
-                self.categories,
-                self.category_names,
-                self.texts,
-            )
-        )
+        return self.of_rows(self._framed(frame))
+
+    def _framed(self, frame: Any) -> Any:
+        """Return a pandas frame with the model's column names, numbers and categories.
+
+        Without names, columns are numbered from 0, which no model checks. With
+        ``categories``, text columns become categories; with ``texts``, they stay texts,
+        and missing ones are NaN. A column without any value has lost its type;
+        ``category_names`` tells whether it is categorical.
+        """
+        names, changed = self.feature_names, {}
+        for place, dtype in enumerate(frame.dtypes):
+            known = self.category_names[place] if self.category_names else ()
+            column = frame.iloc[:, place]
+            if known and column.first_valid_index() is None:
+                changed[place] = _all_missing(column, known)
+            elif self.texts and _may_be_text(column):
+                changed[place] = _texts(column)
+            elif not _is_taken(dtype):
+                changed[place] = _column(column, self.categories)
+        labels = range(frame.shape[1]) if names is None else names
+        if not changed:
+            return frame.set_axis(labels, axis=1)
+        from pandas import DataFrame
+
+        columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
+        return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
     def columns_of(
         self, given: Iterable[Any], wanted: Sequence[Any] | None
@@ -159,46 +178,9 @@ def _listed(names: Sequence[Any]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
 
 
-# ------------------------------------------------------------ frames of engines
-
-
-def rows_of_frame(
-    frame: Any,
-    names: Sequence[str] | None,
-    categories: bool,
-    category_names: Sequence[Sequence[str | int]],
-    texts: bool = False,
-) -> Any:
-    """Return a pandas frame with the model's column names, numbers and categories.
-
-    Without ``names``, columns are numbered from 0, which no model checks. With
-    ``categories``, text columns become categories; with ``texts``, they stay texts, and
-    missing ones are NaN. A column without any value has lost its type;
-    ``category_names`` tells whether it is categorical.
-    """
-    changed = {}
-    for place, dtype in enumerate(frame.dtypes):
-        known = category_names[place] if category_names else ()
-        if len(known) and frame.iloc[:, place].first_valid_index() is None:
-            changed[place] = _all_missing(frame.iloc[:, place], known)
-        elif texts and _may_be_text(frame.iloc[:, place]):
-            changed[place] = _texts(frame.iloc[:, place])
-        elif not _is_taken(dtype):
-            changed[place] = _column(frame.iloc[:, place], categories)
-    labels = range(frame.shape[1]) if names is None else names
-    if not changed:
-        return frame.set_axis(labels, axis=1)
-    from pandas import DataFrame
-
-    columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
-    return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
-
-
 def _is_taken(dtype: Any) -> bool:
     """Return whether models accept columns of this dtype without conversion."""
-    if isinstance(dtype, np.dtype):
-        return dtype.kind in "fiub"
-    return type(dtype).__name__ == "CategoricalDtype"
+    return is_category(dtype) or (isinstance(dtype, np.dtype) and dtype.kind in "fiub")
 
 
 def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
@@ -262,17 +244,12 @@ def _numbers_of_objects(column: Any) -> Any:
     from pandas import isna
 
     known = (bool, int, float, np.bool_, np.integer, np.floating)
-    values = column.to_list()
-    missing = [value is None or bool(isna(value)) for value in values]
-    if not all(
-        gone or isinstance(value, known)
-        for value, gone in zip(values, missing, strict=True)
-    ):
-        return None
-    return column.astype("float64")
+    fine = (
+        value is None or bool(isna(value)) or isinstance(value, known)
+        for value in column.to_list()
+    )
+    return column.astype("float64") if all(fine) else None
 
-
-# ------------------------------------------------------------ models of a process
 
 # Each model is loaded once for all tasks: a worker gets the same artifact in every
 # task, and finds the model by its checksum. Kernels are compiled with the first rows,

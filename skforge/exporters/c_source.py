@@ -19,7 +19,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import evaluate
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import C, Code, Terms, c_number
+from skforge.compiler.outputs.text import CCode, Terms, c_number
 from skforge.exporters.contents import ERRORS, Library
 
 #: The dtype and the number of columns of each function's results.
@@ -507,7 +507,7 @@ def _finish(
         f"{each} sums[k] = sums[k] / {c_number(divisor, dtype)};"
         for divisor in steps.divisors
     ]
-    code = Code(C)
+    code = CCode()
     if steps.function == "softmax":
         lines += [
             "SUM most = -INFINITY;",
@@ -520,7 +520,7 @@ def _finish(
     elif steps.function != "identity":
         x = Terms(code, ("sums[k]",), dtype)
         value = evaluate(steps.function, x, steps.parameter, code)
-        store = f"sums[k] = {value.names[0]};"
+        store = f"sums[k] = {value.values[0]};"
         lines += [f"{each} {{", *code.lines(value), store, "}"]
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
     place = "place"
@@ -550,7 +550,7 @@ def _finish(
             scores = Terms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
             values = steps.of_row(scores, code)
             lines += code.lines(values)
-            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.names)]
+            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.values)]
     body = "\n  ".join(lines)
     head = f"static void finish_{function}(SUM *sums, {C_TYPES[result[0]]} *out)"
     return f"{head} {{\n  {body}\n}}\n"

@@ -14,7 +14,7 @@ import numpy as np
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import BatchRange, walking_schedules
+from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
@@ -25,6 +25,7 @@ from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.kernels import most_rows
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
@@ -78,7 +79,7 @@ def export_object(
         reduction,
         contribs=0 if contributing is None else contributing.n_outputs,
     )
-    binary = emit_object([code.library_text(library), *texts], _oldest(targets))
+    binary = emit_object([*code.library_code(library), *texts], _oldest(targets))
     return library, binary
 
 
@@ -222,9 +223,6 @@ def _oldest(targets: Sequence[Target]) -> Target:
     if targets[0].arch != "x86_64":
         return targets[0]
     return replace(Target.x86_64("v1"), triple=targets[0].triple)
-
-
-# ------------------------------------------------------------ outputs
 
 
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""LLVM text that creates, uses and frees the opaque handle of an exported library.
+"""Code that creates, uses and frees the opaque handle of an exported library.
 
 A handle is one block of memory with the number of the variant and one slot of scratch
 per thread. A prediction acquires a slot with an atomic exchange and releases it. If
@@ -9,12 +9,16 @@ other and only share read-only data; a thread that dies in a call loses its slot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
 
 from skforge.compiler.forest.means import Means
-from skforge.compiler.outputs.text import llvm_number
-from skforge.compiler.runtime.entry.results import LLVM_TYPES, loop
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Value
+from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
-from skforge.exporters.contents import LINE, Library, Scratch
+from skforge.exporters.contents import ERRORS, LINE, Library, Scratch
 
 #: The bit of each feature, by its LLVM name, in the words of ``cpuid``. Kernels use no
 #: other features.
@@ -43,39 +47,33 @@ _ASK = """\
 (i32 {leaf}, i32 {subleaf})"""
 
 
-def variant_text(name: str, variants: Sequence[Target]) -> str:
-    """Return the internal functions that choose a variant.
+def fail(cond: Value, error: Literal["", "NULL", "COUNT", "CPU", "MEMORY"]) -> None:
+    """Return an error code of the library on a condition; 0 without a name."""
+    b: Builder = BUILDER.get()
+    code = [*ERRORS].index(f"ERROR_{error}") if error else 0
+    with b.when(cond):
+        b.give(b.const(code, I32))
+
+
+def variant_code(name: str, variants: Sequence[Target]) -> list[str | Routine]:
+    """Return the hidden functions that choose a variant.
 
     ``NAME.runs`` returns whether this CPU can run a variant. ``NAME.best`` returns the
     number of the first variant that it can run, or -1. Variants are ordered best first.
     """
-    count = len(variants)
+    variant, count = Value("variant", I32), len(variants)
+    with Builder() as b:
+        for k in range(count):
+            number = b.const(k, I32)
+            with b.when(b.call(f"{name}.runs", number, gives=BOOL)):
+                b.give(number)
+        b.give(b.const(-1, I32))
+    best = Routine(f"{name}.best", (), b.finish(), I32, local=True)
     if variants[0].arch == "x86_64":
-        runs = _x86_text(name, variants)
-    else:  # aarch64 always has NEON
-        runs = f"""
-define internal i1 @{name}.runs(i32 %variant) nounwind {{
-  %known = icmp ult i32 %variant, {count}
-  ret i1 %known
-}}"""
-    tries = []
-    for k in range(count):
-        tries += [
-            f"try{k}:",
-            f"  %runs{k} = call i1 @{name}.runs(i32 {k})",
-            f"  br i1 %runs{k}, label %found{k}, label %try{k + 1}",
-            f"found{k}:",
-            f"  ret i32 {k}",
-        ]
-    return f"""{runs}
-
-define internal i32 @{name}.best() nounwind {{
-  br label %try0
-{chr(10).join(tries)}
-try{count}:
-  ret i32 -1
-}}
-"""
+        return [best, _x86_text(name, variants)]
+    with Builder() as b:  # aarch64 always has NEON
+        b.give((variant >= 0) & (variant < count))
+    return [best, Routine(f"{name}.runs", (variant,), b.finish(), BOOL, local=True)]
 
 
 def _x86_text(name: str, variants: Sequence[Target]) -> str:
@@ -114,7 +112,7 @@ def _x86_text(name: str, variants: Sequence[Target]) -> str:
     table = " ".join(f"i32 {k}, label %case{k}" for k in range(len(variants)))
     lines = "\n".join
     return f"""
-define internal i1 @{name}.runs(i32 %variant) nounwind {{
+define hidden i1 @{name}.runs(i32 %variant) nounwind {{
 start:
 {lines(asks)}
   %most = extractvalue {{ i32, i32, i32, i32 }} %r0, 0
@@ -152,202 +150,134 @@ def _masks(variant: Target) -> dict[str, int]:
 #: States of a slot.
 _FREE, _TAKEN, _ALLOCATED = 0, 1, 2
 
+_MODEL, _VARIANT, _AT = Value("model", I64), Value("variant", I32), Value("at", I64)
 
-def model_text(name: str, scratch: Scratch) -> str:
+
+def model_routines(name: str, scratch: Scratch) -> list[Routine]:
     """Return the functions of a library's handles.
 
-    ``NAME.acquire`` and ``NAME.give`` are internal: the first returns a slot's scratch,
+    ``NAME.acquire`` and ``NAME.give`` are hidden: the first returns a slot's scratch,
     or null if memory cannot be allocated.
     """
     slot = LINE + scratch.bytes
-    slots = slot if scratch.bytes else 0
-    return f"""
-define i32 @{name}_open(i32 %threads, ptr %to) nounwind {{
-start:
-  %no.to = icmp eq ptr %to, null
-  br i1 %no.to, label %null, label %given
-given:
-  store ptr null, ptr %to
-  %is.negative = icmp slt i32 %threads, 0
-  br i1 %is.negative, label %negative, label %ask
-ask:
-  %variant = call i32 @{name}.best()
-  %is.old = icmp slt i32 %variant, 0
-  br i1 %is.old, label %old, label %take
-take:
-  %many = zext i32 %threads to i64
-  %slots = mul i64 %many, {slots}
-  %size = add i64 %slots, {LINE}
-  %model = call ptr @aligned_alloc(i64 {LINE}, i64 %size)
-  %is.short = icmp eq ptr %model, null
-  br i1 %is.short, label %short, label %fill
-fill:
-  call void @llvm.memset.p0.i64(ptr align {LINE} %model, i8 0, i64 %size, i1 false)
-  store i32 %variant, ptr %model
-  %count.at = getelementptr i32, ptr %model, i64 1
-  store i32 %threads, ptr %count.at
-  store ptr %model, ptr %to
-  ret i32 0
-null:
-  ret i32 1
-negative:
-  ret i32 2
-old:
-  ret i32 3
-short:
-  ret i32 4
-}}
-
-define void @{name}_close(ptr %model) nounwind {{
-  call void @free(ptr %model)
-  ret void
-}}
-
-define i32 @{name}_variant(ptr %model) nounwind {{
-start:
-  %no.model = icmp eq ptr %model, null
-  br i1 %no.model, label %null, label %given
-given:
-  %variant = load atomic i32, ptr %model monotonic, align 4
-  ret i32 %variant
-null:
-  ret i32 -1
-}}
-
-define i32 @{name}_select(ptr %model, i32 %variant) nounwind {{
-start:
-  %no.model = icmp eq ptr %model, null
-  br i1 %no.model, label %null, label %given
-given:
-  %runs = call i1 @{name}.runs(i32 %variant)
-  br i1 %runs, label %yes, label %no
-yes:
-  store atomic i32 %variant, ptr %model monotonic, align 4
-  ret i32 0
-null:
-  ret i32 1
-no:
-  ret i32 3
-}}
-
-define internal ptr @{name}.acquire(ptr %model) nounwind noinline {{
-start:
-  %here = alloca i64, align 8
-  %count.at = getelementptr i32, ptr %model, i64 1
-  %count.32 = load i32, ptr %count.at
-  %count = zext i32 %count.32 to i64
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %allocate, label %choose
-choose:
-  ; threads have stacks of their own: each begins its search elsewhere
-  %stack = ptrtoint ptr %here to i64
-  %page = lshr i64 %stack, 14
-  %mixed = mul i64 %page, -7046029254386353131
-  %high = lshr i64 %mixed, 33
-  %first = urem i64 %high, %count
-  br label %look
-look:
-  %tried = phi i64 [ 0, %choose ], [ %tried.next, %next ]
-  %at = phi i64 [ %first, %choose ], [ %at.next, %next ]
-  %offset = mul i64 %at, {slot}
-  %from.head = add i64 %offset, {LINE}
-  %slot = getelementptr i8, ptr %model, i64 %from.head
-  %seen = load atomic i32, ptr %slot monotonic, align 4
-  %seems.free = icmp eq i32 %seen, {_FREE}
-  br i1 %seems.free, label %try, label %next
-try:
-  %was = atomicrmw xchg ptr %slot, i32 {_TAKEN} acquire
-  %is.free = icmp eq i32 %was, {_FREE}
-  br i1 %is.free, label %found, label %next
-next:
-  %at.after = add i64 %at, 1
-  %is.end = icmp eq i64 %at.after, %count
-  %at.next = select i1 %is.end, i64 0, i64 %at.after
-  %tried.next = add i64 %tried, 1
-  %more = icmp ult i64 %tried.next, %count
-  br i1 %more, label %look, label %allocate
-allocate:
-  %new = call ptr @aligned_alloc(i64 {LINE}, i64 {slot})
-  %is.short = icmp eq ptr %new, null
-  br i1 %is.short, label %short, label %made
-made:
-  ; rows that pad a block are computed like others: tools find nothing undefined
-  call void @llvm.memset.p0.i64(ptr align {LINE} %new, i8 0, i64 {slot}, i1 false)
-  store i32 {_ALLOCATED}, ptr %new
-  br label %found
-found:
-  %taken = phi ptr [ %slot, %try ], [ %new, %made ]
-  %scratch = getelementptr i8, ptr %taken, i64 {LINE}
-  ret ptr %scratch
-short:
-  ret ptr null
-}}
-
-define internal void @{name}.give(ptr %scratch) nounwind noinline {{
-start:
-  %slot = getelementptr i8, ptr %scratch, i64 -{LINE}
-  %state = load atomic i32, ptr %slot monotonic, align 4
-  %is.own = icmp eq i32 %state, {_ALLOCATED}
-  br i1 %is.own, label %free, label %leave
-free:
-  call void @free(ptr %slot)
-  ret void
-leave:
-  store atomic i32 {_FREE}, ptr %slot release, align 4
-  ret void
-}}"""
+    with Builder() as b:
+        b.run("free", _MODEL)
+    return [
+        _open(name, slot if scratch.bytes else 0),
+        Routine(f"{name}_close", (_MODEL,), b.finish()),
+        *_variant(name),
+        _acquire(name, slot),
+        _give(name),
+    ]
 
 
-# ------------------------------------------------------------ contributions
+def _open(name: str, slot: int) -> Routine:
+    threads, to = Value("threads", I32), Buffer("to", I64)
+    with Builder() as b:
+        fail(b.address(to).eq(0), "NULL")
+        to[0] = b.const(0)
+        fail(threads < 0, "COUNT")
+        variant = b.call(f"{name}.best", gives=I32)
+        fail(variant < 0, "CPU")
+        model = _cleared(b, threads.to(I64) * slot + LINE)
+        fail(model.eq(0), "MEMORY")
+        head = b.view("head", I32, model)
+        head[0], head[1], to[0] = variant, threads, model
+        b.give(b.const(0, I32))
+    return Routine(f"{name}_open", (threads, to), b.finish(), I32)
 
-# Kernels write all outputs of a row but the one that follows from the others, dense:
-#
-#     finish(to, n):
-#       for row n - 1 down to 0:                       # in place: rows only move up
-#         to[row, outputs - 1 values] = what the kernel wrote for the row
-#         to[row, last] = -(the sum of the others), and its bias
 
-MOVE = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
+def _cleared(b: Builder, size: Value) -> Value:
+    """Return the address of so many zeros in whole cache lines, or 0."""
+    made = b.call("aligned_alloc", b.const(LINE), size)
+    with b.when(made.ne(0)):
+        b.call("memset", made, b.const(0, I32), size)
+    return made
 
 
-def finish_text(library: Library) -> str:
-    """Return ``NAME.finish.predict_contribs``, empty if kernels write all outputs."""
+def _variant(name: str) -> list[Routine]:
+    """Return the functions that tell a handle's variant, and change it."""
+    with Builder() as b:
+        with b.when(_MODEL.eq(0)):
+            b.give(b.const(-1, I32))
+        b.give(b.atomic("load", "monotonic", b.view("head", I32, _MODEL)))
+    told = Routine(f"{name}_variant", (_MODEL,), b.finish(), I32)
+    with Builder() as b:
+        fail(_MODEL.eq(0), "NULL")
+        fail(~b.call(f"{name}.runs", _VARIANT, gives=BOOL), "CPU")
+        b.atomic("store", "monotonic", b.view("head", I32, _MODEL), _VARIANT)
+        b.give(b.const(0, I32))
+    return [told, Routine(f"{name}_select", (_MODEL, _VARIANT), b.finish(), I32)]
+
+
+def _acquire(name: str, slot: int) -> Routine:
+    with Builder() as b:
+        count = b.view("head", I32, _MODEL)[1].to(I64)
+        with b.when(count > 0):
+            # Threads have stacks of their own: each begins its search elsewhere.
+            page = b.address(b.local("here", I64)) >> 14
+            mixed = page * -7046029254386353131 >> 33 & 0x7FFFFFFF
+            at = [mixed % count]
+            with b.loop(count, carry=at):
+                place = _MODEL + at[0] * slot + LINE
+                state = b.view("state", I32, place)
+                free = b.atomic("load", "monotonic", state).eq(_FREE)
+                with b.when(free):
+                    was = b.atomic("swap", "acquire", state, b.const(_TAKEN, I32))
+                    with b.when(was.eq(_FREE)):
+                        b.give(place + LINE)
+                after = at[0] + 1
+                at[0] = b.select(after.eq(count), b.const(0), after)
+        # Rows that pad a block are computed like others: nothing may be undefined.
+        made = _cleared(b, b.const(slot))
+        with b.when(made.eq(0)):
+            b.give(made)
+        b.view("state", I32, made)[0] = b.const(_ALLOCATED, I32)
+        b.give(made + LINE)
+    return Routine(f"{name}.acquire", (_MODEL,), b.finish(), I64, local=True)
+
+
+def _give(name: str) -> Routine:
+    with Builder() as b:
+        place = _AT - LINE
+        state = b.view("state", I32, place)
+        with b.when(b.atomic("load", "monotonic", state).eq(_ALLOCATED)):
+            b.run("free", place)
+            b.give()
+        b.atomic("store", "release", state, b.const(_FREE, I32))
+    return Routine(f"{name}.give", (_AT,), b.finish(), local=True)
+
+
+def finishes_contributions(library: Library) -> bool:
+    """Tell whether kernels leave out the output that follows from the others."""
+    return library.contribs not in (0, library.forest.n_outputs)
+
+
+def contributions(library: Library) -> Routine:
+    """Return ``NAME.finish.predict_contribs``.
+
+    Kernels write all outputs of a row but the last one, dense::
+
+        finish(to, n):
+          for row n - 1 down to 0:                     # in place: rows only move up
+            to[row, outputs - 1 values] = what the kernel wrote for the row
+            to[row, last] = -(the sum of the others), and its bias
+    """
     forest, written = library.forest, library.contribs
-    if written in (0, forest.n_outputs):
-        return ""
-    width, type_ = forest.n_features + 1, LLVM_TYPES[library.sum_dtype]
-    item = forest.accumulator_dtype.itemsize
-    bias = llvm_number(float(Means.of(forest).bias[written]), library.sum_dtype)
-    add = f"""  %at.off = mul i64 %i.output, {width}
-  %at = add i64 %at.off, %i.value
-  %x.at = getelementptr {type_}, ptr %to.row, i64 %at
-  %x = load {type_}, ptr %x.at
-  %sum.n = fadd {type_} %sum, %x"""
-    value = f"""  br label %output
-{loop("output", written, add, "value.end", ("sum", type_, "-0.0"))}
-value.end:
-  %negative = fneg {type_} %sum.n
-  %value.at = getelementptr {type_}, ptr %last, i64 %i.value
-  store {type_} %negative, ptr %value.at"""
-    row = f"""  %left = sub i64 %n, %i.row
-  %place = sub i64 %left, 1
-  %from.off = mul i64 %place, {written * width * item}
-  %to.off = mul i64 %place, {(written + 1) * width * item}
-  %from.row = getelementptr i8, ptr %to, i64 %from.off
-  %to.row = getelementptr i8, ptr %to, i64 %to.off
-  %last = getelementptr {type_}, ptr %to.row, i64 {written * width}
-  call void @llvm.memmove.p0.p0.i64(ptr %to.row, ptr %from.row, \
-i64 {written * width * item}, i1 false)
-  br label %value
-{loop("value", width, value, "row.end")}
-row.end:
-  %bias.at = getelementptr {type_}, ptr %last, i64 {width - 1}
-  store {type_} {bias}, ptr %bias.at"""
-    return f"""define internal void @{library.name}.finish.predict_contribs\
-(ptr %sums, ptr %to, i64 %n) nounwind {{
-start:
-  br label %row
-{loop("row", "%n", row, "end")}
-end:
-  ret void
-}}"""
+    width, type_ = forest.n_features + 1, scalar_of(np.dtype(library.sum_dtype))
+    row_bytes, last = width * type_.bytes, written * width
+    sums, to, n = (Value(hint, I64) for hint in ("sums", "to", "n"))
+    with Builder() as b, b.loop(n) as i:
+        place, size = n - i - 1, b.const(written * row_bytes)
+        target = to + place * ((written + 1) * row_bytes)
+        b.call("memmove", target, to + place * size, size)
+        row = b.view("row", type_, target)
+        with b.loop(width) as j:
+            total = [b.const(-0.0, type_)]
+            with b.loop(written, carry=total) as k:
+                total[0] = total[0] + row[k * width + j]
+            row[j + last] = -total[0]
+        bias = float(Means.of(forest).bias[written])
+        row[last + width - 1] = b.const(bias, type_)
+    symbol = f"{library.name}.finish.predict_contribs"
+    return Routine(symbol, (sums, to, n), b.finish(), local=True)

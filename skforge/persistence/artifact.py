@@ -124,9 +124,9 @@ def _contents(
                 "model must be a CompiledForest, a CompiledModule or a Forest. "
                 f"Got {type(model).__name__} instead."
             )
-        kept = model.drop_estimator()
-        manifest |= {"kind": "estimator", "estimator": _estimator_out(kept, arrays)}
-        manifest["forest"] = _forest_out(kept.estimator, "", arrays)
+        without = model.drop_estimator()
+        manifest |= {"kind": "estimator", "estimator": _estimator_out(without, arrays)}
+        manifest["forest"] = _forest_out(without.estimator, "", arrays)
     return manifest, arrays
 
 
@@ -350,19 +350,21 @@ def _estimator_in(
 
     of_forest = manifest.get("forest")
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
-    given = entry(record, "params", dict)
-    params = {name: entry(given, name, *types) for name, types in _PLAIN_PARAMS.items()}
-    params["tuning"] = tuner_in(entry(given, "tuning", str, dict))
-    params["batch_sizes"] = entry(given, "batch_sizes", list, None)
-    budget = entry(given, "tuning_budget", str, None)
+    stored = entry(record, "params", dict)
+    params = {
+        name: entry(stored, name, *types) for name, types in _PLAIN_PARAMS.items()
+    }
+    params["tuning"] = tuner_in(entry(stored, "tuning", str, dict))
+    params["batch_sizes"] = entry(stored, "batch_sizes", list, None)
+    budget = entry(stored, "tuning_budget", str, None)
     params["tuning_budget"] = budget and float_in("tuning_budget", budget)
-    params["schedule"] = _schedule_in(given.get("schedule"))
-    params["target"] = _target_in(entry(given, "target", str, dict))
-    asked = entry(record, "asked", list)
-    if len(asked) != 2 or type(asked[1]) is not str:
+    params["schedule"] = _schedule_in(stored.get("schedule"))
+    params["target"] = _target_in(entry(stored, "target", str, dict))
+    requested = entry(record, "asked", list)
+    if len(requested) != 2 or type(requested[1]) is not str:
         raise refusal("asked")
     wrapper = CompiledForest(model, **params)
-    target = _target_in(asked[0])
+    target = _target_in(requested[0])
     fitted = _target_in(entry(record, "fitted_target", dict))
     if isinstance(fitted, str):
         raise refusal("fitted_target")
@@ -374,7 +376,7 @@ def _estimator_in(
         raise refusal("tables")
     wrapper.__dict__.update(
         _stored=model,
-        _asked=(target, asked[1]),
+        _asked=(target, requested[1]),
         forest_=model.forest,
         schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
         _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
@@ -409,8 +411,8 @@ def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a model, but not its forest; arrays are named after it."""
 
-    def out(value: Any, own: str) -> Any:
-        return _value_out(value, f"{name}{own}", arrays)
+    def out(value: Any, suffix: str) -> Any:
+        return _value_out(value, f"{name}{suffix}", arrays)
 
     record = {
         "class_name": model.class_name,
@@ -439,15 +441,15 @@ def _model_in(
     """Return a model with the record of its forest; None for that of its members."""
     whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
     more = _value_in(f"{name}more", entry(record, "more", list, None) or [], arrays)
-    kept = entry(record, "twins", dict, None) or {}
+    stored = entry(record, "twins", dict, None) or {}
     twins = {
         form: _value_in(f"{name}twin.{i}", twin, arrays)
-        for i, (form, twin) in enumerate(kept.items())
+        for i, (form, twin) in enumerate(stored.items())
     }
     if not (whole is None or is_wrapper(whole)) or not all(
-        type(one) is kind
+        type(member) is kind
         for kind, every in ((Forest, more), (StoredModel, twins.values()))
-        for one in every
+        for member in every
     ):
         raise refusal("model")
     if of_forest is None and whole is not None:
@@ -461,7 +463,7 @@ def _model_in(
     }
     methods = entry(record, "methods", list)
     class_name = entry(record, "class_name", str)
-    if not all(type(one) is str for one in methods):
+    if not all(type(member) is str for member in methods):
         raise refusal("model")
     model = StoredModel(
         forest,
@@ -488,7 +490,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         value = np.asarray(value)  # without dimensions
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            return {"objects": [plain_out(one) for one in value.tolist()]}
+            return {"objects": [plain_out(item) for item in value.tolist()]}
         arrays[name] = value
         return {"array": name}
     if isinstance(value, list):
@@ -502,8 +504,8 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"forest": forest_out(value, arrays, name)}
     if is_part(kind_of(value)):
         state = {
-            key: _value_out(one, f"{name}.{key}", arrays)
-            for key, one in bare_state(value).items()
+            key: _value_out(item, f"{name}.{key}", arrays)
+            for key, item in bare_state(value).items()
         }
         return {"class": kind_of(value), "state": state}
     return plain_out(value)
@@ -511,12 +513,12 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
 
 def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, list):
-        return [_value_in(f"{name}.{i}", one, arrays) for i, one in enumerate(value)]
+        return [_value_in(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return _plain(name, value)
     match [*value.items()]:
         case [("objects", list(objects))]:
-            return np.array([_plain(name, one) for one in objects], dtype=object)
+            return np.array([_plain(name, item) for item in objects], dtype=object)
         case [("array", str(at))] if at in arrays:
             array = np.array(arrays[at])
             return array if array.ndim else array[()]
@@ -530,8 +532,8 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
             return forest_in(record, arrays, name).validate()
         case [("class", str(kind)), ("state", dict(state))]:
             values = {
-                key: _value_in(f"{name}.{key}", one, arrays)
-                for key, one in state.items()
+                key: _value_in(f"{name}.{key}", item, arrays)
+                for key, item in state.items()
             }
             try:
                 return rebuilt(class_of(kind), values)

@@ -76,8 +76,8 @@ def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
 def _name_of(space: ScheduleSpace) -> str | None:
     """Return the name of the known space with the same parameters and rules."""
 
-    def parts(one: ScheduleSpace) -> tuple[Any, ...]:
-        return one.name, one.parameters, one.constraints
+    def parts(given_space: ScheduleSpace) -> tuple[Any, ...]:
+        return given_space.name, given_space.parameters, given_space.constraints
 
     return next(
         (n for n, make in _SPACES.items() if parts(make()) == parts(space)), None
@@ -91,8 +91,8 @@ def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
     if _STRATEGIES.get(name) is not type(strategy):
         return "heuristic"
     values = {f.name: getattr(strategy, f.name) for f in fields(_STRATEGIES[name])}
-    kept = {k: v for k, v in values.items() if v is None or type(v) in _PLAIN}
-    return {"class": name, **kept}
+    plain = {k: v for k, v in values.items() if v is None or type(v) in _PLAIN}
+    return {"class": name, **plain}
 
 
 def _strategy_in(record: Any) -> str | Strategy:
@@ -101,11 +101,11 @@ def _strategy_in(record: Any) -> str | Strategy:
     cls = _STRATEGIES.get(str(record.get("class"))) if type(record) is dict else None
     if cls is None:
         raise InvalidInputError(f"{record!r} is not a strategy.")
-    given = {k: v for k, v in record.items() if k != "class"}
+    params = {k: v for k, v in record.items() if k != "class"}
     known = {f.name for f in fields(cls)}
-    if not set(given) <= known:
+    if not set(params) <= known:
         raise InvalidInputError(
-            f"the strategy {cls.__name__} has no {', '.join(set(given) - known)}."
+            f"the strategy {cls.__name__} has no {', '.join(set(params) - known)}."
         )
-    made: Strategy = cls(**given)
-    return made
+    strategy: Strategy = cls(**params)
+    return strategy

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
@@ -25,6 +24,7 @@ from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError, VerificationWarning, warn
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelCache
@@ -16,6 +15,7 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.schedules import schedule_table, table_at
 from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
 from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError

@@ -10,12 +10,12 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import __version__
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.frontends.content import held
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import resolve_target, stored_target
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn

@@ -11,8 +11,7 @@ from skforge.compiler.forest.rows import prepare_rows, read_columns
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Array, Source, register
-from skforge.sources.plain import Reading
-from skforge.sources.sparse import most_entries
+from skforge.sources.plain import Reading, most_entries
 
 #: Libraries that compare the names of columns.
 _COMPARES = ("sklearn", "xgboost")

@@ -1,68 +1,86 @@
 """The dtypes of a pipeline's rows: what steps compute in, and whether trees notice.
 
 scikit-learn's steps compute in the dtype of the rows that they get. A *form* is the
-dtype of an array, or a dtype for each column of a frame; see ``frame_reader.Form``.
+dtype of an array, or a type for each column of a frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
+from skforge.compiler.forest.frames import number_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
-from skforge.sources.table_reader import TableForm, number_of
 
 Array = NDArray[Any]
 
 
-def computed(form: Any, width: int) -> list[np.dtype[Any]]:
+class Form(NamedTuple):
+    """The container of rows, and the types of its columns.
+
+    Parameters
+    ----------
+    kind : {"pandas", "polars", "pyarrow", "array", "list"}
+        The last two are of Python objects.
+    types : tuple
+        None for columns that are not read, and for texts of pandas frames.
+    """
+
+    kind: str
+    types: tuple[Any, ...]
+
+    @property
+    def numbers(self) -> list[np.dtype[Any] | None]:
+        """Return NumPy's dtypes of the columns' numbers; None for other columns."""
+        return [None if own is None else number_of(own) for own in self.types]
+
+
+def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
     """Return the dtype of each column as steps get it: nullable ones as float64."""
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
-    if isinstance(form, TableForm):  # whole numbers of these may be missing
-        known = [number_of(own) or wide for own in form.types]
-        return [wide if own.kind in "iu" and own.itemsize > 2 else own for own in known]
-    return [own if isinstance(own, np.dtype) else wide for own in form]
+    if form.kind == "pandas":
+        return [own if isinstance(own, np.dtype) else wide for own in form.types]
+    known = [number or wide for number in form.numbers]
+    # whole numbers of these may be missing
+    return [wide if own.kind in "iu" and own.itemsize > 2 else own for own in known]
 
 
-def told(form: Any) -> str:
+def told(form: Form | np.dtype[Any]) -> str:
     """Return a form as text, which an artifact keeps."""
     if isinstance(form, np.dtype):
         return f"ndarray: {form.name}"
-    kind, own = form if isinstance(form, TableForm) else ("pandas", form)
-    return f"{kind}: {', '.join(map(str, own))}"
+    return f"{form.kind}: {', '.join(map(str, form.types))}"
 
 
-def nullable(form: Any) -> list[int]:
-    """Return the columns that may hold pandas' NA."""
+def nullable(form: Form | np.dtype[Any]) -> list[int]:
+    """Return the columns of numbers that may be missing otherwise than by NaN."""
     if isinstance(form, np.dtype):
         return []
-    if isinstance(form, TableForm):
-        typed = form.kind in ("polars", "pyarrow")
-        return [i for i, own in enumerate(form.types) if typed and number_of(own)]
-    own = enumerate(form)
-    return [i for i, dtype in own if not isinstance(dtype, np.dtype | type(None))]
+    pairs = enumerate(zip(form.types, form.numbers, strict=True))
+    return [i for i, (own, number) in pairs if number and not isinstance(own, np.dtype)]
 
 
-def fitting(rows: Array, form: Any, gaps: Collection[int] = ()) -> Array:
+def fitting(
+    rows: Array, form: Form | np.dtype[Any], gaps: Collection[int] = ()
+) -> Array:
     """Return rows with the nearest values that the columns of a form can hold.
 
     Some of the values of the columns in ``gaps`` are NaN.
     """
     rows = rows.astype(np.float64)
-    own = [form] * rows.shape[1] if isinstance(form, np.dtype) else form
-    if isinstance(form, TableForm):
-        own = [type_ and number_of(type_) for type_ in form.types]
-    for column, dtype in enumerate(own):
-        if dtype is None:
+    if isinstance(form, np.dtype):
+        form = Form("", (form,) * rows.shape[1])
+    for column, (own, number) in enumerate(zip(form.types, form.numbers, strict=True)):
+        if number is None:
             continue
-        number, values = getattr(dtype, "numpy_dtype", dtype), rows[:, column]
+        values = rows[:, column]
         missing = np.isnan(values)
         if number.kind == "f":
             largest = float(np.finfo(number).max)
@@ -74,45 +92,85 @@ def fitting(rows: Array, form: Any, gaps: Collection[int] = ()) -> Array:
             most = min(float(ends.max), 2.0**31)
             values = np.rint(np.clip(values, max(float(ends.min), -most), most))
         rows[:, column] = values
+        extended = form.kind == "pandas" and not isinstance(own, np.dtype)
         if column in gaps:
             rows[::7, column] = np.nan
-        elif missing.any() and not (isinstance(dtype, np.dtype) and number.kind == "f"):
+        elif extended or number.kind != "f":
             rows[missing, column] = 0
     return rows
 
 
+def table_of(frame: Any, form: Form, gaps: Collection[int]) -> Any:
+    """Return pandas' frame in the container, and with the types, of a form."""
+    if form.kind == "array":
+        return frame.to_numpy(object)
+    if form.kind == "list":
+        return frame.to_numpy(object).tolist()
+    columns = {}
+    for place, (name, own) in enumerate(zip(frame.columns, form.types, strict=True)):
+        values = frame[name].to_numpy(object)
+        number = None if own is None else number_of(own)
+        if number is not None:  # NaN is a number of floats
+            values = values.astype(number if number.kind == "f" else object)
+        gone = [place in gaps or number is None] * np.array([v != v for v in values])
+        if number is not None and number.kind != "f":
+            values = [number.type(0 if v != v else v).item() for v in values]
+        objects = [None if out else v for v, out in zip(values, gone, strict=True)]
+        columns[str(name)] = _column(form.kind, objects, own)
+    if form.kind == "polars":
+        import polars
+
+        return polars.DataFrame(columns)
+    import pyarrow
+
+    return pyarrow.table(columns)
+
+
+def _column(kind: str, values: list[Any], own: Any) -> Any:
+    """Return a column of polars or pyarrow; texts that its type lacks are missing."""
+    texts = own is not None and number_of(own) is None
+    if kind == "polars":
+        import polars
+
+        column = polars.Series(values, dtype=polars.String if texts else own)
+        return column.cast(own, strict=False) if texts else column
+    import pyarrow
+
+    found = pyarrow.array(values, None if texts else own)
+    if not texts:
+        return found
+    if not hasattr(own, "index_type"):
+        return found.cast(own)
+    coded = found.dictionary_encode()
+    at, known = coded.indices.cast(own.index_type), coded.dictionary
+    return pyarrow.DictionaryArray.from_arrays(at, known.cast(own.value_type))
+
+
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether the tests of two forests agree on all numbers of some dtypes."""
-    nodes = ("left", "right")
-    if not all(np.array_equal(getattr(forest, n), getattr(other, n)) for n in nodes):
-        return False
-    if not np.array_equal(forest.predicate < 0, other.predicate < 0):
-        return False
-    first, second = (one.predicate[one.predicate >= 0] for one in (forest, other))
-    comparison, feature = forest.comparison[first], forest.feature[first]
+    mine, others = _tests_of(forest, dtypes), _tests_of(other, dtypes)
+    return len(mine) == len(others) and all(map(np.array_equal, mine, others))
+
+
+def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
+    """Return arrays that are equal for forests with the same tests."""
+    inner = forest.predicate >= 0
+    tests = forest.predicate[inner]
+    comparison, feature = forest.comparison[tests], forest.feature[tests]
     # whole numbers and booleans are never missing
     gaps = np.array([own.kind == "f" for own in dtypes])[feature]
-    for name in ("feature", "missing", "missing_left"):
-        mine, others = getattr(forest, name)[first], getattr(other, name)[second]
-        if ((mine != others) & (gaps | (name == "feature"))).any():
-            return False
+    missing = [np.where(gaps, forest.missing[tests], 0)]
+    missing += [np.where(gaps, forest.missing_left[tests], 0)]
     sets = comparison >= Comparison.IN
-    if (sets != (other.comparison[second] >= Comparison.IN)).any():
-        return False
-    if sets.any() and not (
-        np.array_equal(first[sets], second[sets])
-        and np.array_equal(comparison[sets], other.comparison[second][sets])
-        and np.array_equal(forest.category_offset, other.category_offset)
-        and np.array_equal(forest.category_words, other.category_words)
-    ):
-        return False
+    ends = np.where(sets, np.stack([comparison, tests]), 0.0)
     for dtype in {*dtypes}:
         of_dtype = [i for i, own in enumerate(dtypes) if own == dtype]
         here = np.isin(feature, of_dtype) & ~sets
-        mine = _canonical(forest, first[here], dtype)
-        if not np.array_equal(mine, _canonical(other, second[here], dtype)):
-            return False
-    return True
+        ends[:, here] = _canonical(forest, tests[here], dtype)
+    held: list[Array] = []
+    if sets.any():
+        held = [forest.category_offset, forest.category_words]
+    return [forest.left, forest.right, inner, feature, *missing, sets, ends, *held]
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
@@ -139,7 +197,7 @@ def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(equal, [comparison, found], [left + 6.0, end])
 
 
-def inside(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
+def contains(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether all numbers of some dtypes that one accepts are in the other's."""
     largest = np.array(
         [np.finfo(own).max if own.kind == "f" else 2.0**64 for own in dtypes], float

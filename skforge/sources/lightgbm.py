@@ -25,8 +25,13 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are_answers, register
-from skforge.sources.plain import Read, Reading, rare_numbers
-from skforge.sources.sparse import dense_columns, most_entries
+from skforge.sources.plain import (
+    Read,
+    Reading,
+    dense_columns,
+    most_entries,
+    rare_numbers,
+)
 
 
 @register

@@ -150,7 +150,7 @@ class Mappings:
             self._pack = struct.Struct("".join(parts)).pack_into
         self._dicts = reader(
             {rule.name: rule.place for rule in rules},
-            {rule.name: _texts(rule.table) for rule in rules if rule.table is not None},
+            {rule.name: _texts(rule) for rule in rules if rule.table is not None},
             columns.width,
             columns.ignores,
         )
@@ -399,10 +399,13 @@ class Mappings:
         )
 
 
-def _texts(table: Mapping[Any, float | None]) -> dict[str, float]:
-    """Return the numbers of a table's texts."""
-    known = ((label, code) for label, code in table.items() if type(label) is str)
-    return {label: float(code) for label, code in known if code is not None}
+def _texts(rule: ColumnRule) -> dict[str | None, float]:
+    """Return the numbers of a column's texts, and of None."""
+    known = {None: rule.missing, **(rule.table or {})}.items()
+    texts = (
+        (label, code) for label, code in known if label is None or type(label) is str
+    )
+    return {label: float(code) for label, code in texts if code is not None}
 
 
 def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], str]:

@@ -23,6 +23,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     UNION,
     class_of,
     first_step,
+    inside,
     members,
     of_first,
 )
@@ -37,11 +38,10 @@ from skforge.sources.base import (
     member_traces,
     register,
 )
-from skforge.sources.forms import computed, inside, nullable, same_tests, told
+from skforge.sources.forms import Form, computed, contains, nullable, same_tests, told
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
-from skforge.sources.table_reader import TableForm
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -241,7 +241,7 @@ class PipelineSource(Source):
         float64 = np.dtype(np.float64)
         wide = [float64 if one.kind == "f" else one for one in dtypes]
         other = self._folded_for(form, dtypes)
-        if isinstance(form, TableForm) and dtypes != wide:
+        if isinstance(form, Form) and form.kind != "pandas" and dtypes != wide:
             # some steps take these frames as float64, and others as they are
             also = self._folded_for(form, wide)
             if other is not None and also is not None:
@@ -264,7 +264,7 @@ class PipelineSource(Source):
         return (
             mine[0].input_dtype == others[0].input_dtype
             and self._known.shares(other._known)
-            and inside(self._known.bounds, other._known.bounds, dtypes)
+            and contains(self._known.bounds, other._known.bounds, dtypes)
             and all(map(partial(same_tests, dtypes=dtypes), mine, others))
         )
 
@@ -387,12 +387,11 @@ class PipelineSource(Source):
 
 def _kept(transformer: Any) -> list[int]:
     """Return the columns that a ColumnTransformer does not drop."""
-    places = transformer._transformer_to_input_indices
     kept = {
         int(i)
-        for name, one, _ in transformer.transformers_
+        for _, one, places in inside(transformer)
         if not (isinstance(one, str) and one == "drop")
-        for i in places[name]
+        for i in places or ()
     }
     return sorted(kept)
 

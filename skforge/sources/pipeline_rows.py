@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_plain
+from skforge.compiler.forest.frames import is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
-from skforge.sources.forms import fitting
-from skforge.sources.frame_reader import FrameReader
+from skforge.sources.column_readers import (
+    FrameReader,
+    OnlyRow,
+    TableReader,
+    names_of,
+    table_kind,
+)
+from skforge.sources.forms import Form, fitting, table_of
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import PlainRows, Read, Reading, array_of
-from skforge.sources.table_reader import (
-    TableForm,
-    codes_in,
-    columns_of,
-    kind_of,
-    numbers_in,
-    row_of,
-    table_of,
-)
 
 Array = NDArray[Any]
 
-_MOST_LAYOUTS = 64
+#: The form of frames whose columns are not as wanted: no pipeline takes it.
+_UNKNOWN = object()
+#: Columns up to which a frame's only row is read value by value.
+_FEW_COLUMNS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +81,6 @@ class PipelineRows:
     either: Collection[int] = ()
     #: The same as text, those that an artifact knows included.
     stored: dict[str, list[int]] = field(default_factory=dict)
-    #: By names and types of columns: a table's form, and places with columns.
-    _layouts: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def reading(self) -> Reading:
@@ -101,15 +99,19 @@ class PipelineRows:
         return PlainRows(self.reading, self.width, ())
 
     @cached_property
-    def _frames(self) -> FrameReader:
+    def _wanted(self) -> tuple[Any, ...]:
         at = [*range(self.width)] if self.by_name is None else self.by_name
         names = None if self.names is None else [self.names[i] for i in at]
-        return FrameReader(names, at, self.width, ordered=self.by_name is None)
+        return names, at, self.width, self.by_name is None, self.texts
 
     @cached_property
-    def _n_texts(self) -> int:
-        at = range(self.width) if self.by_name is None else self.by_name
-        return len(self.texts.keys() & {*at})
+    def _frames(self) -> FrameReader:
+        by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
+        return FrameReader(*self._wanted, by_value=by_value)
+
+    @cached_property
+    def _tables(self) -> TableReader:
+        return TableReader(*self._wanted)
 
     def columns(self, given: Columns) -> Columns:
         """Return the columns of mappings: those taken by name, with codes of texts."""
@@ -133,18 +135,34 @@ class PipelineRows:
             read = self._array(X)
         elif (kind is list or kind is tuple) and self.by_position:
             read = self._array(array_of(X))
-        elif is_pandas_frame(kind):
-            read = self._frame(X)
+        elif kind_of(X) == "pandas":
+            read = self._columns(self._frames, X, X.columns)
         else:
             read = None
-        if read is None and len(self.forms) > (None in self.forms):
-            read = self._table(X)
-        if read is None or not self.bounds.holds(read[0]):
+        others = len(self.forms) > (None in self.forms)
+        if read is None and others and table_kind(X):
+            read = self._columns(self._tables, X, names_of(X))
+        if read is None or not self._holds(read[0]):
             return None
         return self._coded(*read)
 
+    def _holds(self, rows: Array) -> bool:
+        if self.width > _FEW_COLUMNS or len(rows) != 1:
+            return self.bounds.holds(rows)
+        for x, (low, high, nan) in zip(rows[0].tolist(), self._limits, strict=True):
+            if not (low <= x <= high or (nan and x != x)):
+                return False
+        return True
+
+    @cached_property
+    def _limits(self) -> list[tuple[float, float, bool]]:
+        ends = self.bounds.low.tolist(), self.bounds.high.tolist()
+        return [*zip(*ends, self.bounds.nan.tolist(), strict=True)]
+
     def _coded(self, rows: Array, said: str) -> Read | None:
         """Return rows with the codes of numbers; None if a number is refused."""
+        if not self.numbers:
+            return rows, said
         if any(one.coded for one in self.numbers.values()):
             rows = rows.copy()
         for column, codes in self.numbers.items():
@@ -161,96 +179,9 @@ class PipelineRows:
         is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
         if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
             return None if self.warning is None else X.dtype
-        if not is_pandas_frame(kind):
-            parts = self._parts(X)
-            return None if parts is None else parts[0]
-        layout = self._frames.layout(X)
+        reader = self._frames if kind_of(X) == "pandas" else self._tables
+        layout = reader.layout(X)
         return None if layout is None else layout[0]
-
-    def _parts(self, X: Any) -> tuple[TableForm, dict[int, Any]] | None:
-        """Return the form of a table or of objects, and the columns by place."""
-        kind = kind_of(X)
-        found = columns_of(X, kind) if kind and len(X) else None
-        if found is None:
-            return None
-        names, columns, types = found
-        at: Sequence[int] = range(self.width)
-        if names is not None and self.names is not None:
-            if len({*names}) < len(names):
-                return None
-            if self.by_name is None:
-                if (*names,) != self.names:
-                    return None
-            else:
-                at = self.by_name
-                where = {name: place for place, name in enumerate(names)}
-                if not {self.names[i] for i in at} <= where.keys():
-                    return None
-                places = [where[self.names[i]] for i in at]
-                columns = [columns[i] for i in places]
-                types = [types[i] for i in places]
-        elif len(columns) != self.width:
-            return None
-        own = dict(zip(at, types, strict=True))
-        form = TableForm(kind, tuple(own.get(i) for i in range(self.width)))
-        return form, dict(zip(at, columns, strict=True))
-
-    def _one_row(self, values: Any, form: TableForm, places: Any) -> Array | None:
-        """Read a table's only row by values; each of its columns would take 3 us."""
-        row, most = np.zeros((1, self.width)), self.largest
-        for place, at in places:
-            value = values[at]
-            if place in self.texts:
-                value = self.texts[place].code(value)
-            elif value is None and place in self.forms[form]:
-                value = np.nan
-            if value is None or (type(value) is int and not -most <= value <= most):
-                return None
-            row[0, place] = value
-        return row
-
-    def _table(self, X: Any) -> Read | None:
-        """Read polars frames, pyarrow tables, and arrays and lists of objects."""
-        kind, said, key, names = kind_of(X), self.warning or "", None, None
-        if kind in ("polars", "pyarrow"):
-            names = list(X.columns if kind == "polars" else X.schema.names)
-            if (warned := self._warning_of(X, names)) is None:
-                return None
-            said = warned
-            if len(X) == 1:
-                kinds, only = row_of(X, kind)
-                if (key := (*names, *kinds)) in self._layouts:
-                    row = self._one_row(only, *self._layouts[key])
-                    return None if row is None else (row, said)
-        parts = self._parts(X)
-        if parts is None or parts[0] not in self.forms:
-            return None
-        form, columns = parts
-        rows, gaps = np.zeros((len(X), self.width)), {*self.forms[form]}
-        for place, column in columns.items():
-            if place in self.texts:
-                codes = codes_in(column, form.kind, self.texts[place])
-                if codes is None:
-                    return None
-                rows[:, place] = codes
-                continue
-            found = numbers_in(column, form.kind)
-            if found is None or (found[1] is not None and place not in gaps):
-                return None
-            values, missing = found
-            if values.dtype.kind in "iu" and not self._is_exact(values):
-                return None
-            rows[:, place] = values
-            if missing is not None:
-                rows[missing, place] = np.nan
-        if names is None:
-            return (rows, said) if self._is_exact(rows) else None
-        if key and not any(mark in str(own) for own in form.types for mark in "<("):
-            at = [names.index(self.names[i]) if self.names else i for i in columns]
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            self._layouts[key] = form, [*zip(columns, at, strict=True)]
-        return rows, said
 
     def _warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for a frame's names; None if it is not read."""
@@ -267,14 +198,22 @@ class PipelineRows:
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
 
-    def _frame(self, X: Any) -> Read | None:
-        if self.bounds.low.dtype != np.float64:
+    def _columns(self, reader: Any, X: Any, names: Any) -> Read | None:
+        """Read a frame, a table or objects, whose columns may have ``names``."""
+        said = self.warning or "" if names is None else self._warning_of(X, names)
+        if said is None or self.bounds.low.dtype != np.float64:
             return None
-        said = self._warning_of(X, X.columns)
-        found = None if said is None else self._frames.read(X, self.forms)
-        if found is None or said is None:
+        if len(X) == 1:
+            only: OnlyRow | None = reader.only_row(X, names, self.forms)
+            if only is not None:
+                row = self._only_row(*only)
+                return None if row is None else (row, said)
+        form, parts = reader.layout(X) or (_UNKNOWN, ())
+        gaps = self.forms.get(form)
+        if gaps is None:
             return None
-        if found.gaps and not {*found.gaps} <= {*self.forms[found.form]}:
+        found = reader.read(form, parts, len(X))
+        if found is None or not {*gaps}.issuperset(found.gaps):
             return None
         if not all(self._is_exact(values) for _, values in found.whole):
             return None
@@ -283,13 +222,26 @@ class PipelineRows:
             if not self.bounds.takes(whole):
                 return None
         for place, values in found.others:
-            texts = self.texts.get(place)
-            codes = None if texts is None else texts.of_column(values)
-            if codes is None:
+            if (codes := reader.codes(values, self.texts[place])) is None:
                 return None
             found.rows[:, place] = codes
-        missed = len(found.others) < self._n_texts
-        return None if missed else (found.rows, said)
+        return found.rows, said
+
+    def _only_row(
+        self, form: Any, places: Sequence[int], values: Sequence[Any]
+    ) -> Array | None:
+        """Read a frame's only row by values."""
+        row, most, coded = [0.0] * self.width, self.largest, self.texts
+        for place, value in zip(places, values, strict=True):
+            if type(value) is not float or place in coded:
+                if place in coded:
+                    value = coded[place].code(value)
+                elif value is None and place in self.forms[form]:
+                    value = np.nan
+                if value is None or (type(value) is int and not -most <= value <= most):
+                    return None
+            row[place] = value
+        return np.array([row], np.float64)
 
     def _is_known(self, dtype: Any) -> bool:
         """Tell whether steps get such values in the dtype of the forest's rows."""
@@ -326,13 +278,15 @@ class PipelineRows:
             known[column] = texts.values(rows[:, column])
         if isinstance(form, np.dtype):
             return given.astype(form)
-        if isinstance(form, TableForm):
+        if isinstance(form, Form) and form.kind != "pandas":
             return table_of(self._framed(given, known), form, gaps)
         if not known and self.by_name is None and form is None:
             return given
         frame = self._framed(given, known)
         names = frame.columns
-        for at, (name, dtype) in enumerate(zip(names, form or (), strict=False)):
+        for at, (name, dtype) in enumerate(
+            zip(names, form.types if form else (), strict=False)
+        ):
             if dtype is not None:
                 values = frame[name].astype("Float64") if at in gaps else frame[name]
                 with np.errstate(over="ignore"):
@@ -465,8 +419,3 @@ def _stored(code: float | None) -> float | None:
 
 def _code(stored: float | None) -> float | None:
     return np.nan if stored is not None and stored < 0 else stored
-
-
-def is_pandas_frame(kind: type) -> bool:
-    """Tell whether a class is pandas' own data frame."""
-    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pandas")

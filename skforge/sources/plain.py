@@ -20,7 +20,10 @@ from skforge.compiler.forest.frames import (
     FrameColumns,
     is_category,
     is_plain,
+    kind_of,
+    nullable_numbers,
     number_dtype,
+    number_of,
 )
 from skforge.exceptions import InvalidInputError
 
@@ -100,15 +103,7 @@ class PlainRows:
         ``Forest.category_names``.
     """
 
-    __slots__ = (
-        "_columns",
-        "_named",
-        "_r",
-        "_seen",
-        "_tables",
-        "_width",
-        "unnamed",
-    )
+    __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, category_names: tuple[Any, ...]
@@ -133,7 +128,7 @@ class PlainRows:
                     return None if values is None else (values, self.unnamed)
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None
-                read = _FRAMES.get((kind.__module__.partition(".")[0], kind.__name__))
+                read = _READERS.get(kind_of(X))
                 if read is None:
                     return None
                 n_rows, width = X.shape
@@ -222,12 +217,8 @@ class PlainRows:
                 continue
             if number.kind in "iu":
                 whole.append(feature)
-            missing = getattr(values, "_mask", None)
-            if missing is None:  # of pyarrow
-                rows[:, feature] = values.to_numpy(self._r.dtype, na_value=np.nan)
-            else:  # as its to_numpy does, five times as fast
-                rows[:, feature] = values._data
-                rows[missing, feature] = np.nan
+            rows[:, feature], missing = nullable_numbers(values, number)
+            rows[missing, feature] = np.nan
         if whole and _large(rows[:, whole]):
             return None
         return (rows, warning) if sorted(coded) == self._named else None
@@ -235,7 +226,9 @@ class PlainRows:
     def _polars(self, X: Any) -> Read | None:
         if self._r.tables is None or self._named:
             return None
-        if self._r.tables != "sklearn" and not _POLARS.issuperset(map(str, X.dtypes)):
+        if self._r.tables != "sklearn" and not _REFUSED.isdisjoint(
+            map(number_of, X.dtypes)
+        ):
             return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns)
 
@@ -296,19 +289,14 @@ class PlainRows:
         return found[1]
 
 
-#: Polars dtypes that all sources accept.
-_POLARS = frozenset(
-    f"{kind}{bits}"
-    for kind, sizes in (("Int", (8, 16, 32, 64)), ("UInt", (8, 16, 32, 64)))
-    for bits in sizes
-) | {"Float32", "Float64", "Boolean"}
+#: Numbers of polars that some source may refuse; None are those without a name here.
+_REFUSED = frozenset((None, np.dtype(np.float16)))
 
-#: By module and class name, so that no library is imported.
-_FRAMES: dict[tuple[str, str], Callable[[PlainRows, Any], Read | None]] = {
-    ("pandas", "DataFrame"): PlainRows._pandas,
-    ("scipy", "csr_matrix"): PlainRows._csr,
-    ("polars", "DataFrame"): PlainRows._polars,
-    ("pyarrow", "Table"): PlainRows._arrow,
+_READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
+    "pandas": PlainRows._pandas,
+    "csr": PlainRows._csr,
+    "polars": PlainRows._polars,
+    "pyarrow": PlainRows._arrow,
 }
 
 
@@ -328,6 +316,31 @@ def rare_numbers(X: Array) -> Array:
         return X.astype(np.float32)
     except (TypeError, ValueError):  # texts: the caller says which
         return X
+
+
+def most_entries(X: Any) -> int:
+    """Return the largest number of entries at one position of a CSR matrix.
+
+    The matrix's own flags may be out of date, so entries are counted again.
+    """
+    fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
+    if fresh.has_canonical_format:
+        return min(1, int(fresh.nnz))
+    at = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(X.indptr))
+    _, counts = np.unique(at * X.shape[1] + X.indices, return_counts=True)
+    return int(counts.max(initial=0))
+
+
+def dense_columns(X: Any) -> Any:
+    """Return a pandas frame with its sparse columns made dense."""
+    from pandas import DataFrame, SparseDtype
+
+    sparse = [i for i, one in enumerate(X.dtypes) if isinstance(one, SparseDtype)]
+    if not sparse:
+        return X
+    columns = {i: X.iloc[:, i] for i in range(X.shape[1])}
+    columns.update({i: columns[i].sparse.to_dense() for i in sparse})
+    return DataFrame(columns).set_axis(X.columns, axis=1)
 
 
 def _large(values: Array) -> bool:

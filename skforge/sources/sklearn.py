@@ -23,8 +23,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.sources.base import Array, Source, are, is_flag, register
-from skforge.sources.plain import Read, Reading
-from skforge.sources.sparse import most_entries
+from skforge.sources.plain import Read, Reading, most_entries
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
 _FITTED = (

@@ -23,8 +23,13 @@ from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Array, Source, are, are_answers, register
-from skforge.sources.plain import Reading, array_of, rare_numbers
-from skforge.sources.sparse import dense_columns, most_entries
+from skforge.sources.plain import (
+    Reading,
+    array_of,
+    dense_columns,
+    most_entries,
+    rare_numbers,
+)
 
 
 def _is_width(value: Any, forest: Forest) -> bool:

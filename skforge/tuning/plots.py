@@ -130,7 +130,7 @@ def axes_for(ax: Any) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InvalidInputError(
-            "drawing needs matplotlib: pip install 'skforge[plot]'."
+            "drawing needs matplotlib: pip install matplotlib."
         ) from error
     if "matplotlib.pyplot" in sys.modules or _in_notebook():
         from matplotlib import pyplot  # which shows what it draws

@@ -21,9 +21,9 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from skforge._version import __version__
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.schedules import schedule_table
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn, with_article

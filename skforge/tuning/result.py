@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.search.ranges import range_text

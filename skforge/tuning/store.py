@@ -22,9 +22,9 @@ from importlib.metadata import version
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime import object_cache
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.records import Record, RecordKey
 from skforge.tuning.search.heuristic import layout_of

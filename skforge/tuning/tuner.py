@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from skforge._docs import documented
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TuningError
+from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
 from skforge.tuning.records import AUTO, TuningRecords, as_records
@@ -24,11 +24,11 @@ from skforge.tuning.result import TuningResult
 from skforge.tuning.search import strategies
 from skforge.tuning.search.heuristic import Heuristic
 from skforge.tuning.search.learned import Learned
-from skforge.tuning.search.session import Session
+from skforge.tuning.search.run import INTERRUPTED, Run
+from skforge.tuning.search.search import Search, untimed_note
 from skforge.tuning.search.strategies import Random, Strategy, SuccessiveHalving
-from skforge.tuning.space.space import ScheduleSpace, generator
+from skforge.tuning.space.space import ScheduleSpace
 from skforge.tuning.store import alone
-from skforge.tuning.task import SearchTask
 
 #: Strategies by their names.
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -144,44 +144,51 @@ class Tuner:
         """
         begin = time.perf_counter()
         strategy, machine = strategy_of(self.strategy), Target.parse(target)
-        threads = resolve_n_jobs(n_jobs)
-        space = self.space
+        space, n_threads = self.space, resolve_n_jobs(n_jobs)
         if space is None:
-            space = default_space(strategy, machine, threads)
+            space = default_space(strategy, machine, n_threads)
         check_space(space)
-        search = SearchTask(
+        search = Search(
             leaf_finder(forest),  # the traversal, even if scores are not sums
             machine,
             reduction,
             ranges,
-            threads,
+            n_jobs,
             strategy,
             space,
             self.budget if budget is None else budget,
-            as_records(self.records),
-            begin,
+            random_state,
             kernels,
         )
+        records = as_records(self.records)
         store = search.store() if self._uses_store() else None
-        kept = search.from_records() or search.from_store(store)
+        kept = search.from_records(records) or search.from_store(store)
         if kept is not None:
             return kept
-        problem = search.problem(generator(random_state))
-        options = (problem, rows, n_jobs, verbose)
         if store is None:
-            return self._searched(search, *options, begin)
-        patience = search.budget or search.promised(problem)
-        if not patience:
-            return search.untimed()  # compiles nothing, and needs no lock
+            result = self._searched(search, rows, verbose, begin)
+            keep(search, result, records)
+            return result
+        patience = search.budget or search.promised()
+        if not patience:  # compiles nothing, and needs no lock
+            return search.result(
+                notes=(untimed_note(plan.batch for plan in search.plans),),
+                seconds=time.perf_counter() - begin,
+                budget=float(search.seconds),
+            )
         waiting = time.perf_counter()
         with alone(patience) as quiet:
             if (kept := search.from_store(store)) is not None:
                 return kept  # found while this process waited
             if not quiet:
-                return search.given_up(patience)
+                why = "other processes on this machine were searching for"
+                notes = (f"{why} {patience:.2g} s: nothing was measured",)
+                return search.result(notes=notes, complete=False)
             waited = time.perf_counter() - waiting
-            result = self._searched(search, *options, begin + waited)
-            search.put(store, result)
+            result = self._searched(search, rows, verbose, begin + waited)
+            keep(search, result, records)
+            if is_timed(result) and INTERRUPTED not in result.notes:
+                search.put(store, result)
             return result
 
     def _uses_store(self) -> bool:
@@ -190,30 +197,53 @@ class Tuner:
         return plain and self.strategy == "heuristic" and self.records == AUTO
 
     def _searched(
-        self,
-        search: SearchTask,
-        problem: strategies.Problem,
-        rows: Any,
-        n_jobs: int | None,
-        verbose: int | None,
-        begin: float,
+        self, search: Search, rows: Any, verbose: int | None, begin: float
     ) -> TuningResult:
         """Measure; the budget runs from ``begin`` on."""
-        ours = search.measurer(n_jobs)
-        measurer, strategy = self.measurer or ours, search.strategy
-        if not getattr(strategy, "measures", True):
-            return search.predicted(problem, measurer)
-        seed = int(problem.random.integers(1 << 31))
+        ours = search.measurer()
+        measurer = self.measurer or ours
+        if not getattr(search.strategy, "measures", True):
+            return search.predicted(measurer, begin)
+        seed = int(search.problem.random.integers(1 << 31))
         sample = SampleRows(search.forest, rows, seed, search.reduction)
         # Setup time counts towards the budget, except with a custom clock.
         real = self.measurer is None
         start = measurer.clock() - (time.perf_counter() - begin) * real
-        lean, budget = self._uses_store() and search.budget is None, search.seconds
-        session = Session(problem, strategy, measurer, sample, budget, start, lean)
-        result = search.measured(session, verbose)
+        lean = self._uses_store() and search.budget is None
+        result = Run(search, measurer, sample, start, lean).result(verbose)
         ours.keep(result.table.values())
-        search.keep(result)
         return result
+
+
+def is_timed(result: TuningResult) -> bool:
+    """Return whether a search timed a schedule that may be chosen."""
+    return any(trial.usable for trial in result.trials)
+
+
+def keep(search: Search, result: TuningResult, records: TuningRecords | None) -> None:
+    """Add a result to the records; warn if it, or the file, is of no use."""
+    if search.budget is not None and not is_timed(result) and not result.complete:
+        warn(
+            f"A budget of {search.budget:g} s is too short to measure a single "
+            "schedule; the default schedules are used.",
+            TuningWarning,
+        )
+    tried = [t for t in result.trials if t.candidate.origin == result.strategy]
+    if tried and result.complete and all(t.status == "illegal" for t in tried):
+        raise TuningError(
+            f"none of the {len(tried)} schedules tried is legal for this forest "
+            f"and target; the reason for the first: {tried[0].reason}"
+        )
+    if records is None or not is_timed(result):
+        return
+    try:
+        records.add(search.record(result))
+    except OSError as error:
+        warn(
+            f"the result of the search was not recorded: {records.path} cannot be "
+            f"written ({error.strerror or error}).",
+            TuningWarning,
+        )
 
 
 def strategy_of(value: str | Strategy) -> Strategy:

@@ -29,6 +29,7 @@ def refused_by(schedule: Schedule, representation: str) -> bool:
     return representation == "reorg" and "tile_nodes" in repr(schedule)
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", MAKERS)
 def test_default_schedules(name: str) -> None:
     check_exact(name, None, apply=True)
@@ -47,6 +48,7 @@ def test_families(family: str) -> None:
         check_exact(name, FAMILIES[family], apply=name == "mixed trees")
 
 
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_representations(representation: str, family: str) -> None:

@@ -70,6 +70,7 @@ SLICED = [
 EDGES = (0, 1, 63, 64, 65, 127, 129, 511, 513, 1000)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", SLICED)
 def test_forests(name: str) -> None:
     sizes = (0, 1, 3) if name == "wide records" else EDGES

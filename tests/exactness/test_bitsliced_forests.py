@@ -23,6 +23,7 @@ def _check(name: str, block: int, target: str, batches: tuple[int, ...]) -> None
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], (name, block, target, n))
 
 
+@pytest.mark.sampled(22)
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_batch_size(name: str) -> None:
     # the default's block, and each of the others for every tenth forest
@@ -44,6 +45,7 @@ def test_every_target(name: str, level: str) -> None:
     _check(name, block, level, (1, 65, 513, 1537))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 def test_forests_take_turns_at_targets(level: str, part: int) -> None:

@@ -18,7 +18,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_masks, lanes
-from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
+from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
@@ -109,6 +109,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "level"), in_turns(FORESTS, ["v2", "v3", "v4", "host"], often=2)
 )
@@ -125,6 +126,7 @@ def test_every_value_of_every_kind_of_set(name: str, level: str, way: str) -> No
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("level", ["v3", "v4", "aarch64"])
 @pytest.mark.parametrize("name", ["masks", "members", "complete", "many features"])
 def test_nothing_is_read_or_written_out_of_bounds(

@@ -272,6 +272,7 @@ def test_bits_of_every_block_and_level(name: str) -> None:
             assert_close(other, here.astype(np.longdouble), axes=1 + (found is pairs))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("option", ["", "interactions", "approximate"])
 @pytest.mark.parametrize("name", KINDS)
 def test_bits_of_every_batch_and_number_of_threads(name: str, option: str) -> None:
@@ -307,6 +308,7 @@ def test_rows_that_are_not_contiguous(name: str) -> None:
 # ------------------------------------------------------------ the interpreter
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("block", [1, 16, 64])
 @pytest.mark.parametrize("name", ["scalar", "vector", "categories"])
 def test_the_interpreter_is_compiled_code(name: str, block: int) -> None:

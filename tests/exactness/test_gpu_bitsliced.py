@@ -52,6 +52,7 @@ SHAPES = {
 NAMES = tuple(name for name in MAKERS if name != "marked missing")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_forest(name: str) -> None:
     rows, raw, _ = expected(name)
@@ -63,6 +64,7 @@ def test_every_kind_of_forest(name: str) -> None:
             assert_same_bits(got, raw[:n], (name, key, n))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("key", SHAPES)
 @pytest.mark.parametrize("name", ["mixed trees", "multiclass", "vector 3", "double"])
 def test_every_shape_of_block(name: str, key: str) -> None:
@@ -76,6 +78,7 @@ def test_every_shape_of_block(name: str, key: str) -> None:
 CASES = sorted(SLICED.keys() - {"marked"})
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "name",
     [
@@ -243,6 +246,7 @@ def _straight_line(cubin: bytes) -> int:
     return max(len(re.findall(r"/\*[0-9a-f]{4,}\*/ +\S", run)) for run in runs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("key", GATED)
 def test_nothing_spills(key: str, arch: str) -> None:

@@ -21,6 +21,7 @@ TARGET = Target.cuda("sm_90", kind="emulated")
 FORESTS = ("scalar", "multiclass", "vector 3", "double", "categories", "one leaf")
 
 
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", FORESTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_same_bits_as_the_source(family: str, name: str) -> None:

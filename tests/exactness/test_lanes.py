@@ -120,6 +120,7 @@ def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), width)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("missing", [*[(kind,) for kind in Missing], ALL_MISSING])
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -230,6 +231,7 @@ def test_refusals() -> None:
     )
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("n_outputs", [2, 3, 7, 8, 9, 63, 64, 65, 100])
 @pytest.mark.parametrize("vector", [False, True])
 def test_any_number_of_outputs(n_outputs: int, vector: bool, way: str) -> None:

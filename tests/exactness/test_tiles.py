@@ -91,6 +91,7 @@ NAMES = [
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 513)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES, apply=True)

@@ -70,6 +70,7 @@ TAKEN = [n for n in MAKERS if refusal(normalize_predicates.run(forest(n))[0]) is
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 257)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str) -> None:
     if forest(name).n_features > 1 << 16:
@@ -95,6 +96,7 @@ def test_full_depth(kind: str, level: str) -> None:
             assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [1, 3, 17, 128, 129, 400])
 def test_features_of_any_number(n_features: int, dtype: type) -> None:

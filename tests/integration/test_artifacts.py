@@ -201,6 +201,7 @@ DECLINED = {("boost", "apply", "missing"), ("baggi", "predict_raw", "infinite")}
 DECLINED |= {("bagge", "predict_raw", "infinite")}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", SOURCES)
 def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
     compiled = fitted(name)

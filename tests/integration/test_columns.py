@@ -144,6 +144,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_of_every_kind(fitted: Any, kind: str) -> None:
     model, fast, frame = fitted

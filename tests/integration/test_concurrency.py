@@ -369,6 +369,7 @@ def code_mappings():
     return sum("x" in f[1] and len(f) == 5 for f in fields)
 
 
+@pytest.mark.slow
 @linux
 def test_memory_does_not_grow(monkeypatch):
     no_cache(monkeypatch)

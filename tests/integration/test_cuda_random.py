@@ -90,5 +90,6 @@ def test_one_thread() -> None:
     )
 
 
+@pytest.mark.slow
 def test_many_threads() -> None:
     check(drawn(grid_programs(), 40), "forward", "reverse", 7)

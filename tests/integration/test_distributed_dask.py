@@ -167,6 +167,7 @@ def test_a_worker_loads_a_model_once_when_its_rows_come(client):
     assert all(checksums == [artifact.checksum] for checksums in held.values())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_row(client):
     X = many_rows(240_000)
     blocks = da.from_array(X, chunks=(10_000, 4))

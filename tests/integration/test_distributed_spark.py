@@ -135,6 +135,7 @@ def test_text_is_a_category(spark):
     same_bits(found["prediction"].to_numpy(), model.predict(frame, raw_score=True))
 
 
+@pytest.mark.slow
 def test_a_stage_of_a_pipeline_is_saved_with_it(spark, rows, tmp_path):
     from pyspark.ml import Pipeline, PipelineModel
     from pyspark.ml.feature import VectorAssembler
@@ -191,6 +192,7 @@ def test_what_cannot_be_taken_is_refused_before_anything_runs(spark, rows):
     )
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_row(spark):
     from pyspark.sql import functions as F
 

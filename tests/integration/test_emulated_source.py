@@ -391,6 +391,7 @@ def scheduled(
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("sanitize", MODES)

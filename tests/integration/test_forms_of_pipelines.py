@@ -172,6 +172,7 @@ def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", FORMS)
 def test_large_rows_are_read_by_blocks(name: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(blocks, "MOST_VALUES", 256)
@@ -239,6 +240,25 @@ def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
         swapped = row.select([*frame.columns[::-1]])
         for other in (row, swapped):
             assert not difference(fast.predict_proba, model.predict_proba, other)
+
+
+PANDAS = [name for name in FORMS if "polars" not in name and "table" not in name]
+
+
+@pytest.mark.parametrize("name", PANDAS)
+def test_a_frame_s_only_row_is_read_by_values(name: str) -> None:
+    model = fitted("standard", "forest")
+    fast = plain(model).fit(FRAME)
+    rows = near(fast, FORMS[name])
+    only = [rows.iloc[[i]] for i in range(9)]
+    first = only[0].astype({"sex": object})
+    for column in ("age", "kids", "sex"):
+        for value in (None, np.nan, True, 2**60, -1e300, np.inf, "m", "other"):
+            odd = first[column].astype(object)
+            odd.iloc[0] = value
+            only.append(first.assign(**{column: odd.infer_objects()}))
+    for row in only:
+        assert not difference(fast.predict_proba, model.predict_proba, row)
 
 
 def test_scalers_round_otherwise_in_float32() -> None:

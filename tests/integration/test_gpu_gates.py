@@ -16,6 +16,7 @@ import pytest
 from benchmarks.gpu.gpu_sass import nvdisasm
 from skforge import load_forest
 from skforge.compiler.codegen.cuda.host_plan import Launch
+from skforge.compiler.cost.occupancy import MULTIPROCESSORS, occupancy
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -26,7 +27,6 @@ from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
-from skforge.tuning.cost.gpu_occupancy import MULTIPROCESSORS, occupancy
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
@@ -163,6 +163,7 @@ def test_every_schedule_of_a_small_forest(arch: str) -> None:
     assert check(model("multiclass"), SCHEDULES, "exact", arch) == list(SCHEDULES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", [a for a in ARCHS if a not in ("sm_90", "gfx90a")])
 def test_every_architecture(arch: str) -> None:
     try:

@@ -368,10 +368,10 @@ def test_without_cupy_the_extra_is_named(no_cupy) -> None:
         compile_forest(forest("scalar"), target="cuda")
     assert str(error.value) == (
         "target 'cuda' needs CuPy, which is not installed: pip install "
-        "'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers); or use "
-        "target='cpu'."
+        "'skforge-compiler[cuda13]' (or 'skforge-compiler[cuda12]' for older "
+        "drivers); or use target='cpu'."
     )
-    with pytest.raises(TargetError, match=r"skforge\[rocm\]"):
+    with pytest.raises(TargetError, match=r"skforge-compiler\[rocm\]"):
         CompiledForest(SOURCES["forest"](), target="hip").fit(X)
 
 

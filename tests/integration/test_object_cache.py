@@ -89,7 +89,7 @@ def test_entries_of_other_forests_share_an_object(compiled):
         entry = module.entry("labels", classes=names)
         assert entry is not None
         assert (entry(X.astype(np.float32)) == names[forest.predict(X)]).all()
-    texts = [text for (text,) in compiled]
+    texts = ["".join(parts) for parts in compiled]
     assert sum("@skf_entry" in text for text in texts) == 1
 
 

@@ -204,7 +204,7 @@ def test_steps_in_their_library_give_no_warning():
 
 
 def test_no_estimate_is_shown_of_kernels_that_the_rows_do_not_reach(monkeypatch):
-    monkeypatch.setattr("skforge.display.shown.SECONDS", 0.02)
+    monkeypatch.setattr("skforge.display.notebook.SECONDS", 0.02)
     rows = changed(fare=decimals)
     fast, (text,) = fitted(MIXED, rows)
     said = text.removeprefix("Rows ")

@@ -81,6 +81,7 @@ def line_of(kernel: str, fragment: str, number: int = 0) -> int:
 # ---------------------------------------------------------------- right kernels
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("sanitize", "order"), EVERYWHERE)
 def test_a_sum_in_shared_memory(sanitize: Any, order: Order) -> None:
     out = sums("tree_sum", sanitize, order)
@@ -305,6 +306,7 @@ DIVERGENT = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("sanitize", "order"), EVERYWHERE)
 @pytest.mark.parametrize("kernel", DIVERGENT)
 def test_divergence_is_an_error_and_the_machine_goes_on(

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.exceptions import SkforgeError
-from skforge.sources.sparse import most_entries
+from skforge.sources.plain import most_entries
 
 sp = pytest.importorskip("scipy.sparse")
 xgboost = pytest.importorskip("xgboost")

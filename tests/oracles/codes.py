@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Missing
-from skforge.compiler.forest.bins import CodeTable, ColumnKind
+from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 
@@ -39,8 +39,8 @@ def encode_rows(
     for c in range(table.n_columns):
         x = rows[:, table.feature[c]]
         part = slice(table.offset[c], table.offset[c + 1])
-        if table.kind[c] == ColumnKind.TEST:
-            test = np.full(len(x), table.predicates[part][0])
+        if not table.ordered[c]:
+            test = np.full(len(x), table.first[c])
             codes[:, c] = ~evaluate_predicates(forest, test, x)
             continue
         missing = np.isnan(x)

@@ -19,6 +19,7 @@ from skforge.compiler.ir.lir.nodes import Scalar
 DTYPES: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
     "u8": np.dtype(np.uint8),
+    "i16": np.dtype(np.int16),
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "i32": np.dtype(np.int32),

@@ -16,7 +16,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Scalar, Type, Value
 from tests.oracles import lir_memory as memory
 
-BITS = {"bool": 1, "u8": 8, "u16": 16, "u32": 32, "i32": 32, "i64": 64}
+BITS = {"bool": 1, "u8": 8, "i16": 16, "u16": 16, "u32": 32, "i32": 32, "i64": 64}
 
 PureOp: TypeAlias = (
     lir.Const

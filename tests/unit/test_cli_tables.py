@@ -130,9 +130,7 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(InvalidInputError) as error:
         read(tmp_path / "x.parquet", Needs(2))
-    assert str(error.value) == (
-        "Reading x.parquet needs pyarrow: pip install 'skforge[files]'."
-    )
+    assert str(error.value) == ("Reading x.parquet needs pyarrow: pip install pyarrow.")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "feather", "npy"])

@@ -15,7 +15,6 @@ from sklearn.tree import DecisionTreeRegressor
 from skforge import load_forest
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import (
-    ColumnKind,
     code_dtype,
     column_count,
     plan_codes,
@@ -52,9 +51,9 @@ def test_tests_for_equality_share_columns(forest: Forest, seed: int) -> None:
     for p in range(normal.n_predicates):
         x = X[:, normal.feature[p]]
         left = evaluate_predicates(normal, np.full(len(X), p), x)
-        kind = table.kind[table.column_of[p]], normal.missing[p]
+        kind = table.ordered[table.column_of[p]], normal.missing[p]
         fine = np.full(len(X), True)  # merged codes do not cover missing values
-        if kind[0] == ColumnKind.ORDER and kind[1] != Missing.NEVER:
+        if kind[0] and kind[1] != Missing.NEVER:
             fine = ~np.isnan(x) & ((kind[1] == Missing.NAN) | (abs(x) > 1e-30))
         np.testing.assert_array_equal(right[fine, p], ~left[fine])
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.estimate import TERMS, CostEstimate
+from skforge.compiler.cost.counts import ForestCounts, counted, shape_on
+from skforge.compiler.cost.estimate import TERMS, CostEstimate, plan_of
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.compiler.schedule.families import bitsliced_schedule, pieces_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn, forest
@@ -33,6 +35,30 @@ def test_every_default_has_a_time_that_grows_with_rows(
         assert seconds[-1] > seconds[0]
 
 
+def test_a_forest_is_counted_once_for_all_who_read_its_sizes() -> None:
+    made = forest("categories")
+    counts = counted(made, V4)
+    assert counted(counts, V4) is counts is ForestShape.of(counts)
+    assert CostEstimate(counts, V4).counts is counts is counts.of(counts)
+    assert candidates(counts, V4) == candidates(made, V4)
+    assert walking_schedules(counts, V4) == walking_schedules(made, V4)
+    assert counted(counts, V3) is not counts
+    assert isinstance(shape_on(made, V4), ForestCounts)
+    assert not isinstance(shape_on(made, Target.cuda("sm_90")), ForestCounts)
+
+
+@pytest.mark.parametrize("name", ["scalar", "categories", "multiclass", "deep"])
+def test_sizes_are_those_of_the_forest(name: str) -> None:
+    made = forest(name)
+    shape, depths = ForestShape(made), made.node_depths()[made.leaf >= 0]
+    assert (shape.min_depth, shape.max_depth) == (depths.min(), depths.max())
+    assert shape.inner_nodes + len(depths) == made.n_nodes
+    assert shape.leaves_per_tree * made.n_trees == pytest.approx(len(depths))
+    assert shape.leaf_depth == pytest.approx(depths.mean())
+    assert 0 < shape.tree_depth <= shape.max_depth
+    assert shape.row_bytes == made.n_features * shape.value_bytes
+
+
 def test_more_trees_and_more_features_cost_more() -> None:
     few, many = drawn(20, 6), drawn(200, 6)
     for schedule in candidates(few, V4):
@@ -48,10 +74,11 @@ def test_coefficients_belong_to_terms() -> None:
     schedules |= {
         estimate.kind(s): s for s in walking_schedules(drawn(20, 6), V4).values()
     }
+    schedules["pieces"] = pieces_schedule()
     for kind, own in COEFFICIENTS.items():
         terms = {
-            **estimate.terms(schedules[kind], 64),
-            **narrow.terms(schedules[kind], 64),
+            **estimate.terms(plan_of(schedules[kind]), 64),
+            **narrow.terms(plan_of(schedules[kind]), 64),
         }
         assert set(own) <= set(terms)
 

@@ -59,7 +59,7 @@ def test_lines_of_small_items_are_shared():
 
 def test_rows_pass_as_many_tiles_as_their_walks_have():
     model = ExtraTreesRegressor(5, max_depth=15, random_state=0).fit(X, Y)
-    counts = ForestCounts.of(load_forest(model), Target.parse("cpu"))
+    counts = ForestCounts(load_forest(model), Target.parse("cpu"))
     assert counts.four.visits < counts.three.visits < counts.walk_depth
     walked = np.mean([e.decision_path(X).sum() / len(X) - 1 for e in model.estimators_])
     assert counts.walk_depth == pytest.approx(walked)
@@ -69,5 +69,5 @@ def test_rows_pass_as_many_tiles_as_their_walks_have():
 def test_tiles_of_wide_values_begin_at_the_roots():
     model = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=200)
     forest = load_forest(model.fit(X.astype(np.float64), Y))
-    counts = ForestCounts.of(forest, Target.parse("cpu"))
+    counts = ForestCounts(forest, Target.parse("cpu"))
     assert counts.values.tops == 0 and counts.values.visits > counts.three.visits

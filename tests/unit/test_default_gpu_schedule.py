@@ -42,6 +42,7 @@ def check_ranges(table) -> None:
     assert lasts[-1] is None
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "arch"),
     in_turns([n for n in MAKERS if n != "wide records"], EXTREMES, often=2),
@@ -61,6 +62,7 @@ def test_rows_of_a_million_columns_stay_in_memory() -> None:
         assert ".cache(" not in repr(schedule)  # codes are of the few that are read
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("n_features", [3, 100, 1000, 8000, 50_000])
 @pytest.mark.parametrize("arch", EXTREMES)
 def test_shared_memory_is_respected(arch: str, n_features: int) -> None:

@@ -34,6 +34,14 @@ def test_numbers_and_codes_of_texts_stand_in_their_columns() -> None:
     )
 
 
+def test_a_missing_text_has_a_number_if_the_table_has_one() -> None:
+    table = {"Oslo": 5.0, None: NAN}
+    read = DictReader({"city": 0}, {"city": table}, 1, False).read
+    found = read([{"city": "Oslo"}, {"city": None}])
+    np.testing.assert_array_equal(found, [[5.0], [NAN]])
+    assert read([{"city": NAN}]) is None
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -40,7 +40,7 @@ from skforge.compiler.outputs.transforms import (
 )
 from skforge.compiler.runtime.cpu import threads
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.entry.text import MAX_SCRATCH
+from skforge.compiler.runtime.entry.routines import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
@@ -362,6 +362,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [

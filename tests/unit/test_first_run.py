@@ -32,6 +32,7 @@ def first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNam
     from benchmarks.gpu import (
         chips,
         first_run,
+        first_run_items,
         first_run_report,
         first_run_setup,
         first_run_stages,
@@ -39,11 +40,12 @@ def first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNam
 
     yield SimpleNamespace(
         run=first_run,
+        items=first_run_items,
         stages=first_run_stages,
         setup=first_run_setup,
         report=first_run_report,
         chips=chips,
-        log=lambda: first_run.Log(tmp_path / "out" / first_run.FILE),
+        log=lambda: first_run_items.Log(tmp_path / "out" / first_run.FILE),
     )
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)
@@ -58,7 +60,7 @@ class Works:
         self.ran: list[str] = []
         self.bad = bad
         self.items = [
-            first.run.Item(name, lambda name=name: self.work(name), kernels=10)
+            first.items.Item(name, lambda name=name: self.work(name), kernels=10)
             for name in "abcd"
         ]
 
@@ -72,7 +74,7 @@ class Works:
 def stage(first: SimpleNamespace, works: Works, seconds: float = 100, **how) -> int:
     end = monotonic() + seconds
     say = how.pop("say", lambda _: None)
-    return first.run.run_stage(2, works.items, first.log(), end, say=say, **how)
+    return first.items.run_stage(2, works.items, first.log(), end, say=say, **how)
 
 
 def test_a_killed_stage_goes_on_where_it_stopped(first) -> None:
@@ -83,20 +85,20 @@ def test_a_killed_stage_goes_on_where_it_stopped(first) -> None:
     path = first.log().path
     path.write_text(path.read_text() + '{"stage":2,"item":"c","sec')  # cut off
     works = Works(first)
-    assert stage(first, works) == first.run.FAILED  # d has a wrong bit
+    assert stage(first, works) == first.items.FAILED  # d has a wrong bit
     assert works.ran == ["c", "d"]
     results = first.log().results(2)
     assert list(results) == ["a", "b", "c", "d"]
     assert results["c"]["result"] == {"name": "c", "wrong": []}
-    assert stage(first, again := Works(first), again=True) == first.run.FAILED
+    assert stage(first, again := Works(first), again=True) == first.items.FAILED
     assert again.ran == ["d"]
 
 
 def test_an_item_that_never_ends_is_given_up(first) -> None:
-    for _ in range(first.run.STARTS):
+    for _ in range(first.items.STARTS):
         with pytest.raises(SystemExit):
             stage(first, Works(first, b=SystemExit("killed")))
-    assert stage(first, works := Works(first)) == first.run.FAILED
+    assert stage(first, works := Works(first)) == first.items.FAILED
     assert works.ran == ["c", "d"]
     assert "never ended" in first.log().results(2)["b"]["error"]
     stage(first, works := Works(first), again=True)
@@ -106,27 +108,27 @@ def test_an_item_that_never_ends_is_given_up(first) -> None:
 def test_nothing_begins_that_does_not_fit_the_budget(first) -> None:
     said: list[str] = []
     works = Works(first)
-    assert works.items[0].expected == pytest.approx(1 + 10 * first.run.KERNEL)
-    assert stage(first, works, seconds=1.5, say=said.append) == first.run.LEFT
+    assert works.items[0].expected == pytest.approx(1 + 10 * first.items.KERNEL)
+    assert stage(first, works, seconds=1.5, say=said.append) == first.items.LEFT
     assert works.ran == [] and first.log().lines == []
     assert "4 items are left, about 8 s" in said[0]
     works.items[0] = replace(works.items[0], seconds=0.0)
-    assert stage(first, works, seconds=1.5) == first.run.LEFT
+    assert stage(first, works, seconds=1.5) == first.items.LEFT
     assert works.ran == ["a"]
 
 
 def test_errors_are_kept_and_a_broken_device_ends_the_process(first) -> None:
     bad = {"b": ValueError("no")}
-    assert stage(first, works := Works(first, **bad)) == first.run.FAILED
+    assert stage(first, works := Works(first, **bad)) == first.items.FAILED
     assert works.ran == ["a", "b", "c", "d"]
     assert first.log().results(2)["b"]["error"] == "ValueError: no"
     works = Works(first, **bad)
     status = stage(first, works, again=True, broken=lambda: True)
-    assert (status, works.ran) == (first.run.LEFT, ["b"])
+    assert (status, works.ran) == (first.items.LEFT, ["b"])
 
 
 def test_partial_results_are_replaced(first) -> None:
-    item = first.run.Item("a", lambda: {"partial": True, "cells": 1})
+    item = first.items.Item("a", lambda: {"partial": True, "cells": 1})
     works = SimpleNamespace(items=[item])
     assert stage(first, works) == 0
     works.items = [replace(item, work=lambda: {"partial": False, "cells": 2})]

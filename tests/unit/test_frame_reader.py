@@ -7,11 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skforge.sources.frame_reader import FrameReader
+from skforge.sources.column_readers import FrameReader, ReadColumns
+from skforge.sources.forms import Form
 
 pd = pytest.importorskip("pandas")
 
 NAMES = [f"c{i}" for i in range(9)]
+
+
+def read(reader: FrameReader, frame: Any, forms: list[Any]) -> ReadColumns | None:
+    """Return the columns of a frame of one of these forms."""
+    layout = reader.layout(frame)
+    if layout is None or layout[0] not in forms:
+        return None
+    return reader.read(*layout, len(frame))
+
+
 DTYPES = ["f8", "f8", "f8", "i8", "i4", "u2", "u8", "i1"]
 
 
@@ -43,7 +54,7 @@ def test_random_layouts(seed: int) -> None:
         expected = np.zeros((n_rows, 12))
         expected[:, places] = frame[wanted].to_numpy(np.float64)
         for given in (frame, frame.copy(), pd.DataFrame(frame.to_dict("series"))):
-            found = reader.read(given, [None])
+            found = read(reader, given, [None])
             assert found is not None
             np.testing.assert_array_equal(found.rows, expected, strict=True)
             assert found.others == []
@@ -65,13 +76,14 @@ def test_dtypes_of_columns_are_told() -> None:
         }
     )
     names = ["more", "text", "null", "kind", "narrow", "flag", "a"]
-    reader = FrameReader(names, range(7), 7)
-    assert reader.read(frame, [None]) is None
+    reader = FrameReader(names, range(7), 7, texts=(0, 1, 3))
+    assert read(reader, frame, [None]) is None
     layout = reader.layout(frame)
     assert layout is not None
-    form = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    types = None, None, pd.Int64Dtype(), None, *map(np.dtype, ("f4", "?", "f8"))
+    form = Form("pandas", types)
     assert layout[0] == form
-    found = reader.read(frame, [form])
+    found = read(reader, frame, [form])
     assert found is not None
     assert found.gaps == [2]
     assert [(at, whole.tolist()) for at, whole in found.whole] == [([2], [5])]
@@ -89,7 +101,7 @@ def test_names() -> None:
     free = FrameReader(["a", "c"], [1, 0], 2)
 
     def rows(reader: FrameReader, given: Any) -> Any:
-        found = reader.read(given, [None])
+        found = read(reader, given, [None])
         return None if found is None else found.rows.tolist()
 
     for _ in range(2):  # each frame forgets the one before
@@ -109,15 +121,15 @@ def test_names() -> None:
 def test_a_frame_that_changes_in_place() -> None:
     frame = pd.DataFrame({"a": [1.0], "b": [2], "c": [3.0]})
     reader = FrameReader(["c", "a"], [0, 1], 2)
-    found = reader.read(frame, [None])
+    found = read(reader, frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 1.0]]
     frame["b"] = 0.5
     frame["a"] = 7
     frame.insert(0, "d", 9.0)
-    found = reader.read(frame, [None])
+    found = read(reader, frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 7.0]]
     frame.columns = ["a", "x", "y", "c"]
-    found = reader.read(frame, [None])
+    found = read(reader, frame, [None])
     assert found is not None and found.rows.tolist() == [[3.0, 9.0]]
     found.rows[:] = 0
     assert frame["a"].tolist() == [9.0]
@@ -125,12 +137,27 @@ def test_a_frame_that_changes_in_place() -> None:
 
 def test_integers_stay_as_they_are() -> None:
     frame = pd.DataFrame({"a": [2**53 + 1], "b": [1.5]})
-    found = FrameReader(["a", "b"], [0, 1], 2).read(frame, [None])
+    found = read(FrameReader(["a", "b"], [0, 1], 2), frame, [None])
     assert found is not None
     ((_, whole),) = found.whole
     assert whole.tolist() == [[2**53 + 1]]
 
 
+def test_texts_and_numbers_in_each_other_s_place_are_not_read() -> None:
+    reader = FrameReader(["a", "b"], [0, 1], 2, texts=[1])
+    fine = pd.DataFrame({"a": [1.0], "b": ["x"]})
+    assert read(reader, fine, [None]) is not None
+    assert reader.only_row(fine, None, [None]) == (None, [0, 1], [1.0, "x"])
+    spelled = fine.assign(a=["1.5"])
+    changed = [spelled, spelled.astype(object), fine.assign(a=pd.Categorical([1.5]))]
+    changed += [fine.assign(a=pd.Series([1.5], dtype=object))]
+    changed += [fine.assign(b=np.nan), fine.assign(b=pd.Timestamp("2020-01-01"))]
+    for frame in changed:
+        assert reader.layout(frame) is None
+        assert reader.only_row(frame, None, [None]) is None
+    assert reader.layout(changed[-1].assign(b="x", c=pd.NaT)) is not None
+
+
 def test_other_internals_are_left_alone() -> None:
     reader = FrameReader(["a"], [0], 1)
-    assert reader.read(np.zeros((1, 1)), [None]) is None
+    assert read(reader, np.zeros((1, 1)), [None]) is None

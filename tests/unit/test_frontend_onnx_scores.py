@@ -275,6 +275,7 @@ def one_set(members: list[float], tracks: int, subtree: bool, dtype: str) -> Any
     return make_model("TreeEnsemble", attributes, 1, dtype, 5)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("subtree", [False, True])
 @pytest.mark.parametrize("tracks", [0, 1])

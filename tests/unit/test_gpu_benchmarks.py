@@ -484,7 +484,9 @@ def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
     assert not random_models.winners([record], 4096)
     real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
     real["times"] = {name: [1e-6] * 6 for name in times}
-    text = random_models.report([record], [real], "")
+    how = "modelled, not measured"
+    known = {"times": how, "picture": "gpu-random.png", "real": ["real"]}
+    text = random_models.page({**known, "models": [record, real]})
     assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
     assert "modelled, not measured" in text
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
+from skforge.compiler.cost.occupancy import MULTIPROCESSORS, occupancy
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
     cubin_resources,
@@ -13,7 +14,6 @@ from skforge.compiler.runtime.gpu.resources import (
     unpack_message,
 )
 from skforge.exceptions import CompilerError, TargetError
-from skforge.tuning.cost.gpu_occupancy import MULTIPROCESSORS, occupancy
 from tests.gpu_binary import compile_text, nvrtc_resources
 from tests.gpu_kernels import needs, plan_of, walk_function
 

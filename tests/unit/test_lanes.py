@@ -20,8 +20,8 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.lanes import lanes
+from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.layouts.lanes.lane_masks import _interleaved
-from skforge.compiler.layouts.lanes.lane_walks import CompleteRest, SparseRest
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.schedule.families import lanes_schedule
@@ -59,6 +59,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     return found[plan.place]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "name", [n for n in MAKERS if n not in ("leaves", "one leaf", "no trees")]
 )

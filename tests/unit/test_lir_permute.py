@@ -58,6 +58,7 @@ def numbers(element: Scalar, n: int, seed: int) -> np.ndarray:
     return random.integers(0, 256, n * dtype.itemsize).astype(np.uint8).view(dtype)
 
 
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("n_tables", [1, 2, 4, 8])
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("element", list(INDEX), ids=lambda e: e.name)

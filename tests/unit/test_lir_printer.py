@@ -24,7 +24,8 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.ir.lir.printer import _TEXT, print_lir, print_stmt
+from skforge.compiler.ir.lir.operations import OPERATIONS
+from skforge.compiler.ir.lir.printer import _STATEMENTS, print_lir, print_stmt
 from skforge.compiler.ir.lir.verifier import verify_lir
 from tests.lir_loops import for_, parallel_for, while_
 
@@ -124,7 +125,7 @@ def test_a_statement_is_its_first_line() -> None:
 
 @pytest.mark.parametrize("kind", [*get_args(lir.Op), *get_args(lir.Access)])
 def test_every_field_is_printed(kind: type[Any]) -> None:
-    text = _TEXT.get(kind)
-    if text is not None:  # without a text, it is the name and all fields
+    text = _STATEMENTS.get(kind) or OPERATIONS[kind].text
+    if text:  # without a text, it is the name and all fields
         shown = {name for _, name, _, _ in Formatter().parse(text) if name}
         assert shown == {field.name for field in fields(kind)}

@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import skforge
+from skforge.cli import doctor
 from skforge.exceptions import InvalidInputError
 from skforge.tuning import plots
 
@@ -35,10 +38,12 @@ def test_extras_that_are_named_exist():
     named = {
         (file.name, extra)
         for file, text in texts().items()
-        for names in re.findall(r"skforge\\*\[([a-z0-9, ]+)\\*\]", text)
+        for names in re.findall(r"skforge-compiler\[([a-z0-9, ]+)\]", text)
+        + re.findall(r"\binstall\(['\"](\w+)['\"]\)", text)
         for extra in re.split(r", *", names)
     }
     assert len(named) > 5
+    assert not [file for file, text in texts().items() if "install 'skforge[" in text]
     known = set(PROJECT["optional-dependencies"])
     assert [(file, extra) for file, extra in named if extra not in known] == []
 
@@ -47,8 +52,38 @@ def test_drawing_without_matplotlib_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InvalidInputError) as caught:
         plots.draw_matrix([], None, "size")
-    expected = "drawing needs matplotlib: pip install 'skforge[plot]'."
+    expected = "drawing needs matplotlib: pip install matplotlib."
     assert str(caught.value) == expected
+
+
+def test_links_of_the_wheel_get_the_address_of_the_repository(monkeypatch):
+    hook = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", hook)
+    monkeypatch.syspath_prepend(ROOT)
+    description = import_module("hatch_build").Description()
+    description.root, description.config = ROOT, {"repository": "https://a.org/b"}
+    made = {}
+    description.update(made)
+    text = made["readme"]["text"]
+    assert "](https://a.org/b/blob/HEAD/docs/models.md)" in text
+    assert "](https://a.org/b/raw/HEAD/benchmarks/results/speed.svg)" in text
+    assert not re.search(r"\]\((?!https://a\.org/b/(blob|raw)/HEAD/\w)", text)
+    description.config = {}
+    description.update(made)
+    assert made["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_doctor_names_a_stranger_with_the_name_of_the_import(tmp_path, monkeypatch):
+    folder = tmp_path / "skforge-1.0.0.dist-info"
+    folder.mkdir()
+    facts = "Metadata-Version: 2.1\nName: skforge\nVersion: 1.0.0\nSummary: Calendars\n"
+    (folder / "METADATA").write_text(facts)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    text = doctor._stranger()
+    assert "skforge (1.0.0: Calendars)" in text
+    assert "pip install skforge-compiler." in text
+    monkeypatch.setattr(sys, "path", [])
+    assert doctor._stranger() == ""
 
 
 def test_versions_of_python_are_the_same_everywhere():

@@ -145,6 +145,7 @@ def test_executed_instructions_grow_with_the_rows():
     assert 5 < few < more
 
 
+@pytest.mark.slow
 def test_a_commit_by_itself_is_never_worse(tmp_path):
     command = [sys.executable, "-m", "benchmarks.regression", ".", "."]
     options = ["--models", "synthetic-5x4-3", "--batches", "8", "--rounds", "3"]

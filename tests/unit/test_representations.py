@@ -13,7 +13,6 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.layouts.nodes import encoding as encodings
 from skforge.compiler.layouts.nodes import records
-from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Unroll
 from skforge.compiler.schedule.schedule import Schedule
@@ -396,10 +395,9 @@ ALL_KINDS = ("default_left", "category", "nan_is_zero", "zero_is_missing")
 def test_only_flags_a_forest_needs_take_bits(
     kind: str, flags: tuple[str, ...], all_nan_is_zero: bool
 ) -> None:
-    normal, _ = normalize_predicates.run(forest(kind))
-    facts = encodings.TestFacts.of(normal)
-    assert (facts.flags, facts.all_nan_is_zero) == (flags, all_nan_is_zero)
     hir = pipeline.build_hir(forest(kind), Schedule(), "exact")
+    tests = encodings.Tests.of(hir)
+    assert (tuple(tests.flags), tests.all_nan_is_zero) == (flags, all_nan_is_zero)
     encoding = encodings.TestEncoding.of(hir)
     assert encoding.bits == encoding.feature_bits + len(flags)
 
@@ -411,7 +409,7 @@ def test_plain_arrays_hold_what_the_words_encode() -> None:
     word = encoding.encode(hir.tiles.predicate)
     mask = (1 << encoding.feature_bits) - 1
     np.testing.assert_array_equal(tests.feature, word & mask)
-    assert tuple(tests.flags) == encoding.tests.facts.flags
+    assert tuple(tests.flags) == tuple(encoding.tests.flags)
     for i, values in enumerate(tests.flags.values()):
         bit = (word >> (encoding.feature_bits + i)) & 1
         np.testing.assert_array_equal(values, bit != 0)

@@ -85,6 +85,12 @@ def without_semaphores(monkeypatch):
     return made
 
 
+def test_without_openmp_entries_ask_the_workers_for_the_limit(monkeypatch):
+    monkeypatch.setattr(runtime, "thread_limit", lambda: None)
+    address = runtime.entry_symbols()["skf_limit"]
+    assert ctypes.CFUNCTYPE(ctypes.c_int)(address)() == workers.MAX_WORKERS
+
+
 @pytest.mark.parametrize("n", [1, 2, 7, 1000])
 def test_python_threads_take_the_place_of_workers(squares, without_semaphores, n):
     out = np.full(n + 1, -1)

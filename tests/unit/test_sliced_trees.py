@@ -79,6 +79,7 @@ def test_a_fold_is_one_instruction_a_node_on_avx512(depth: int) -> None:
     assert nodes <= more <= nodes + joins
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("depth", [5, 8])
 def test_nothing_is_gathered_and_nothing_called(level: str, depth: int) -> None:
@@ -118,6 +119,7 @@ def test_code_does_not_grow_with_the_predicates(level: str) -> None:
     assert abs(lines(2, 155, 248, 155) - lines(9, 248, 155, 496, 248, 3, 7)) <= 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("sums", ["float32", "float64"])
 def test_code_does_not_grow_with_the_outputs_of_a_leaf(level: str, sums: str) -> None:

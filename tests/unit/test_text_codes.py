@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.frontends.pipeline.codes import MANY, TextCodes
-from skforge.sources.table_reader import codes_in
+from skforge.sources.column_readers import TableReader
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -53,11 +53,11 @@ def test_every_container_has_the_codes_of_its_values(name, pool, n):
     }
     for kind in (pl.String, pl.Categorical, enum):
         column = pl.Series(given, dtype=kind)
-        found[str(kind)] = codes_in(column, "polars", codes), none
+        found[str(kind)] = TableReader.codes(column, codes), none
     for kind, column in arrow.items():
         refused = kind == "dictionary" and None in given
         expected = None if refused else none
-        found[kind] = codes_in(column, "pyarrow", codes), expected
+        found[kind] = TableReader.codes(column, codes), expected
     for kind, (own, expected) in found.items():
         if expected is None:
             assert own is None, kind

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
 from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import column_count, plan_codes
+from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.layouts.tiles.tile_layout import (
@@ -180,7 +180,7 @@ def test_buckets_never_decrease(thresholds: list[float], values: list[float]) ->
     table = replace(
         plan_codes(normalize_predicates.run(forest("scalar"))[0], np.uint16),
         feature=np.zeros(1, np.int32),
-        kind=np.zeros(1, np.uint8),
+        test=np.array([THRESHOLDS]),
         offset=np.array([0, n]),
         thresholds=sorted_,
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
@@ -21,14 +24,13 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.cost.features import NAMES, Setting, featurize, names_of
-from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import REASONS, reasons
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)
 SHAPE = ForestShape.of(FOREST)
 TARGET = Target.x86_64("v4")
-FORESTS = ForestFacts.of(FOREST, TARGET)
+FORESTS = shape_on(FOREST, TARGET)
 GPU = replace(Target.cuda("sm_80"), n_cores=108)
 POINT = {
     "rows_per_block": 32,
@@ -108,7 +110,7 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
         schedules = [
             space.schedule(p, SHAPE) for p in space.sample(300, random_state=0)
         ]
-        setting = Setting(ForestFacts.of(FOREST, target), target, n_rows, threads)
+        setting = Setting(shape_on(FOREST, target), target, n_rows, threads)
         found = featurize(setting, schedules)
         assert found.matrix.shape == (len(schedules), len(names_of(target)))
         assert np.isfinite(found.matrix).all()
@@ -118,28 +120,33 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
         np.testing.assert_allclose(alone, found.matrix[:20], rtol=1e-14)
 
 
-def test_features_say_what_their_names_say():
-    block = features(bitsliced_schedule(128), n_rows=100)
-    assert block["lane_utilization"] == pytest.approx(100 / 128)
-    assert block["idle_lane_wastage"] == 28
-    assert block["predicates_per_row"] == pytest.approx(1.28 * FOREST.n_predicates)
-    assert block["layout_bitsliced"] == 1
-    assert block["num_scalars"] == 100 * FOREST.n_trees
-    many = features(bitsliced_schedule(64), n_rows=1000, threads=4)
-    assert many["num_tasks"] == many["num_blocks"] == 16
-    assert many["idle_core_wastage"] == 1
-    assert features(lanes_schedule())["searches_per_row"] == FORESTS.n_columns
-    tiles = features(tiled_schedule(64, 7))
-    assert tiles["code_bytes_read_per_realization"] == 64 * 2 * FORESTS.n_columns
-    walk = Schedule().interleave("tree", 8)
-    peeled = features(walk.peel_walk("tree", 64))
-    assert peeled["hops_unchecked"] == FORESTS.min_depth
-    assert peeled["walks_in_flight"] == 8
-    unrolled = features(walk.unroll_walk("tree", FORESTS.max_depth))
-    assert unrolled["hops_checked"] == 0 <= unrolled["padding_share"]
-    narrow = features(bitsliced_schedule(128), target=Target.x86_64("v3"))
-    assert narrow["vector_lanes"] == block["vector_lanes"] / 2
-    assert (block["mask_registers"], narrow["mask_registers"]) == (1, 0)
+def test_features_of_cpus_are_terms_of_the_estimate_and_directives():
+    estimate = CostEstimate(FORESTS, TARGET)
+    for schedule in (bitsliced_schedule(64), lanes_schedule(), tiled_schedule(64, 7)):
+        for threads in (1, 4):
+            one = features(schedule, n_rows=1000, threads=threads)
+            ns = sum(value for name, value in one.items() if name.startswith("ns_of_"))
+            seconds = float(estimate.seconds(schedule, 1000, threads))
+            assert ns * 1000e-9 == pytest.approx(seconds)
+            assert 2 ** one["estimate"] == pytest.approx(ns)
+            assert one["inner_parallelism"] == threads
+    block = features(bitsliced_schedule(64), n_rows=1000)
+    assert (block["layout_bitsliced"], block["layout_lanes"]) == (1, 0)
+    assert block["ns_of_folded"] > 0 == block["ns_of_hop"]
+    assert block["row_block"] == 64
+    assert (block["num_rows"], block["num_trees"]) == (1000, FOREST.n_trees)
+    many = Schedule().tile("batch", "b0", "b1", 64).parallel("b0")
+    assert features(many, n_rows=1000)["num_tasks"] == 16
+    walk = Schedule().interleave("tree", 8).peel_walk("tree", 3)
+    assert features(walk)["trees_in_flight"] == 8
+    assert features(walk)["peel_walk"] == 3
+
+
+def test_representations_of_others_are_taken_for_walks():
+    toy = features(Schedule().represent("toy"))
+    walk = features(Schedule())
+    assert toy["layout_other"] == 1 == walk["layout_sparse"]
+    assert toy["estimate"] == walk["estimate"]
 
 
 def test_every_feature_is_in_the_table_of_the_page():
@@ -147,9 +154,9 @@ def test_every_feature_is_in_the_table_of_the_page():
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
     names = [*NAMES, *names_of(Target.cuda())]
-    lost = [n for n in names if n not in named and not n.startswith("layout_")]
-    assert not lost
-    assert "layout_" in text
+    groups = ("layout_", "ns_of_")
+    assert not [n for n in names if n not in named and not n.startswith(groups)]
+    assert all(group in text for group in groups)
 
 
 def test_pruning_names_its_reasons():
@@ -161,7 +168,7 @@ def test_pruning_names_its_reasons():
     assert "padding" in reason(bitsliced_schedule(1024), n_rows=8)
     rows = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
     many = drawn(300, 4)
-    facts_many = ForestFacts.of(many, TARGET)
+    facts_many = shape_on(many, TARGET)
     assert "threads" in reason(rows, 1000, 2, facts_many)
     assert reason(rows.parallel("b0"), 1000, 2, facts_many) == ""
     assert "too long" in reason(
@@ -181,7 +188,7 @@ def test_pruning_names_its_reasons():
 def gpu_features(n_rows=5000, target=None, **changed):
     target = target or GPU
     found = featurize(
-        Setting(ForestFacts.of(FOREST, target), target, n_rows),
+        Setting(shape_on(FOREST, target), target, n_rows),
         [ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)],
     )
     return dict(zip(names_of(target), found.matrix[0], strict=True))
@@ -223,7 +230,7 @@ def test_what_limits_the_occupancy_of_a_gpu():
 def test_pruning_leaves_no_multiprocessor_or_lane_idle():
     def reason(n_rows, target=GPU, **changed):
         schedule = ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)
-        setting = Setting(ForestFacts.of(FOREST, target), target, n_rows)
+        setting = Setting(shape_on(FOREST, target), target, n_rows)
         return REASONS[int(reasons(setting, [schedule])[0])]
 
     assert reason(5000) == reason(5000, tree_threads=10) == ""
@@ -237,8 +244,12 @@ def test_pruning_leaves_no_multiprocessor_or_lane_idle():
 
 
 def _deep(one, depth):
-    return replace(one, max_depth=depth, min_depth=depth, tree_depth=float(depth))
+    made = copy(one)
+    made.max_depth = made.min_depth = depth
+    return made
 
 
 def _refusing(one):
-    return replace(one, allows_tile_rows=False)
+    made = copy(one)
+    made.allows_tiles = False
+    return made

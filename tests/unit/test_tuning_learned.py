@@ -8,8 +8,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -19,9 +21,8 @@ from skforge.exceptions import (
     TuningError,
 )
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import SHIPPED, SHIPPED_GPU
+from skforge.tuning.cost.cost_model import SHIPPED_GPU, Retrained
 from skforge.tuning.cost.features import NAMES, Setting, names_of
-from skforge.tuning.cost.forest_facts import ForestFacts
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
@@ -52,7 +53,10 @@ class Model:
     def log_row(self, featured):
         if self._log_row is not None:
             return self._log_row(featured.matrix)
-        return -np.log(column(featured.matrix, "walks_in_flight"))
+        rows, trees = (
+            column(featured.matrix, f"{of}_in_flight") for of in ("rows", "trees")
+        )
+        return -np.log(np.maximum(1.0, np.maximum(rows, trees)))
 
 
 def column(matrix, name):
@@ -277,7 +281,7 @@ def little_model(facts=None):
         "right": np.array([2, -1, -1]),
         "leaf": np.array([-1, 0, 1]),
         "leaf_value": np.array([[0.5], [-0.5]]),
-        "feature": np.array([NAMES.index("walks_in_flight")]),
+        "feature": np.array([NAMES.index("rows_in_flight")]),
         "comparison": np.array([1], np.uint8),
         "threshold": np.array([8.0]),
         "missing": np.array([0], np.uint8),
@@ -287,7 +291,7 @@ def little_model(facts=None):
 
 
 def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
-    setting = Setting(ForestFacts.of(FOREST, TARGET), TARGET, 64)
+    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
     model = little_model({"margin": 1.25})
     schedules = [Schedule(), BEST]
     few, many = model.seconds(setting, schedules)
@@ -355,14 +359,28 @@ def test_a_cost_model_is_not_unpacked_beyond_its_bounds(tmp_path):
     )
 
 
-def test_the_shipped_models_are_small_and_predict():
-    assert SHIPPED.stat().st_size + SHIPPED_GPU.stat().st_size < 300_000
-    model = CostModel.shipped()
+def test_the_shipped_model_is_small_and_predicts():
+    assert SHIPPED_GPU.stat().st_size < 150_000
+    target = Target.cuda("sm_90")
+    model = CostModel.shipped(target)
     assert model is not None
     assert model.facts["margin"] >= 1
-    setting = Setting(ForestFacts.of(FOREST, TARGET), TARGET, 512)
-    schedules = [SPACE.schedule(p, SHAPE) for p in SPACE.sample(100, random_state=0)]
+    setting = Setting(shape_on(FOREST, target), target, 512)
+    schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(100, random_state=0)]
     seconds = model.seconds(setting, schedules)
     assert (seconds > 1e-8).all()
     assert (seconds < 1e-1).all()
     assert seconds.std() > 0
+
+
+def test_cpus_have_no_model_and_begin_with_the_estimate():
+    assert CostModel.shipped() is None
+    assert CostModel.shipped(TARGET) is None
+    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
+    schedules = [SPACE.schedule(p, SHAPE) for p in SPACE.sample(50, random_state=0)]
+    predicted = np.exp(Retrained(None, setting).log_row(schedules)) * 64e-9
+    estimate = CostEstimate(FOREST, TARGET)
+    expected = [float(estimate.seconds(s, 64)) for s in schedules]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-12)
+    found = search(Learned("one-shot"))
+    assert found.table and found.trials == ()

@@ -17,6 +17,7 @@ from skforge.tuning.measure import bench as rows
 from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
 from skforge.tuning.plots import sensitivity_matrix
+from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import (
     choose,
@@ -27,7 +28,6 @@ from skforge.tuning.search.ranges import (
 )
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
-from skforge.tuning.task import Progress
 from skforge.tuning.tuner import Tuner
 from tests.exactness.forests import drawn
 

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.walks import ForestShape
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.bind import bind
@@ -24,8 +26,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.forest_facts import ForestFacts, Setting
-from skforge.tuning.cost.gpu_work import GpuWork
 from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
@@ -126,6 +126,7 @@ def test_the_full_gpu_space_has_all_of_table_5():
         assert bind(own, 100) == nest
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("deal", DEALS)
 def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction):
@@ -296,7 +297,7 @@ def tried(given, seconds):
 def estimates(points, n_rows, target=None):
     """Return the estimated times of points of Table 5; inf for what does not fit."""
     target, made = target or Target.cuda(), problem(1, Target.cuda()).forest
-    setting = Setting(ForestFacts.of(made, target), target, n_rows)
+    setting = Setting(shape_on(made, target), target, n_rows)
     space = ScheduleSpace.gpu()
     work = GpuWork(setting, facts_of(space.schedule(p, made) for p in points))
     return np.where(work.fits, work.estimate * n_rows, inf).tolist()

@@ -26,11 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, Pool, Rules, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
+from skforge.compiler.forest.bins import (
+    THRESHOLDS,
+    CodeTable,
+    code_stride,
+    missing_right,
+)
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
@@ -50,7 +55,7 @@ def part_rows(block: int, word_lanes: int) -> int:
 class Kind(NamedTuple):
     """Columns that share the same code."""
 
-    test: Comparison | None  # a column's only test; None: thresholds
+    test: int  # a column's only test, or THRESHOLDS
     levels: int  # levels of the search in registers
     deep: bool  # whether more levels follow in memory
     missing: Missing
@@ -85,12 +90,13 @@ class ColumnBins:
     def _plan(self) -> None:
         """Lay out the jobs, one a column of codes, by tile of the rows' columns."""
         t, forest, model = self.t, self._rules.forest, self._rules.model
+        self._right = missing_right(t)
         starts = tile_starts(np.unique(t.feature), forest.n_features, self.lanes)
         tile = np.searchsorted(starts, t.feature, "right") - 1
         jobs = [self._job(c) for c in range(t.n_columns)]
         self._kinds = list(dict.fromkeys(kind for kind, _, _ in jobs))
-        numbers = [np.pad(own, (0, -len(own) % self.lanes)) for _, own, _ in jobs]
-        sizes = np.array([len(own) for own in numbers])
+        numbers = Pool(self.lanes, fill=0)
+        offsets = np.array([numbers.add(own) for _, own, _ in jobs])
         column = np.arange(t.n_columns)
         self._tile_start = model("code_tile", np.asarray(starts, np.int64))
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
@@ -103,33 +109,28 @@ class ColumnBins:
         self._shift = model("code_shift", bits.astype(np.uint32))
         case = [self._kinds.index(kind) for kind, _, _ in jobs]
         self._case = model("code_case", np.asarray(case, np.int64))
-        self._offset = model("code_offset", np.cumsum(sizes) - sizes)
+        self._offset = model("code_offset", offsets)
         extra = [more for _, _, more in jobs]
         self._extra = model("code_extra", np.asarray(extra, np.int64))
         # The number in a test may be a set's number, which float32 would round.
-        dtype = forest.threshold.dtype
-        self._numbers = model("code_numbers", np.concatenate(numbers).astype(dtype))
-        self._set = model("code_set", set_numbers(forest)[t.predicates[t.offset[:-1]]])
-        right = np.where(t.kind == ColumnKind.TEST, 1, t.counts)
-        self._gone = model("code_gone", np.where(t.missing_left, 0, right))
+        self._numbers = model("code_numbers", numbers.array(forest.threshold.dtype))
+        self._set = model("code_set", set_numbers(forest)[t.first])
+        self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 
     def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
         """Return a column's kind, its numbers, and the levels searched in memory."""
         t = self.t
-        missing = Missing(int(t.missing[c]))
-        own = t.thresholds[t.offset[c] : t.offset[c + 1]]
-        if t.kind[c] == ColumnKind.TEST:
-            number = self._rules.forest.comparison[t.predicates[t.offset[c]]]
+        test, missing, own = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
+        if test != THRESHOLDS:
             # A set test may give a missing value either code.
-            return Kind(Comparison(number), 0, False, missing, True), own, 0
+            return Kind(test, 0, False, missing, True), own, 0
         depth = max(1, len(own).bit_length())
         held = next((k for k in self._levels if k >= depth), self._levels[-1])
         more = max(0, depth - held)
-        right = missing != Missing.NEVER and not t.missing_left[c]
         levels = self._registers.pivots(own, held + more, np.nan, low_first=False)
         # Levels in memory do not have to fill registers.
         levels[held:] = [part[: 1 << j] for j, part in enumerate(levels)][held:]
-        kind = Kind(None, held, more > 0, missing, bool(right))
+        kind = Kind(test, held, more > 0, missing, bool(self._right[c]))
         return kind, np.concatenate(levels), more
 
     # ------------------------------------------------------------ the stage
@@ -168,7 +169,9 @@ class ColumnBins:
         shift = b.splat(self._shift[j], n)
         offset = self._offset[j]
         gone = b.splat(self._gone[j].to(self._index), n)
-        search = self._searcher(kind, j, offset) if kind.test is None else None
+        search = self._single_test(kind, j, offset)
+        if kind.test == THRESHOLDS:
+            search = self._searcher(kind, j, offset)
         step = self._lockstep * n
         never = kind.missing == Missing.NEVER
         # NaN passes no threshold, so its code is already 0.
@@ -176,11 +179,7 @@ class ColumnBins:
         with b.loop(0, left, step, hint="rows") as r:
             raw = self._columns.vectors(column + r, step)
             x = [self._rules.zero_for_nan(v) if never else v for v in raw]
-            if search is not None:
-                found = search(x)
-            else:
-                found = [self._test(kind, v, j, offset) for v in x]
-            for i, code in enumerate(found):
+            for i, code in enumerate(search(x)):
                 if marked:
                     is_missing = self._rules.is_missing(raw[i], kind.missing)
                     code = b.select(is_missing, gone, code)
@@ -235,21 +234,24 @@ class ColumnBins:
         """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
         twice = code + code
-        passed = b.compare(self._rules.passes, x, pivot)
+        passed = self._rules.goes_right(x, pivot)
         return b.select(passed, twice | 1, twice), passed
 
-    def _test(self, kind: Kind, x: Value, j: Value, offset: Value) -> Value:
-        """Return 1 where a single test sends the row right."""
-        b, n = self.b, self.lanes
-        if kind.test == Comparison.EQ:
-            number = b.splat(self._numbers[offset], n)
-            right = b.compare("ne", x, number, unordered=True)
-        else:
-            exact = kind.test == Comparison.MEMBER
-            number, safe = self._set[j], self._rules.zero_for_nan(x)
-            right = ~self._rules.in_set(number, safe, exact)
-        vec = Vec(self._index, n)
-        return b.select(right, b.const(1, vec), b.const(0, vec))
+    def _single_test(
+        self, kind: Kind, j: Value, offset: Value
+    ) -> Callable[[list[Value]], list[Value]]:
+        """Return a function of 1 where a column's only test sends a row right."""
+        b, n, rules, vec = self.b, self.lanes, self._rules, Vec(self._index, self.lanes)
+
+        def code(x: Value) -> Value:
+            if kind.test == Comparison.EQ:
+                number = b.splat(self._numbers[offset], n)
+            else:
+                number, x = self._set[j], rules.zero_for_nan(x)
+            right = rules.goes_right(x, number, kind.test, unordered=True)
+            return b.select(right, b.const(1, vec), b.const(0, vec))
+
+        return lambda values: [code(x) for x in values]
 
     # ------------------------------------------------------------ turning
 
@@ -267,9 +269,6 @@ class ColumnBins:
                 to = (r + i) * stride + place
                 for k, row in enumerate(transpose(b, vectors, 4)):
                     b.store(codes, to + k * stride, b.reinterpret(row, code_vec))
-
-
-# ------------------------------------------------------------ by column, or row by row
 
 
 def quantize_block(

@@ -22,15 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, Pool, Rules
 from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.forest.bins import CodeTable, ColumnKind
+from skforge.compiler.forest.bins import CodeTable, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
@@ -69,23 +70,13 @@ class CodePlaces:
         """Lay out the codes of a normalised forest; ``table`` merges missing rules."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
-        left = _goes_left(forest)
-        column = table.column_of
-        ordered = table.kind[column] == ColumnKind.ORDER
-        some_left = np.zeros(table.n_columns, np.bool_)
-        some_right = np.zeros(table.n_columns, np.bool_)
-        some_left[column[ordered & left]] = True
-        some_right[column[ordered & ~left]] = True
-        copies = 1 + bool((some_left & some_right).any())
-        second = ordered & ~left if copies == 2 else np.zeros_like(left)
-        place = column + np.int32(width) * second
+        column, right = table.column_of, missing_right(forest)
+        ordered = table.ordered[column]
+        some = np.zeros((2, table.n_columns), np.bool_)  # go left, go right
+        some[right[ordered].astype(int), column[ordered]] = True
+        copies = 1 + bool(some.all(axis=0).any())
+        place = column + np.int32(width) * (ordered & right & (copies == 2))
         return cls(table, width, copies, place, table.rank_of)
-
-
-def _goes_left(forest: Forest) -> NDArray[np.bool_]:
-    """Return the predicates where a missing value goes left, or none is missing."""
-    left: NDArray[np.bool_] = forest.missing_left | (forest.missing == Missing.NEVER)
-    return left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,21 +98,18 @@ class Buckets:
         scale, shift = np.ones(n, dtype), np.zeros(n, dtype)
         last, offset = np.zeros(n, dtype), np.zeros(n, np.int32)
         levels = np.zeros(n, np.int64)
-        content, at = [], 0
-        for c in range(n):
-            own = table.thresholds[table.offset[c] : table.offset[c + 1]]
-            if table.kind[c] != ColumnKind.ORDER:
-                own = own[:0]
+        content = Pool()
+        for c, ordered in enumerate(table.ordered):
+            own = table.bounds(c) if ordered else table.thresholds[:0]
             count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(own)))
             scale[c], shift[c] = _fit(own, count)
-            last[c], offset[c] = count - 1, at
+            last[c] = count - 1
             which = bucket_of(own, scale[c], shift[c], last[c])
             held = np.bincount(which, minlength=count)
             before = np.cumsum(held) - held
             levels[c] = int(held.max(initial=0)).bit_length()
-            content.append((before | held << 16).astype(np.uint32))
-            at += count
-        joined = np.concatenate([*content, np.zeros(1, np.uint32)])
+            offset[c] = content.add(before | held << 16)
+        joined = content.array(np.uint32, spare=1)
         return cls(scale, shift, last, offset, joined, levels)
 
 
@@ -181,10 +169,8 @@ class BucketBins:
         spare = np.zeros(1, table.thresholds.dtype)
         thresholds = np.append(table.thresholds, spare)
         self._thresholds = model("bucket_thresholds", thresholds)
-        self._ordered = table.kind == ColumnKind.ORDER
-        missing = table.missing[self._ordered]
-        self._never = bool((missing == Missing.NEVER).any())
-        self._zero = bool((missing == Missing.ZERO).any())
+        self._ordered = table.ordered
+        self._kinds = set(table.missing[self._ordered].tolist())
         self._some_tests = not bool(self._ordered.all())
 
     def _columns(self, values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
@@ -299,7 +285,7 @@ class BucketBins:
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
-                passed = b.compare(self._rules.passes, x, threshold)
+                passed = self._rules.goes_right(x, threshold)
                 found[k] = b.select(passed, more, found[k])
         return [
             (before + own, gone)
@@ -317,14 +303,9 @@ class BucketBins:
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
-        x = raw
-        if self._never:
-            nan = b.is_nan(raw) & self._kind_is(Missing.NEVER, place)
-            x = b.select(nan, b.const(0.0, raw.type), raw)
-        gone = b.is_nan(x)
-        if self._zero:
-            tiny = self._rules.is_tiny(raw) & self._kind_is(Missing.ZERO, place)
-            gone = gone | tiny
+        is_kind = partial(self._is_kind, place)
+        x = self._rules.compared(raw, self._kinds, is_kind)
+        gone = self._rules.missing(raw, x, self._kinds, is_kind)
         y = x * self._scale[place, float_] + self._shift[place, float_]
         last = self._last[place, float_]
         y = b.select(y < last, y, last)
@@ -335,15 +316,14 @@ class BucketBins:
         held = (content >> 16).to(I32)
         return x, gone, self._offset[place, ints] + before, before, held
 
-    def _kind_is(self, kind: Missing, at: Value) -> Value:
+    def _is_kind(self, at: Value, kind: Missing) -> Value:
         """Return a mask of the columns with a rule for missing values."""
-        b, n = self.b, self.lanes
         own = self._table.missing == kind
         if own.all():
-            return b.splat(b.const(True, lir.BOOL), n)
+            return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)
         flags = self._columns(own).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
-        return table[at, Vec(I32, n)].ne(0)
+        return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
         """Return the codes of missing values in one copy of a vector of columns."""
@@ -351,7 +331,7 @@ class BucketBins:
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)
-        right[self._table.column_of[~_goes_left(self._rules.forest)]] = True
+        right[self._table.column_of[missing_right(self._rules.forest)]] = True
         if right.all() or not right.any():
             return b.const(GONE_RIGHT if right.any() else 0, ints)
         gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))

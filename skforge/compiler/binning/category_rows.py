@@ -22,8 +22,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import RowAt, Rules, set_members
+from skforge.compiler.binning.rules import RowAt, Rules, set_answers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
+from skforge.compiler.forest.bins import Columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
@@ -57,30 +58,23 @@ class SetGroup:
 
 def set_groups(forest: Forest) -> list[SetGroup]:
     """Return the sets that tables answer, by group."""
-    sets = np.flatnonzero(forest.comparison >= Comparison.IN)
-    exact = forest.comparison[sets] == Comparison.MEMBER
-    key = forest.feature[sets].astype(np.int64) << 3 | forest.missing[sets] << 1 | exact
-    order = np.argsort(key, kind="stable")
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    sets = np.flatnonzero(forest.comparison >= Comparison.IN).astype(np.int32)
+    keys = forest.feature, forest.missing, forest.comparison
     words = np.diff(forest.category_offset)
     made, size = [], 0
-    for part in np.split(order, cuts) if len(sets) else []:
-        own = sets[part].astype(np.int32)
+    for own in Columns.of(sets, forest.threshold, *keys):
         most = max(1, int(words[own].max()))
         here = 32 * most * (HEAD * forest.n_trees + len(own))
         if most > MOST_WORDS or size + here > MOST_BYTES:
             continue
         size += here
         first = own[0]
-        made.append(
-            SetGroup(
-                int(forest.feature[first]),
-                Missing(int(forest.missing[first])),
-                bool(forest.comparison[first] == Comparison.MEMBER),
-                most,
-                own,
-            )
+        feature, missing = (
+            int(forest.feature[first]),
+            Missing(int(forest.missing[first])),
         )
+        exact = bool(forest.comparison[first] == Comparison.MEMBER)
+        made.append(SetGroup(feature, missing, exact, most, own.astype(np.int32)))
     return made
 
 
@@ -103,11 +97,7 @@ class SetClasses:
     @classmethod
     def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
         """Group the categories that are in the same sets."""
-        own = group.predicates
-        inside = set_members(forest, own, group.words)
-        missing = ~forest.missing_left[own]
-        others = np.ones(len(own), np.bool_)
-        right = np.vstack([~inside.T, missing, others])
+        right = set_answers(forest, group.predicates, group.words).T
         packed = np.packbits(right, axis=1)
         _, first, classes = np.unique(
             packed, axis=0, return_index=True, return_inverse=True

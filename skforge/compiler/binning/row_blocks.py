@@ -17,14 +17,15 @@ code is clamped to 255, which exceeds every rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import RowAt, Rules, set_numbers
+from skforge.compiler.binning.rules import Pool, RowAt, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import CodeTable, ColumnKind
+from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, Columns, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
@@ -44,8 +45,8 @@ class ColumnClass:
     first: int
     last: int
     missing: Missing
-    missing_left: bool
-    comparison: Comparison | None  # each column's only test; None: thresholds
+    right: bool  # whether missing values go right
+    test: int  # each column's only test, or THRESHOLDS
     pivots: bool  # more thresholds than one block
 
 
@@ -62,51 +63,45 @@ class RowCodePlan:
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     """Group the columns of a table of uint8 codes by how they are searched."""
-    tests = np.full(table.n_columns, -1)
-    single = table.kind == ColumnKind.TEST
-    first = table.predicates[table.offset[:-1]]
-    tests[single] = forest.comparison[first[single]]
-    long = (tests < 0) & (table.counts > BLOCK)
-    keys = np.stack([tests, table.missing, table.missing_left, long])
-    order = np.lexsort(keys[::-1])
-    place = np.empty(table.n_columns, np.int32)
-    place[order] = np.arange(table.n_columns)
-    offset, size = np.where(tests >= Comparison.IN, set_numbers(forest)[first], 0), 0
-    numbers: list[NDArray[Any]] = []
-    for c in order[tests[order] < Comparison.IN].tolist():
-        own = table.thresholds[table.offset[c] : table.offset[c + 1]]
-        if tests[c] < 0:
-            right = _goes_right(Missing(table.missing[c]), bool(table.missing_left[c]))
-            own = _blocks(own, np.inf if right else np.nan)
-        offset[c] = size
-        numbers.append(own)
-        size += len(own)
-    # A value that also passes the padding reads one block past the last.
-    numbers.append(np.full((BLOCK + 2) * BLOCK, np.inf))
-    cuts = np.flatnonzero((np.diff(keys[:, order], axis=1) != 0).any(axis=0)) + 1
-    classes = [
+    long = table.ordered & (table.counts > BLOCK)
+    right = missing_right(table)
+    keys = table.test, table.missing, table.missing_left, long
+    every = np.arange(table.n_columns)
+    by_class = Columns.of(every, every, *keys)
+    order = by_class.tests
+    classes = tuple(
         ColumnClass(
-            first=int(place[part[0]]),
-            last=int(place[part[-1]]) + 1,
-            missing=Missing(table.missing[part[0]]),
-            missing_left=bool(table.missing_left[part[0]]),
-            comparison=None if tests[part[0]] < 0 else Comparison(tests[part[0]]),
-            pivots=bool(long[part[0]]),
+            first=int(first),
+            last=int(last),
+            missing=Missing(table.missing[c]),
+            right=bool(right[c]),
+            test=int(table.test[c]),
+            pivots=bool(long[c]),
         )
-        for part in np.split(order, cuts)
-        if len(part)
-    ]
-    return RowCodePlan(
-        place=place,
-        classes=tuple(classes),
-        feature=table.feature[order],
-        offset=offset[order].astype(np.int32),
-        numbers=np.concatenate(numbers).astype(table.thresholds.dtype),
+        for c, (first, last) in zip(
+            by_class.first, pairwise(by_class.offset), strict=True
+        )
     )
-
-
-def _goes_right(missing: Missing, missing_left: bool) -> bool:
-    return missing != Missing.NEVER and not missing_left
+    offset, numbers = np.zeros(table.n_columns, np.int32), Pool()
+    set_of = set_numbers(forest)[table.first]
+    for part in classes:
+        for place, c in enumerate(order[part.first : part.last], part.first):
+            if part.test >= Comparison.IN:
+                offset[place] = set_of[c]
+                continue
+            own = table.bounds(c)
+            if part.test == THRESHOLDS:
+                own = _blocks(own, np.inf if part.right else np.nan)
+            offset[place] = numbers.add(own)
+    # A value that also passes the padding reads one block past the last.
+    numbers.add(np.full((BLOCK + 2) * BLOCK, np.inf))
+    return RowCodePlan(
+        place=np.argsort(order).astype(np.int32),
+        classes=classes,
+        feature=table.feature[order],
+        offset=offset,
+        numbers=numbers.array(table.thresholds.dtype),
+    )
 
 
 def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
@@ -150,21 +145,18 @@ class BlockedBins:
     def _column(
         self, part: ColumnClass, x: Value, offset: Value, codes: Buffer, place: Value
     ) -> None:
-        if part.comparison is None:
-            code = self._search(part, x, offset)
-        else:
-            code = self._test(part, part.comparison, x, offset)
-        codes[place] = code.to(codes.element)
+        search = self._search if part.test == THRESHOLDS else self._single_test
+        codes[place] = search(part, x, offset).to(codes.element)
 
     # ------------------------------------------------------------ thresholds
 
     def _search(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        b, right = self.b, _goes_right(part.missing, part.missing_left)
-        x = b.splat(self._rules.nan_if_missing(x, part.missing), BLOCK)
+        b, rules = self.b, self._rules
+        x = b.splat(rules.nan_if_missing(x, part.missing), BLOCK)
 
         def passed(at: Value) -> Value:
             block = self._numbers[at, self._vec]
-            mask = b.compare(self._rules.passes, x, block, unordered=right)
+            mask = rules.goes_right(x, block, unordered=part.right)
             return b.popcount(b.mask_bits(mask, U32)).to(I64)
 
         if not part.pivots:
@@ -172,23 +164,18 @@ class BlockedBins:
         full = passed(offset) * BLOCK
         at = full + offset + BLOCK
         code = full + passed(at)
-        return code.min(255) if right else code
+        return code.min(255) if part.right else code
 
     # ------------------------------------------------------------ single tests
 
-    def _test(
-        self, part: ColumnClass, comparison: Comparison, x: Value, offset: Value
-    ) -> Value:
+    def _single_test(self, part: ColumnClass, x: Value, offset: Value) -> Value:
         """Return 1 where the one test of a column sends the row right."""
         b, raw = self.b, x
         x = self._rules.zero_for_nan(x)
-        if comparison == Comparison.EQ:
-            right = x.ne(self._numbers[offset])
-        else:
-            exact = comparison == Comparison.MEMBER
-            right = ~self._rules.in_set(offset, x, exact)
+        number = self._numbers[offset] if part.test == Comparison.EQ else offset
+        right = self._rules.goes_right(x, number, part.test)
         if part.missing != Missing.NEVER:
-            goes = b.const(not part.missing_left, right.type)
+            goes = b.const(part.right, right.type)
             missing = self._rules.is_missing(raw, part.missing)
             right = b.select(missing, goes, right)
         return right.to(I64)

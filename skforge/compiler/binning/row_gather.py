@@ -18,6 +18,7 @@ Without lanes each column is searched separately, as a GPU thread does.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, ColumnKind, code_stride
+from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 
@@ -52,7 +53,7 @@ class GatheredBins:
         self._type: Type = Vec(I64, lanes) if lanes else I64
         self._stride = code_stride(table)
         self._element = scalar_of(table.dtype) if element is None else element
-        ordered = table.kind == ColumnKind.ORDER
+        ordered = table.ordered
         counts = np.where(ordered, table.counts, 0)
         self._levels = int(counts.max(initial=0)).bit_length()
         self._tests = np.flatnonzero(~ordered)
@@ -63,11 +64,8 @@ class GatheredBins:
         self._offsets = model("code_offset", self._columns(table.offset[:-1]))
         spare = np.zeros(1, table.thresholds.dtype)
         self._thresholds = model("thresholds", np.append(table.thresholds, spare))
-        missing = table.missing[ordered]
-        self._never = self._share(missing == Missing.NEVER)
-        self._zero = self._share(missing == Missing.ZERO)
-        left = table.missing_left | (table.missing == Missing.NEVER)
-        gone = np.where(left, 0, counts)
+        self._kinds = set(table.missing[ordered].tolist())
+        gone = np.where(missing_right(table), counts, 0)
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
     def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -75,12 +73,6 @@ class GatheredBins:
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
-
-    @staticmethod
-    def _share(is_so: NDArray[np.bool_]) -> str:
-        if not is_so.any():
-            return "none"
-        return "all" if is_so.all() else "some"
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         """Fill ``codes`` for the first ``count`` rows of a block."""
@@ -98,12 +90,9 @@ class GatheredBins:
         """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
-        raw = x = rows[start + feature]
-        if self._never != "none":
-            nan = b.is_nan(x)
-            if self._never == "some":
-                nan = nan & self._kind_is(Missing.NEVER, column)
-            x = b.select(nan, b.const(0.0, x.type), x)
+        raw = rows[start + feature]
+        rules, kinds, is_kind = self._rules, self._kinds, partial(self._is_kind, column)
+        x = rules.compared(raw, kinds, is_kind)
         count = self._of(self._counts, column)
         offset = self._of(self._offsets, column)
         position = b.const(0, vec)
@@ -111,27 +100,22 @@ class GatheredBins:
             ahead = position + (1 << level)
             within = ahead <= count
             at = b.select(within, offset + ahead - 1, b.const(0, vec))
-            passed = b.compare(self._rules.passes, x, self._thresholds[at])
-            more = passed & within
+            more = rules.goes_right(x, self._thresholds[at]) & within
             position = b.select(more, ahead, position)
-        if self._gone is not None or self._zero != "none":
-            missing = b.is_nan(x)
-            if self._zero != "none":
-                tiny = self._rules.is_tiny(raw)
-                if self._zero == "some":
-                    tiny = tiny & self._kind_is(Missing.ZERO, column)
-                missing = missing | tiny
+        if self._gone is not None or Missing.ZERO in kinds:
+            missing = rules.missing(raw, x, kinds, is_kind)
             gone = b.const(0, vec)
             if self._gone is not None:
                 gone = self._of(self._gone, column)
             position = b.select(missing, gone, position)
         return position.to(self._element)
 
-    def _kind_is(self, kind: Missing, column: Value) -> Value:
-        """Return a mask of the columns with a rule for missing values."""
-        b = self.b
+    def _is_kind(self, column: Value, kind: Missing) -> Value | None:
+        """Return which columns have a rule for missing values; None: all."""
+        if len(self._kinds) == 1:
+            return None
         kinds = self._rules.model("code_missing_kind", self._columns(self.t.missing))
-        return self._of(kinds, column).eq(b.const(int(kind), self._type))
+        return self._of(kinds, column).eq(self.b.const(int(kind), self._type))
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
         """Return the entries of ``numbers`` for the columns searched at once."""
@@ -148,7 +132,7 @@ class GatheredBins:
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
         """Write the columns of equality and set tests, one after another."""
         b, t, rules, forest = self.b, self.t, self._rules, self._rules.forest
-        predicate = t.predicates[t.offset[:-1][self._tests]]
+        predicate = t.first[self._tests]
         sets = forest.comparison[predicate] != Comparison.EQ
         for name, chosen in (("equal", ~sets), ("set", sets)):
             if not chosen.any():
@@ -166,11 +150,9 @@ class GatheredBins:
             with b.loop(len(own), hint="test") as i:
                 raw = rows[start + features[i].to(I64)]
                 x = rules.zero_for_nan(raw)
-                if is_set:
-                    exact = member is not None and member[i].ne(0)
-                    right = ~rules.in_set(whats[i], x, exact)
-                else:
-                    right = b.compare("ne", x, whats[i], unordered=True)
+                exact = None if member is None else member[i].ne(0)
+                test = Comparison.IN if is_set else Comparison.EQ
+                right = rules.goes_right(x, whats[i], test, exact, unordered=True)
                 kind = kinds[i]
                 known = kind.ne(int(Missing.NEVER))
                 gone = b.is_nan(raw) & known

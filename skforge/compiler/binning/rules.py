@@ -5,7 +5,7 @@ All code works on scalars and on vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.bins import THRESHOLDS
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
@@ -21,6 +22,9 @@ AnyArray = NDArray[Any]
 
 #: Declares a buffer of model data (once for each name) and returns it.
 Model: TypeAlias = Callable[[str, AnyArray], Buffer]
+
+#: Returns which tests have a rule for missing values; None: all.
+IsKind: TypeAlias = Callable[[Missing], "Value | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,29 @@ class RowAt:
 
     rows: Buffer
     start: Value
+
+
+class Pool:
+    """Arrays that lie one after another in a kernel's data."""
+
+    def __init__(self, align: int = 1, fill: float = np.inf) -> None:
+        self._parts: list[AnyArray] = []
+        self._align, self._fill, self._size = align, fill, 0
+
+    def add(self, part: AnyArray) -> int:
+        """Append an array, and return where it begins.
+
+        The next one begins at a multiple of ``align``, after a gap of ``fill``.
+        """
+        if padding := -len(part) % self._align:
+            part = np.pad(part, (0, padding), constant_values=self._fill)
+        self._parts.append(part)
+        self._size += len(part)
+        return self._size - len(part)
+
+    def array(self, dtype: Any, spare: int = 0) -> AnyArray:
+        """Return all arrays as one, with ``spare`` zeros at its end."""
+        return np.concatenate([*self._parts, np.zeros(spare)]).astype(dtype)
 
 
 #: The first number that is not a category in any set.
@@ -62,6 +89,28 @@ class Rules:
     def passes(self) -> CompareOp:
         """The comparison that holds between a value that goes right and a threshold."""
         return "ge" if self.comparison == "lt" else "gt"
+
+    # ------------------------------------------------------------ sides
+
+    def goes_right(
+        self,
+        x: Value,
+        number: Value,
+        test: int = THRESHOLDS,
+        exact: Value | None = None,
+        unordered: bool = False,
+    ) -> Value:
+        """Return whether a test sends x right, which is a value that is not missing.
+
+        ``number`` is the threshold, or the number of a set. If it is ``unordered``, a
+        test of numbers sends NaN right. ``exact`` tells, at run time, which sets are
+        tested by MEMBER.
+        """
+        if test >= Comparison.IN:
+            members = test == Comparison.MEMBER if exact is None else exact
+            return ~self.in_set(number, x, members)
+        op = "ne" if test == Comparison.EQ else self.passes
+        return self.b.compare(op, x, number, unordered=unordered)
 
     # ------------------------------------------------------------ missing values
 
@@ -91,6 +140,30 @@ class Rules:
             nan = self.b.const(float("nan"), x.type)
             return self.b.select(self.is_tiny(x), nan, x)
         return x
+
+    def compared(self, raw: Value, kinds: Collection[int], is_kind: IsKind) -> Value:
+        """Return the value to compare: 0 for NaN where no value is missing.
+
+        ``kinds`` are the rules of the tests, and ``is_kind`` says which have one.
+        """
+        if Missing.NEVER not in kinds:
+            return raw
+        nan = self._with(is_kind, Missing.NEVER, self.b.is_nan(raw))
+        return self.b.select(nan, self.b.const(0.0, raw.type), raw)
+
+    def missing(
+        self, raw: Value, x: Value, kinds: Collection[int], is_kind: IsKind
+    ) -> Value:
+        """Return which values are missing; x is what :meth:`compared` returned."""
+        missing = self.b.is_nan(x)
+        if Missing.ZERO not in kinds:
+            return missing
+        return missing | self._with(is_kind, Missing.ZERO, self.is_tiny(raw))
+
+    @staticmethod
+    def _with(is_kind: IsKind, kind: Missing, mask: Value) -> Value:
+        own = is_kind(kind)
+        return mask if own is None else mask & own
 
     # ------------------------------------------------------------ categories
 
@@ -181,3 +254,12 @@ def set_members(
     held = padded[np.where(at < end[:, None], at, spare)].astype("<u4")
     members = np.unpackbits(held.view(np.uint8), axis=1, bitorder="little")
     return members.astype(np.bool_)
+
+
+def set_answers(
+    forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
+) -> NDArray[np.bool_]:
+    """Return what sets send right, a set a row: categories, missing values, others."""
+    inside = set_members(forest, predicates, words)
+    missing = ~forest.missing_left[predicates][:, None]
+    return np.hstack([~inside, missing, np.ones_like(missing)])

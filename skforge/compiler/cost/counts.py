@@ -9,19 +9,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import column_count
+from skforge.compiler.forest.bins import column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
-from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, tile_bytes
+from skforge.compiler.layouts.pieces.cut import sizes
+from skforge.compiler.layouts.pieces.pieces import MOST, USUAL
+from skforge.compiler.layouts.pieces.pieces import refusal as pieces_refusal
+from skforge.compiler.layouts.tiles.tile_layout import (
+    MAX_LEAVES,
+    TOP_LEVELS,
+    tile_bytes,
+)
 from skforge.compiler.layouts.tiles.tiled_values import TOP_FEATURES
+from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
+from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
 
 Counts = NDArray[np.float64]
@@ -52,9 +63,9 @@ class Reach:
         reached by as many more rows.
         """
         common = round(log2(max(1.0, LINE / size)))
-        found = np.bincount(rarity, minlength=RAREST)
-        found = np.append(found[: common + 1].sum(), found[common + 1 :])
-        return cls(np.asarray(np.pad(found, (0, common)) * (size / LINE), np.float64))
+        counts = np.bincount(rarity, minlength=RAREST)
+        counts = np.append(counts[: common + 1].sum(), counts[common + 1 :])
+        return cls(np.asarray(np.pad(counts, (0, common)) * (size / LINE), np.float64))
 
     @property
     def size(self) -> float:
@@ -65,8 +76,8 @@ class Reach:
         """Return how many different lines some rows reach."""
         few, place = np.unique(rows, return_inverse=True)
         missed = np.power(1.0 - _SHARES, few[:, None])
-        found = (1.0 - missed) @ self.lines
-        return np.asarray(found[place.reshape(rows.shape)])
+        lines = (1.0 - missed) @ self.lines
+        return np.asarray(lines[place.reshape(rows.shape)])
 
 
 def shares(forest: Forest) -> Counts:
@@ -110,135 +121,161 @@ class TileCounts:
     tops: float  # bytes of the top levels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ForestCounts:
-    """Sizes of a forest, as the code of a target processes it."""
+@dataclass(frozen=True, slots=True)
+class PieceCounts:
+    """A forest in pieces."""
 
-    trees: int
-    nodes: int  # inner nodes
-    outputs: int
-    columns: int  # features that are tested
-    column_tiles: int  # vectors of a row that hold one of them
-    row_bytes: int
-    value_lanes: int  # values of a row in a register
-    leaf_bytes: int  # bytes of a leaf's values
-    leaf_vectors: int  # registers that hold them
-
-    # predicates of bit logic
-    lines: int  # thresholds that are searched
-    search_levels: int  # of all columns together
-    direct: int  # thresholds that are compared one by one
-    set_tables: int  # tables of eight sets, by 64 entries
-    single_sets: int  # sets that are tested one by one
-
-    # trees of bit logic
-    folded: int  # nodes of folded trees, with padding
-    listed: float  # operations of the other trees
-    look_ups: int  # registers of bytes in which the leaves of 64 rows are looked up
-
-    # lanes
-    lanes: LanesCost
-    set_groups: int  # features whose categories are looked up
-
-    # walks and tiles
-    code_columns: int
-    code_bytes: int  # bytes of a row's codes in tiles
-    code_searches: int  # levels of the searches of all columns of codes
-    far_searches: int  # levels of these whose thresholds are not in registers
-    walk_depth: float  # mean depth of a row's walk of a tree
-    tree_depth: float  # mean of the deepest leaf of each tree
-    max_depth: int
-    min_depth: int
-    three: TileCounts  # tiles of codes
-    four: TileCounts
-    values: TileCounts  # tiles of three levels that compare values
-    leaves: Reach
-    walked: Reach
-    rest: Reach  # nodes below lanes
-    asks: bool  # whether nodes disagree about missing values
+    pieces: int  # of all trees
+    most: int  # of a tree, at most
+    top: int  # tests above the pieces
+    below: float  # tests in pieces that a row meets
 
     @classmethod
-    def of(cls, forest: Forest, target: Target) -> ForestCounts:
-        """Count."""
+    def of(cls, forest: Forest) -> PieceCounts:
+        """Count the pieces that ``cut_trees`` would cut."""
+        child = np.stack([forest.left, forest.right], axis=1)
+        size, _ = sizes(child, forest.node_depths(), forest.leaf)
+        top = np.flatnonzero(size > USUAL)
+        roots = forest.tree_offset[:-1]
+        begins = np.concatenate([roots, child[top].reshape(-1)])
+        begins = begins[size[begins] <= USUAL]
+        tree = np.searchsorted(forest.tree_offset, begins, side="right")
+        below = float((shares(forest)[begins] * size[begins]).sum())
+        most = int(np.bincount(tree).max(initial=0))
+        return cls(max(1, len(begins)), most, len(top), below)
+
+
+class ForestCounts(ForestShape):
+    """Sizes of a forest as the code of a CPU processes it."""
+
+    def __init__(self, forest: Forest, target: Target) -> None:
+        super().__init__(forest)
+        self.target = target
         registers = Registers.of(target, forest.threshold.dtype)
-        inner = forest.n_nodes - forest.n_leaves
         used = np.unique(forest.feature)
-        low, high = forest.leaf_depths()
-        lines = _Lines.of(forest)
-        values_top = TOP_LEVELS
-        if forest.threshold.itemsize > 4 or len(used) > TOP_FEATURES:
-            values_top = 0
-        lanes = LanesCost.of(forest, target)
-        code_columns = column_count(forest, merge=True)
+        self.trees = max(1, forest.n_trees)  # none costs as a single leaf
+        self.columns = len(used)  # features that are tested
+        #: Vectors of a row that hold one of them, and values of a row in a register.
+        self.column_tiles = len(tile_starts(used, forest.n_features, registers.lanes))
+        self.value_lanes = registers.lanes
+        self.leaf_vectors = -(-8 * self.leaf_bytes // target.vector_bits)
+        #: Whether nodes disagree about missing values.
+        self.asks = _asks(forest)
+
+        # predicates of bit logic, and trees: nodes of folded trees with padding, the
+        # operations of others, and registers in which 64 rows look up leaves
         ordered = forest.comparison < Comparison.IN
         of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
+        self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
+        self.set_tables, self.single_sets = _sets(forest)
+        self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest, target)
+
+        self.lanes = LanesCost.of(forest, target)
+        self.set_groups = len(set_groups(forest))  # columns of look-ups of categories
+
+        # codes of tiles, and levels of their searches: all, and those of thresholds
+        # that are not in registers
+        self.code_columns = column_count(forest, merge=True)
         levels = np.ceil(np.log2(of_column + 1))
-        folded, listed, look_ups = _bit_trees(forest, target)
-        item = forest.threshold.dtype.itemsize
-        leaf = forest.leaf_value.dtype.itemsize * forest.leaf_value.shape[1]
-        return cls(
-            trees=max(1, forest.n_trees),  # none costs as a single leaf
-            nodes=inner,
-            outputs=forest.n_outputs,
-            columns=len(used),
-            column_tiles=len(tile_starts(used, forest.n_features, registers.lanes)),
-            row_bytes=forest.n_features * forest.input_dtype.itemsize,
-            value_lanes=registers.lanes,
-            leaf_bytes=leaf,
-            leaf_vectors=-(-8 * leaf // target.vector_bits),
-            **_thresholds(of_column, registers),
-            **_sets(forest),
-            folded=folded,
-            listed=listed,
-            look_ups=look_ups,
-            lanes=lanes,
-            set_groups=len(set_groups(forest)),
-            code_columns=code_columns,
-            code_bytes=LINE * -(-code_columns // LANES),
-            code_searches=int(levels.sum()),
-            far_searches=int(np.maximum(levels - NEAR_LEVELS, 0).sum()),
-            walk_depth=lines.walked,
-            tree_depth=float(high.mean()) if len(high) else 0.0,
-            max_depth=int(high.max(initial=0)),
-            min_depth=int(low.min()) if len(low) else 0,
-            three=lines.tiles(3, TOP_LEVELS, 3),
-            four=lines.tiles(4, TOP_LEVELS, 3),
-            values=lines.tiles(3, values_top, 2 + item),
-            leaves=lines.of_leaves,
-            walked=lines.below(0, item + WALKED_NODE),
-            rest=lines.below(lanes.levels, REST_NODE),
-            asks=_asks(forest),
-        )
+        self.code_searches = int(levels.sum())
+        self.far_searches = int(np.maximum(levels - NEAR_LEVELS, 0).sum())
+
+        # walks, tiles of codes and of values, and the nodes below lanes
+        item, lines = forest.threshold.itemsize, _Lines.of(forest)
+        values_top = 0 if item > 4 or len(used) > TOP_FEATURES else TOP_LEVELS
+        self.walk_depth = lines.walked  # mean depth of a row's walk of a tree
+        self.three = lines.tiles(3, TOP_LEVELS, 3)
+        self.four = lines.tiles(4, TOP_LEVELS, 3)
+        self.values = lines.tiles(3, values_top, 2 + item)
+        self.leaves = lines.of_leaves
+        self.walked = lines.below(0, item + WALKED_NODE)
+        self.rest = lines.below(self.lanes.levels, REST_NODE)
+
+        most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
+        permutes = target.has("avx2") and most <= MAX_LEAVES
+        self._allows_any_tiles = permutes and forest.n_predicates > 0
+        self.allows_lanes = self.lanes.search < float("inf")
+
+    @cached_property
+    def allows_tiles(self) -> bool:
+        """Whether trees can be put in tiles of codes."""
+        return self._allows_any_tiles and self.n_columns <= MAX_COLUMNS
+
+    @cached_property
+    def pieces(self) -> PieceCounts:
+        """The forest in pieces."""
+        return PieceCounts.of(self.forest)
+
+    @cached_property
+    def allows_pieces(self) -> bool:
+        """Whether pieces are possible, and may be faster than tiles: not for AVX-512.
+
+        Trees are deep, and codes are compared as signed words.
+        """
+        if self.target.has_mask_registers or not self.allows_tiles:
+            return False
+        deep = int(np.diff(self.forest.tree_offset).max()) // 2 > USUAL
+        if not deep or bool((self.normal.comparison > Comparison.LE).any()):
+            return False
+        table = plan_codes(self.normal, np.uint16, merge=True)
+        return pieces_refusal(table) is None and self.pieces.most <= MOST + 1
+
+    @property
+    def allows_tile_rows(self) -> bool:
+        """Whether one row can pass all tiles together."""
+        return self.allows_tiles and self.n_trees <= MAX_TREES
+
+    @cached_property
+    def allows_value_tiles(self) -> bool:
+        """Whether trees can be put in tiles that compare values."""
+        return self._allows_any_tiles and values_refusal(self.normal) is None
 
 
-def _thresholds(of_column: NDArray[np.int64], registers: Registers) -> dict[str, int]:
-    """Count the thresholds of bit logic that are searched, and those compared."""
+def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
+    """Return the counts of a forest for a CPU; those given, if they are for it."""
+    if isinstance(forest, ForestCounts) and forest.target == target:
+        return forest
+    return ForestCounts(ForestShape.of(forest).forest, target)
+
+
+def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
+    """Return the sizes of a forest that times on a CPU or GPU depend on."""
+    return ForestShape.of(forest) if target.is_gpu else counted(forest, target)
+
+
+def _thresholds(
+    of_column: NDArray[np.int64], registers: Registers
+) -> tuple[int, int, int]:
+    """Count the thresholds of bit logic that are searched, levels, and compares.
+
+    Levels are those of the searches of all columns together.
+    """
     most = (1 << registers.levels) - 1
     if not most:
-        return {"lines": 0, "search_levels": 0, "direct": int(of_column.sum())}
+        return 0, 0, int(of_column.sum())
     whole, rest = np.divmod(of_column, most)
     searched = rest > predicate_table.DIRECT_LIMIT
     levels = np.maximum(4, np.ceil(np.log2(rest + 1)))[searched].sum()
-    return {
-        "lines": int((whole * most).sum() + rest[searched].sum()),
-        "search_levels": int(whole.sum()) * registers.levels + int(levels),
-        "direct": int(rest[~searched].sum()),
-    }
+    return (
+        int((whole * most).sum() + rest[searched].sum()),
+        int(whole.sum()) * registers.levels + int(levels),
+        int(rest[~searched].sum()),
+    )
 
 
-def _sets(forest: Forest) -> dict[str, int]:
-    """Count the sets of bit logic that have tables, and those that have none."""
+def _sets(forest: Forest) -> tuple[int, int]:
+    """Count tables of eight sets, by 64 entries, and the sets that have none."""
     of_sets = np.flatnonzero(forest.comparison >= Comparison.IN)
     words = np.diff(forest.category_offset)[of_sets]
     tables = single = 0
     most = max(SETS.values()) // 32
     for feature in np.unique(forest.feature[of_sets]):
-        own = words[forest.feature[of_sets] == feature]
-        if own.max() > most:
-            single += len(own)
+        sets = words[forest.feature[of_sets] == feature]
+        if sets.max() > most:
+            single += len(sets)
         else:
-            tables += -(-len(own) // SETS_A_BYTE) * -(-int(own.max()) // 2)
-    return {"set_tables": tables, "single_sets": single}
+            tables += -(-len(sets) // SETS_A_BYTE) * -(-int(sets.max()) // 2)
+    return tables, single
 
 
 def _asks(forest: Forest) -> bool:

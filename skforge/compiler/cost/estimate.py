@@ -13,9 +13,17 @@ from numpy.typing import ArrayLike
 
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART
 from skforge.compiler.cost.coefficients import COEFFICIENTS
-from skforge.compiler.cost.counts import LINE, Counts, ForestCounts, Reach, TileCounts
+from skforge.compiler.cost.counts import (
+    LINE,
+    Counts,
+    ForestCounts,
+    Reach,
+    TileCounts,
+    counted,
+)
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -23,7 +31,7 @@ from skforge.compiler.target import Target
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
 Kind: TypeAlias = Literal[
-    "bitsliced", "lanes", "tiles", "values", "tile-row", "rows", "trees"
+    "bitsliced", "lanes", "pieces", "tiles", "values", "tile-row", "rows", "trees"
 ]
 
 #: Calls, and rows at least, after which the rows of a measurement repeat
@@ -57,7 +65,7 @@ class Plan:
         return rows * (self.tree_tiles or -(-n_trees // self.tree_tile))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def plan_of(schedule: Schedule) -> Plan | None:
     """Return the sizes of a CPU schedule; None for one that is not estimated."""
     fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
@@ -69,6 +77,8 @@ def plan_of(schedule: Schedule) -> Plan | None:
         kind = "bitsliced"
     elif layout == "lanes":
         kind = "lanes"
+    elif layout == "pieces":
+        kind = "pieces"
     elif layout == "tiles":
         by_row = fact["vector_trees"] > 0
         kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
@@ -152,16 +162,16 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
     It begins with half of a cache, which holds other data, too, and ends with two.
     """
-    found: float | Counts = np.clip(
+    share: float | Counts = np.clip(
         np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0
     )
-    return found
+    return share
 
 
 def _missed(size: float | Counts, cache: int) -> float | Counts:
     """Return the share of loads from random places that miss a cache."""
-    found: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
-    return found
+    share: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
+    return share
 
 
 #: Nanoseconds of each size of call, or of each call.
@@ -184,7 +194,7 @@ def bitsliced(w: Work) -> Terms:
     wide = f.row_bytes > 4 * WIDE
     part = min(block, WIDE_PART if wide else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
-    constants = 2 * f.folded + 8 * f.listed + LINE * f.look_ups
+    constants = 2 * f.folded_nodes + 8 * f.listed + LINE * f.look_ups
     far = w.line(table) - m.line_l1
     looks_up = target.has("avx512vbmi")
     return {
@@ -202,9 +212,9 @@ def bitsliced(w: Work) -> Terms:
         "line": f.lines * planes * m.mux,
         "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
         "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
-        "folded": f.folded * planes * m.mux,
+        "folded": f.folded_nodes * planes * m.mux,
         "listed": f.listed * planes * m.mux,
-        "far_line": (f.folded + f.listed) * planes * far,
+        "far_line": (f.folded_nodes + f.listed) * planes * far,
         "group": f.trees * groups * m.permute,
         "look_up": looks_up * f.look_ups * groups * m.permute,
         "load": (not looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
@@ -249,15 +259,42 @@ def tile_row(w: Work) -> Terms:
     }
 
 
-def tiles(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of codes."""
-    f, m = w.forest, w.machine
-    rows = w.rows(16)
+def _quantized(w: Work) -> Terms:
+    """Return the terms of codes of all columns."""
+    f, m, rows = w.forest, w.machine, w.rows(16)
     return {
         "value": row_lines(w) * m.line_l2,
         "column": rows * f.columns * m.scalar,
         "level": f.code_searches * rows / f.value_lanes * (m.compare + m.permute),
         "far_level": f.far_searches * rows * m.scalar,
+    }
+
+
+def pieces(w: Work) -> Terms:
+    """Blocks of rows that meet all tests of pieces."""
+    f, m, p = w.forest, w.machine, w.forest.pieces
+    rows, together = w.rows(16), np.minimum(w.n, w.block)
+    # Half of the last registers of a piece have no rows, unless no row reaches it.
+    reached = p.pieces * (1 - np.exp(-together * f.trees / p.pieces))
+    spare = w.blocks * reached / 2
+    tests = (f.inner_nodes - p.top) / p.pieces
+    registers = -(-f.code_columns // 32)
+    return {
+        **_quantized(w),
+        "test": ((p.top + p.below) * rows / 32 + spare * tests) * m.compare,
+        "transpose": (f.trees * rows / 16 + spare) * registers * m.permute,
+        "bucket": f.trees * rows * m.scalar,
+        "piece": w.blocks * p.pieces * m.scalar,
+        "fetch": w.blocks * reached * tests * w.line(f.inner_nodes * 16) / 4,
+        "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
+    }
+
+
+def tiles(w: Work) -> Terms:
+    """Blocks of rows through trees as tiles of codes."""
+    f = w.forest
+    return {
+        **_quantized(w),
         **_tiled(
             w,
             f.four if w.plan.levels >= 4 else f.three,
@@ -369,6 +406,7 @@ def row_lines(w: Work) -> Counts:
 TERMS: dict[Kind, Callable[[Work], Terms]] = {
     "bitsliced": bitsliced,
     "lanes": lanes,
+    "pieces": pieces,
     "tiles": tiles,
     "values": values,
     "tile-row": tile_row,
@@ -384,9 +422,12 @@ class CostEstimate:
     """
 
     def __init__(
-        self, forest: Forest, target: Target, profile: MachineProfile | None = None
+        self,
+        forest: Forest | ForestShape,
+        target: Target,
+        profile: MachineProfile | None = None,
     ) -> None:
-        self.counts = ForestCounts.of(forest, target)
+        self.counts = counted(forest, target)
         self.target = target
         self.profile = MachineProfile.of(target) if profile is None else profile
 
@@ -401,21 +442,28 @@ class CostEstimate:
         plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
         if plan is None:
             return np.full_like(n, np.inf)
-        own = COEFFICIENTS[plan.kind]
         total = np.zeros_like(n)
-        for name, value in self.terms(schedule, n).items():
-            if name in own:
-                total += own[name] * value
-        if (plan.parallel or plan.tree_tile) and n_threads > 1:
-            tasks = plan.tasks(n, self.counts.trees)
-            total *= np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
-        return total * 1e-9
+        for value in self.parts(plan, n).values():
+            total += value
+        return total * self.share(plan, n, n_threads) * 1e-9
 
-    def terms(self, schedule: Schedule, n_rows: ArrayLike) -> Terms:
+    def parts(self, plan: Plan, n_rows: ArrayLike) -> Terms:
+        """Return the estimated ns of one thread by term, whose sum is the estimate."""
+        times = COEFFICIENTS[plan.kind]
+        terms = self.terms(plan, n_rows).items()
+        return {name: times[name] * value for name, value in terms if name in times}
+
+    def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
+        """Return the share of a call's time that the busiest of some threads takes."""
+        if not (plan.parallel or plan.tree_tile) or n_threads == 1:
+            return 1.0
+        tasks = plan.tasks(n, self.counts.trees)
+        share: Counts = np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
+        return share
+
+    def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
         """Return the terms of the estimate in ns, before their coefficients."""
-        plan, n = plan_of(schedule), np.asarray(n_rows, np.float64)
-        assert plan is not None
-        n = np.maximum(n, 1.0)
+        n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
 
     @staticmethod

@@ -15,7 +15,17 @@ from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Representations that the model distinguishes; others count as "other".
-LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "tiles", "packed", "other")
+LAYOUTS = (
+    "sparse",
+    "array",
+    "reorg",
+    "bitsliced",
+    "lanes",
+    "tiles",
+    "pieces",
+    "packed",
+    "other",
+)
 
 #: The facts of a schedule; 0 if the directive is absent.
 FACTS = (
@@ -60,8 +70,8 @@ PLACE = {name: i for i, name in enumerate(FACTS)}
 
 def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
     """Return the facts of schedules, of shape (n_schedules, n_facts)."""
-    found = [_facts(schedule) for schedule in schedules]
-    return np.array(found, dtype=np.float64).reshape(len(found), len(FACTS))
+    facts = [_facts(schedule) for schedule in schedules]
+    return np.array(facts, dtype=np.float64).reshape(len(facts), len(FACTS))
 
 
 #: Directives whose number of uses is the fact.

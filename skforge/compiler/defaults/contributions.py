@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Rows of a block: a tree's constants are read once for all its vectors. Large batches

@@ -12,25 +12,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from skforge.compiler.cost.counts import counted
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.defaults.walks import (
-    BatchRange,
-    ForestShape,
-    walking_schedules,
-    without_checks,
-)
-from skforge.compiler.forest.bins import column_count
+from skforge.compiler.cost.shape import ForestShape
+from skforge.compiler.defaults.walks import walking_schedules, without_checks
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits
-from skforge.compiler.layouts.lanes.lanes import refusal as lanes_refusal
-from skforge.compiler.layouts.tiles.tile_layout import MAX_LEAVES
-from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
-from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
-from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -51,6 +41,9 @@ BIT_BLOCKS = (64, 128, 256, 512)
 #: larger ones win where trees outgrow L2.
 TILE_BLOCKS = ((256, 15), (512, 7), (2048, 7))
 
+#: Rows of a block whose rows share pieces.
+PIECE_BLOCKS = (512, 4096)
+
 #: Rows of a block, and of a group, of few rows.
 FEW_BLOCK, FEW_TOGETHER = 64, 8
 
@@ -63,7 +56,7 @@ TABLE_LIMIT = 1 << 28
 
 
 def default_schedules(
-    forest: Forest,
+    forest: Forest | ForestShape,
     target: Target,
     reduction: Reduction = "exact",
     profile: MachineProfile | None = None,
@@ -73,28 +66,32 @@ def default_schedules(
     ``profile`` is the speed of the machine; None uses the one stored for the target.
     All but walks sum floats in model order, so ``reproducible`` uses walks.
     """
-    walks = walking_schedules(forest, target)
     if reduction == "reproducible" or not forest.n_predicates:
-        return walks
-    offered = [*dict.fromkeys(walks.values()), *candidates(forest, target)]
-    if (
-        FEW_TOGETHER * forest.n_features * forest.input_dtype.itemsize
-        <= target.l1_bytes
-    ):
-        offered.append(few_rows(forest))
-    return cheapest(CostEstimate(forest, target, profile), offered)
+        return walking_schedules(forest, target)
+    counts = counted(forest, target)
+    walks = walking_schedules(counts, target)
+    offered = [*dict.fromkeys(walks.values()), *candidates(counts, target)]
+    if FEW_TOGETHER * counts.row_bytes <= target.l1_bytes:
+        offered.append(few_rows(counts))
+    return cheapest(CostEstimate(counts, target, profile), offered)
 
 
-def candidates(forest: Forest, target: Target) -> list[Schedule]:
+def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     """Return the schedules besides walks that a forest allows on a target."""
     if not forest.n_predicates:
         return []
-    found = []
-    permutes = target.permute_entries(8) > 0
-    if permutes and lanes_refusal(forest) is None:
+    counts, found = counted(forest, target), []
+    if counts.allows_lanes:
         found.append(families.lanes_schedule())
-    found += _tiles(forest, target)
-    if allows_bits(forest):
+    if counts.allows_tile_rows:
+        found += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
+    if counts.allows_tiles:
+        found += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
+    if counts.allows_pieces:
+        found += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
+    if counts.allows_value_tiles:
+        found.append(families.tiled_schedule(256, 7, codes=False))
+    if counts.allows_bits:
         found += [
             families.bitsliced_schedule(rows)
             for rows in BIT_BLOCKS
@@ -104,7 +101,7 @@ def candidates(forest: Forest, target: Target) -> list[Schedule]:
     return found
 
 
-def few_rows(forest: Forest) -> Schedule:
+def few_rows(forest: Forest | ForestShape) -> Schedule:
     """Return a walk of few rows together, which do not fill the groups of other walks.
 
     They have to fit L1: at 968 columns, trees in flight took half the time.
@@ -115,28 +112,6 @@ def few_rows(forest: Forest) -> Schedule:
     shape = ForestShape.of(forest)
     blocks = families.row_blocks(FEW_BLOCK).interleave("b1", FEW_TOGETHER)
     return without_checks(blocks, "b1", shape)
-
-
-def _tiles(forest: Forest, target: Target) -> list[Schedule]:
-    """Return the schedules of tiles that a forest allows."""
-    most = int(np.diff(forest.tree_offset).max()) // 2 + 1
-    if not target.has("avx2") or most > MAX_LEAVES:
-        return []
-    normal, _ = normalize_predicates.run(forest)
-    found = []
-    if column_count(normal, merge=True) <= MAX_COLUMNS:
-        if forest.n_trees <= MAX_TREES:
-            found += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
-        found += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
-    if values_refusal(normal) is None:
-        found.append(families.tiled_schedule(256, 7, codes=False))
-    return found
-
-
-def allows_bits(forest: Forest) -> bool:
-    """Whether trees are small enough to be evaluated whole, as bits."""
-    fits = forest.n_predicates > 0 and fits_bits(forest)
-    return fits and refusal(forest) is None
 
 
 def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:

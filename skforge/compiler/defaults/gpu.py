@@ -15,17 +15,21 @@ thread, 4 trees in flight, and 128 threads; 4096 rows take 16, 6 or 22 µs with 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from skforge.compiler.defaults.cpu import allows_bits
-from skforge.compiler.defaults.walks import BatchRange, ForestShape
-from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.bins import code_dtype, column_count
+from skforge.compiler.cost.gpu import (
+    MOST_BIT_ROWS,
+    PADDED_DEPTH,
+    PROCESSORS,
+    TILE_ROWS,
+    WARP,
+    GpuShape,
+)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.layouts.bitsliced.sliced_layout import folds
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -43,15 +47,8 @@ FEW_ROWS, LEAST_FEW_ROWS = 1023, 512
 #: µs however few rows there are, and parts take 13 µs for 16,384 rows, 23 for 32,768
 #: and 44 for 65,536.
 ROWS_OF_PROCESSOR = 256
-#: Cycles that a thread waits for a hop; and that a block of shared predicates waits for
-#: each tree, in units of the warp's cycles for it, for sums of 32 and 64 bits: 32 µs
-#: for airline, 18 for NYC_taxi, independent of the rows of a block.
-WAIT, WAIT_TREE, WAIT_TREE_WIDE = 370.0, 30.0, 60.0
 #: Larger batches use the same schedule.
 LARGEST = 1 << 24
-#: Assumed processors of a GPU if the number is not known.
-PROCESSORS = 128
-
 #: Threads of a block: one a row, several a row, and all on a single row.
 ROW_THREADS, TREE_THREADS, SINGLE_THREADS = 128, 256, 1024
 #: Parts of the trees if lanes are rows; the rows; and the fewest rows.
@@ -59,7 +56,8 @@ PARTS, PART_ROWS, FEWEST_PART_ROWS = 16, 32, 4
 #: Trees from which a single row is distributed over several blocks, and trees of each.
 SEVERAL_BLOCKS, TREES_OF_BLOCK = 8192, 1024
 
-WARP, MOST_THREADS = 32, 1024
+#: Most threads of a block.
+MOST_THREADS = 1024
 
 #: Forests of fewer trees are not distributed over threads.
 FEWEST_TREES = 8
@@ -70,53 +68,24 @@ BLOCKS_TOGETHER = 2
 #: Approximate batch size from which a GPU is faster than its machine's CPU.
 GPU_MIN_ROWS = 100
 
-#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
-#: without a leaf check takes 11.75 instructions instead of 13.25.
-PADDED_DEPTH, PADDED_HOPS = 10, 1.12
-#: Most nodes after padding, as a multiple of the forest's own.
-PADDING_LIMIT = 3.0
-
 #: Trees in flight: with 8 padded walks, 2,048 threads still have enough registers.
 IN_FLIGHT, IN_FLIGHT_PADDED = 4, 8
 
-#: Instructions of a hop by values of 32 and 64 bits, with categories, and by codes; and
-#: of a leaf check.
-HOP, HOP_WIDE, HOP_CATEGORY, HOP_CODES, LOOK = 11.75, 15.75, 41.0, 13.25, 1.5
-#: Cycles of a warp's read of a row in shared memory, of 32 and of 64 bits.
-READ, READ_WIDE = 1.0, 3.7
-#: Cost of reading nodes: cache lines of a warp, and words if trees are in shared
-#: memory.
-LINES_OF_LEVEL, NODE_SHARED = 0.28, 1.2
-#: Instructions to search a code, and for each halving of its thresholds.
-SEARCH, HALVE = 9.0, 6.5
-#: Instructions that a processor issues in a cycle.
-ISSUE = 4.0
-
-#: Rows of a block that copies trees to shared memory, the part of it (one in so many)
-#: that trees may take, and instructions of a word: 500 cycles a tree of depth 8, 2 a
-#: row.
-TILE_ROWS, TILE_SHARE, FILL = 256, 4, 9.0
+#: The part of shared memory (one in so many) that copied trees may take.
+TILE_SHARE = 4
 
 #: Threads that keep a processor busy while others wait.
 ENOUGH_THREADS = 256
 
-#: Rows of a block with shared predicates if two tables fit, and of one that has a
-#: processor for itself: a ninth fewer instructions.
-BIT_ROWS, MOST_BIT_ROWS = 256, 1024
-#: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
-#: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
-#: predicate.
-FOLD, ADD_LEAF, STAGE = 4.8, 7.5, 9.0 / 1024
-MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
-#: Factor for waiting if a processor has eight warps.
-FEW_WARPS = 1.3
+#: Rows of a block with shared predicates if two tables fit.
+BIT_ROWS = 256
 
 
 def default_gpu_schedules(
     forest: Forest, target: Target, reduction: Reduction = "exact"
 ) -> dict[BatchRange, Schedule]:
     """Return a schedule for every batch range, each correct in every mode."""
-    facts = _Facts.of(forest, target, reduction)
+    facts = _Facts(forest, target, reduction)
     processors = max(16, target.n_cores or PROCESSORS)
     many, bits_from = _many_rows(facts, processors)
     if forest.n_trees < FEWEST_TREES:
@@ -151,84 +120,33 @@ def walking_gpu_schedule(
 
     It compares values for every forest, and supports every use of the walks' leaves.
     """
-    facts = _Facts.of(forest, target, "exact")
+    facts = _Facts(forest, target, "exact")
     found = facts.rows_cached(rows, WARP, codes=False)
     if found:
         return families.rows_by_threads(found, facts.walk("shared"))
     return families.rows_by_threads(rows, facts.walk("memory"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """The properties of forest and target that decide the schedules."""
+class _Facts(GpuShape):
+    """What the schedules of a forest on a GPU are chosen by."""
 
-    shape: ForestShape
-    reduction: Reduction
-    n_outputs: int
-    leaf_width: int
-    value_bytes: int  # bytes of a row's value
-    sum_bytes: int
-    mean_depth: float  # mean depth of each tree's deepest leaf
-    columns: int  # columns of codes
-    search: float  # mean instructions to find a code
-    code_bits: int  # bits of a test on codes
-    has_categories: bool
-    n_predicates: int
-    n_leaves: int
-    as_bits: bool  # whether predicates may be shared
-    temporaries: float  # approximate temporary lines of trees that are lists
-    shared: int  # bytes of shared memory a block may use
-    most_shared: int
-
-    @classmethod
-    def of(cls, forest: Forest, target: Target, reduction: Reduction) -> _Facts:
-        """Measure a forest."""
-        _, deepest = forest.leaf_depths()
-        columns = max(1, column_count(forest))
-        each = forest.n_predicates / columns
-        most = min(each * 4, 65535 if code_dtype(forest)(0).itemsize > 1 else 255)
-        return cls(
-            shape=ForestShape.of(forest),
-            reduction=reduction,
-            n_outputs=forest.n_outputs,
-            leaf_width=forest.leaf_value.shape[1],
-            value_bytes=forest.input_dtype.itemsize,
-            sum_bytes=forest.accumulator_dtype.itemsize,
-            mean_depth=float(deepest.mean()) if len(deepest) else 0.0,
-            columns=columns,
-            search=SEARCH + HALVE * math.ceil(math.log2(each + 1)),
-            code_bits=columns.bit_length() + int(most).bit_length(),
-            has_categories=bool((forest.comparison >= Comparison.IN).any()),
-            n_predicates=forest.n_predicates,
-            n_leaves=forest.n_leaves,
-            # floats are added in order
-            as_bits=reduction != "reproducible" and allows_bits(forest),
-            temporaries=0.0
-            if bool(folds(forest).all())
-            else 8 * min(64, forest.n_leaves / forest.n_trees),
-            shared=target.shared_bytes // BLOCKS_TOGETHER,
-            most_shared=target.shared_bytes,
-        )
-
-    # ------------------------------------------------------------ walks
-
-    @property
-    def heaps(self) -> bool:
-        """Whether complete trees take little more memory than the trees."""
-        shape = self.shape
-        shallow = 0 < shape.max_depth <= PADDED_DEPTH
-        return shallow and shape.padded_nodes <= PADDING_LIMIT
-
-    @property
-    def hops(self) -> int:
-        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
-        deepest = self.shape.max_depth
-        return deepest if self.heaps and deepest <= PADDED_HOPS * self.mean_depth else 0
+    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+        super().__init__(forest)
+        self.reduction = reduction
+        # floats are added in order
+        self.as_bits = reduction != "reproducible" and self.allows_bits
+        #: Approximate temporary lines of trees that are lists.
+        self.temporaries = 0.0
+        if not self.folded.all():
+            self.temporaries = 8 * min(64, self.n_leaves / self.n_trees)
+        #: Bytes of shared memory that a block should use, and may use.
+        self.shared = target.shared_bytes // BLOCKS_TOGETHER
+        self.most_shared = target.shared_bytes
 
     @property
     def most_in_flight(self) -> int:
         """Most trees that a thread walks together, limited by registers."""
-        wide = self.leaf_width * self.sum_bytes > 8  # leaves with several outputs
+        wide = self.leaf_bytes > 8  # leaves with several outputs
         return IN_FLIGHT_PADDED if self.hops and not wide else IN_FLIGHT
 
     def shares(self, least: int, most: int, best: int) -> tuple[int, int]:
@@ -238,7 +156,7 @@ class _Facts:
         after the other, so 20 parts of 100 trees with 5 in flight wait half as long as
         16 with 6.
         """
-        n_trees = self.shape.n_trees
+        n_trees = self.n_trees
         wanted = self.most_in_flight
 
         def turns(shares: int, in_flight: int) -> int:
@@ -257,18 +175,18 @@ class _Facts:
     def walk(self, rows: families.Rows, own_trees: float = math.inf) -> families.Walk:
         """Return how a thread with ``own_trees`` trees walks."""
         padded = self.hops
-        trees = min(own_trees, self.shape.n_trees)
+        trees = min(own_trees, self.n_trees)
         in_flight = max(1, min(self.most_in_flight, int(trees)))
-        peeled = 0 if padded else self.shape.min_depth
+        peeled = 0 if padded else self.min_depth
         return families.Walk(rows, "sparse", in_flight, padded, peeled)
 
     # ------------------------------------------------------------ shared memory
 
-    def row_bytes(self, rows: int, codes: bool = False) -> int:
+    def block_bytes(self, rows: int, codes: bool = False) -> int:
         """Return the shared memory of a block's rows, including padding."""
         if not codes:
-            return rows * (self.shape.n_features | 1) * self.value_bytes
-        words = rows * (self.columns | 1) * 4
+            return rows * (self.n_features | 1) * self.value_bytes
+        words = rows * (self.code_columns | 1) * 4
         # Codes are words if these fit in a quarter of shared memory, else narrower.
         return words if 4 * words <= self.most_shared else words // 2
 
@@ -276,7 +194,7 @@ class _Facts:
         """Return how many rows of a block fit shared memory; 0 if too few do."""
         rows = most
         while rows >= least:
-            if 0 < self.row_bytes(rows, codes) <= self.shared:
+            if 0 < self.block_bytes(rows, codes) <= self.shared:
                 return rows
             rows //= 2
         return 0
@@ -285,7 +203,7 @@ class _Facts:
         """Return whether blocks with one thread a row have enough threads together."""
         if not rows:
             return False
-        blocks = self.most_shared // max(1, self.row_bytes(rows, codes))
+        blocks = self.most_shared // max(1, self.block_bytes(rows, codes))
         return blocks * rows >= ENOUGH_THREADS
 
     def bits_fit(self, rows: int, blocks: int) -> bool:
@@ -293,7 +211,7 @@ class _Facts:
         if not self.as_bits:
             return False
         lanes = rows // 32
-        leaves = self.n_leaves / self.shape.n_trees
+        leaves = self.n_leaves / self.n_trees
         table = (self.n_predicates + self.temporaries) * (lanes + lanes // 32) * 4
         group = 8 * leaves * self.sum_bytes + 8 * rows
         return blocks * (table + group) <= self.most_shared
@@ -301,66 +219,11 @@ class _Facts:
     def sums(self, rows: int, parts: int) -> int:
         """Return the shared memory of sums that threads share."""
         if self.reduction == "exact":
-            slots, width = self.shape.n_trees, self.leaf_width
+            slots, width = self.n_trees, self.leaf_bytes // self.sum_bytes
         else:
             slots, width = parts, self.n_outputs
         each = 8 if self.reduction == "reproducible" else self.sum_bytes
         return slots * rows * width * each
-
-    # ------------------------------------------------------------ cycles of a tree
-
-    def by_values(self) -> float:
-        """Return a warp's cycles for a tree if it compares values."""
-        wide = self.value_bytes > 4
-        hop = HOP_WIDE if wide else HOP
-        hop = HOP_CATEGORY if self.has_categories else hop
-        return self._tree(hop, READ_WIDE if wide else READ)
-
-    def by_codes(self) -> float:
-        """Return a warp's cycles for a tree with codes, searched once for all trees."""
-        return self._tree(HOP_CODES, READ) + self._searches()
-
-    def by_tiles(self) -> float:
-        """Return a warp's cycles for a tree with codes and trees in shared memory."""
-        words = 2.0 ** (self.shape.max_depth + 1)
-        fill = words * FILL / TILE_ROWS / ISSUE
-        hops = self.shape.max_depth
-        return hops * max(HOP / ISSUE, READ + NODE_SHARED) + fill + self._searches()
-
-    def by_bits(self) -> float:
-        """Return a warp's cycles for a tree with shared predicates."""
-        trees = max(1, self.shape.n_trees)
-        leaves = self.n_leaves / trees
-        tree = FOLD * (leaves - 1) / 32 + ADD_LEAF + STAGE * leaves
-        each = math.log2(self.n_predicates / max(1, self.columns) + 2)
-        row = self.columns * (MARK + MARK_HALVE * math.ceil(each))
-        row += self.n_predicates * ANSWER / 32
-        return FEW_WARPS * (tree + row / trees) / ISSUE
-
-    def walks_take(
-        self, rows: int, processors: int, tree: float, in_flight: int
-    ) -> float:
-        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
-        turns = sum(divmod(self.shape.n_trees, max(1, in_flight)))
-        waiting = (self.hops or self.mean_depth) * turns * WAIT
-        return max(waiting, rows / WARP * self.shape.n_trees * tree / processors)
-
-    def bits_take(self, rows: int, processors: int) -> float:
-        """Return the cycles of a batch with shared predicates."""
-        tree, n_trees = self.by_bits(), self.shape.n_trees
-        waiting = (WAIT_TREE if self.sum_bytes < 8 else WAIT_TREE_WIDE) * tree * n_trees
-        if self.bits_fit(MOST_BIT_ROWS, 1):  # a block at a time
-            return waiting * math.ceil(rows / MOST_BIT_ROWS / processors)
-        return max(waiting, rows / WARP * n_trees * tree / processors)
-
-    def _tree(self, hop: float, read: float) -> float:
-        look = 0.0 if self.hops else LOOK
-        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.shape.max_depth + 1)
-        hops = self.hops or self.mean_depth
-        return hops * max((hop + look) / ISSUE, read + lines)
-
-    def _searches(self) -> float:
-        return self.columns * self.search / ISSUE / max(1, self.shape.n_trees)
 
 
 def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
@@ -385,15 +248,15 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     best = min(choices, key=choices.__getitem__)
     if best == "tiles":
         walk = replace(facts.walk("codes"), representation="array", peeled=0)
-        walk = replace(walk, padded=facts.shape.max_depth, in_flight=min(4, tile))
+        walk = replace(walk, padded=facts.max_depth, in_flight=min(4, tile))
         schedule = families.rows_by_threads(TILE_ROWS, walk, tile)
     else:
         walk = facts.walk(best)
         schedule = families.rows_by_threads(values if best == "shared" else codes, walk)
-    rows = 1
+    rows, whole = 1, facts.bits_fit(MOST_BIT_ROWS, 1)
     while bits and rows <= LARGEST:
         walks = facts.walks_take(rows, processors, choices[best], walk.in_flight)
-        if facts.bits_take(rows, processors) < walks:
+        if facts.bits_take(rows, processors, whole) < walks:
             return schedule, rows
         rows *= 2
     return schedule, 2 * LARGEST
@@ -401,14 +264,13 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
 
 def _tile(facts: _Facts) -> int:
     """Return how many trees of four-byte nodes a block can cache; 0 for none."""
-    shape = facts.shape
-    if not 0 < shape.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
+    if not 0 < facts.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
         return 0
-    if not 0 < facts.row_bytes(TILE_ROWS, codes=True) <= facts.shared:
+    if not 0 < facts.block_bytes(TILE_ROWS, codes=True) <= facts.shared:
         return 0
     room = facts.most_shared // TILE_SHARE
-    fitting = room // (4 << (shape.max_depth + 1))
-    tile = min(16, fitting, shape.n_trees)
+    fitting = room // (4 << (facts.max_depth + 1))
+    tile = min(16, fitting, facts.n_trees)
     return tile if tile >= IN_FLIGHT else 0
 
 
@@ -422,8 +284,8 @@ def _wide_rows(facts: _Facts) -> Schedule:
     rows = PART_ROWS
     while rows >= FEWEST_PART_ROWS:
         parts = PARTS * PART_ROWS // rows
-        needed = facts.row_bytes(rows) + facts.sums(rows, parts)
-        if facts.shape.n_trees >= 2 * FEWEST_TREES and needed <= facts.most_shared:
+        needed = facts.block_bytes(rows) + facts.sums(rows, parts)
+        if facts.n_trees >= 2 * FEWEST_TREES and needed <= facts.most_shared:
             return _parts(facts, rows, parts)
         rows //= 2
     return families.rows_by_threads(ROW_THREADS, facts.walk("memory"))
@@ -437,24 +299,24 @@ def _some_rows(facts: _Facts) -> Schedule:
 
 def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
     """Distribute trees over parts of a block with its rows in shared memory."""
-    most = min(2 * parts, MOST_THREADS // rows, facts.shape.n_trees)
+    most = min(2 * parts, MOST_THREADS // rows, facts.n_trees)
     parts, in_flight = facts.shares(max(1, most // 4), most, parts)
     walk = replace(facts.walk("shared"), in_flight=in_flight)
     # Sums in memory take half as long again, though two blocks would fit.
-    free = facts.most_shared - facts.row_bytes(rows)
+    free = facts.most_shared - facts.block_bytes(rows)
     return families.rows_and_trees(rows, parts, walk, facts.sums(rows, parts) <= free)
 
 
 def _few_rows(facts: _Facts) -> Schedule:
     """Distribute a row's trees over threads, with one or more rows a block."""
-    threads = min(TREE_THREADS, _threads(facts.shape.n_trees))
+    threads = min(TREE_THREADS, _threads(facts.n_trees))
     rows = max(1, TREE_THREADS // threads // 2)
     return _by_trees(facts, rows, threads)
 
 
 def _single_rows(facts: _Facts) -> Schedule:
     """Give each row a block and each tree a thread, to minimise waiting."""
-    n_trees = facts.shape.n_trees
+    n_trees = facts.n_trees
     if n_trees >= SEVERAL_BLOCKS:
         # In one block, each thread would walk eight or more trees one after the other.
         blocks = n_trees // TREES_OF_BLOCK
@@ -469,7 +331,7 @@ def _single_rows(facts: _Facts) -> Schedule:
 def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
     fitting = facts.rows_cached(rows, 1, codes=False)
     in_flight = 1
-    if facts.shape.n_trees > threads:
+    if facts.n_trees > threads:
         threads, in_flight = facts.shares(threads // 2, threads, threads)
     walk = facts.walk("shared" if fitting else "memory")
     walk = replace(walk, in_flight=in_flight)
@@ -478,9 +340,9 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
         # have ended read none: on average 1.5 times as fast as padded walks in
         # "sparse" for 512 rows of SilvanForge's random models.
         walk = replace(walk, representation="reorg", padded=0)
-        walk = replace(walk, peeled=facts.shape.min_depth)
+        walk = replace(walk, peeled=facts.min_depth)
     rows = fitting or rows
-    free = facts.shared - (facts.row_bytes(rows) if fitting else 0)
+    free = facts.shared - (facts.block_bytes(rows) if fitting else 0)
     # A warp reduces by shuffles if the order is free.
     by_warp = threads == WARP and facts.reduction != "exact"
     shared = not by_warp and facts.sums(rows, threads) <= free

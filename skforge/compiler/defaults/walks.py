@@ -6,25 +6,13 @@ measurements on one AVX-512 core (100 trees of depth 8); the comments have the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.nodes.records import CACHE_LINE
 from skforge.compiler.schedule import families
+from skforge.compiler.schedule.ranges import BATCH_RANGES, BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-
-#: Batch sizes (first, last) where another schedule may win; a last of None is open.
-BatchRange = tuple[int, int | None]
-BATCH_RANGES: tuple[BatchRange, ...] = (
-    (1, 1),
-    (2, 15),
-    (16, 127),
-    (128, 2048),
-    (2049, None),
-)
 
 #: Walks in flight. For 16 rows of one tree, 8 are 30-40 % slower, 12 and 24 8-17 %
 #: (airline, year_prediction_msd). For one row of 1000 columns or more, walked, 10 trees
@@ -50,72 +38,15 @@ PADDING_LIMIT = 2.0
 #: are laid out as: a hop takes 7 instructions where it takes 12 with pointers.
 HEAP_LIMIT = 2.0
 
-#: Deeper trees are walked with leaf checks, because each unrolled hop costs code.
-UNROLL_LIMIT = 10
-
-
 #: A row of more than this many bytes is fetched before its walks, if they touch about
 #: half of its cache lines or more: 8 rows of 60 to 16,000 columns, 10 to 1000 trees,
 #: take 0.5 to 0.97 of the time.
 FETCHED_ROW, FETCHED_LINES_A_HOP = 256, 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ForestShape:
-    """The properties of a forest that decide its schedules.
-
-    Parameters
-    ----------
-    n_trees, n_features : int
-        Number of trees, and columns of a row.
-    row_bytes : int
-        Bytes of a row in the forest's input dtype.
-    node_bytes : int
-        Approximate bytes of all nodes in the sparse representation.
-    min_depth, max_depth : int
-        Depths of the shallowest and the deepest leaf.
-    padded_nodes : float
-        Nodes after padding to ``max_depth``, divided by nodes now.
-    heap_nodes : float
-        Nodes of complete trees of ``max_depth``, divided by nodes now.
-    """
-
-    n_trees: int
-    n_features: int
-    row_bytes: int
-    node_bytes: int
-    min_depth: int
-    max_depth: int
-    padded_nodes: float
-    heap_nodes: float
-
-    @classmethod
-    def of(cls, forest: Forest) -> ForestShape:
-        """Measure a forest in one pass over its leaves."""
-        low, high = forest.leaf_depths()
-        deepest = int(high.max(initial=0))
-        return cls(
-            n_trees=forest.n_trees,
-            n_features=forest.n_features,
-            row_bytes=forest.n_features * forest.input_dtype.itemsize,
-            node_bytes=forest.n_nodes * 2 * forest.threshold.dtype.itemsize,
-            min_depth=int(low.min()) if len(low) else 0,
-            max_depth=deepest,
-            padded_nodes=_padded_nodes(forest, deepest),
-            heap_nodes=forest.n_trees * 2.0 ** (deepest + 1) / max(1, forest.n_nodes),
-        )
-
-
-def _padded_nodes(forest: Forest, depth: int) -> float:
-    """Estimate how much the forest grows if every leaf is padded to ``depth``."""
-    if depth > UNROLL_LIMIT:
-        return float("inf")
-    leaves = forest.leaf >= 0
-    missing = depth - forest.node_depths()[leaves]
-    return 1.0 + 2.0 * float(np.sum(missing)) / max(1, forest.n_nodes)
-
-
-def walking_schedules(forest: Forest, target: Target) -> dict[BatchRange, Schedule]:
+def walking_schedules(
+    forest: Forest | ForestShape, target: Target
+) -> dict[BatchRange, Schedule]:
     """Return a schedule of plain walks for every batch range.
 
     If rows in flight do not fit L1, trees are in flight instead: 64 rows of 968 columns

@@ -212,8 +212,6 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     return frozen
 
 
-# ------------------------------------------------------------ depths
-
 _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 
 #: Nodes swept together, so that their children stay in the cache: for 75 trees of
@@ -232,11 +230,11 @@ def node_depths(left: _Ints, right: _Ints, offset: _Offsets) -> _Ints:
     """
     depth = np.full(len(left), -1, dtype=np.int32)
     for first, last in _parts(offset):
-        own = depth[offset[first] : offset[last]]
+        part = depth[offset[first] : offset[last]]
         for level, front in enumerate(_fronts(left, right, offset, first, last)):
             if level == _LEVELS_BY_SWEEP:
                 return _depths_by_doubling(left, right, offset[:-1])
-            own[front] = level
+            part[front] = level
     return depth
 
 
@@ -249,15 +247,15 @@ def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _In
         sizes = [len(front) for front in fronts]
         levels = np.repeat(np.arange(len(fronts), dtype=np.int32), sizes)
         nodes = np.concatenate(fronts)
-        own = slice(offset[first], offset[last])
+        part = slice(offset[first], offset[last])
         if last - first > 1:
             # the smallest dtype, because numbers of 16 bits sort in linear time
             trees = np.arange(last - first, dtype=np.min_scalar_type(last - first))
             tree = np.repeat(trees, np.diff(offset[first : last + 1]))
             by_tree = np.argsort(tree[nodes], kind="stable")
             nodes, levels = nodes[by_tree], levels[by_tree]
-        np.add(nodes, offset[first], out=order[own], casting="unsafe")
-        depth[own] = levels
+        np.add(nodes, offset[first], out=order[part], casting="unsafe")
+        depth[part] = levels
     return order, depth
 
 
@@ -278,8 +276,8 @@ def _fronts(
 
     They are numbered from the first tree's first node.
     """
-    own = slice(offset[first], offset[last])
-    child = np.stack([left[own], right[own]], axis=1)
+    part = slice(offset[first], offset[last])
+    child = np.stack([left[part], right[part]], axis=1)
     child -= np.int32(offset[first])  # the -1 of leaves stays negative
     front: NDArray[np.integer] = offset[first:last] - offset[first]
     while front.size:

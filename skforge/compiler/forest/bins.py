@@ -1,20 +1,25 @@
-"""Plans bins: turns a forest's predicates into comparisons of small integers.
+"""Sorts a forest's tests into columns; plans bins, where tests compare small integers.
+
+A *column* holds the tests of one feature that share one search: their thresholds in
+order. Everything that evaluates many tests at once is a view of such columns: lines of
+bits, codes of rows, buckets, words of a GPU.
 
 The sorted thresholds of a feature divide its values into bins. A row's *code* is the
 number of thresholds that it passes, and predicate i sends it right exactly if
 ``code > i``. After one search per value, every test of a walk compares two integers of
 one or two bytes, for any comparison, missing value or category.
 
-A *column* of codes covers the tests of one feature that treat missing values alike; it
-is split if there are more tests than a code can count. A test for equality or for a set
-of categories has its own column, whose code is 0 (left) or 1 (right); or tests for
+A column of codes covers the tests of one feature that treat missing values alike; it is
+split if there are more tests than a code can count. A test for equality or for a set of
+categories has its own column, whose code is 0 (left) or 1 (right); or tests for
 equality share a column with thresholds, as v and its neighbour enclose v alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,16 +28,69 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
 
+_Ints = NDArray[np.signedinteger[Any]]
 
-class ColumnKind(IntEnum):
-    """What a column's code counts."""
-
-    ORDER = 0  # thresholds passed
-    TEST = 1  # whether the column's only test sends the row right
+#: In place of a comparison: a column of thresholds, not of one other test.
+THRESHOLDS = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CodeTable:
+class Columns:
+    """Tests sorted into columns that agree on all keys, thresholds ascending."""
+
+    tests: _Ints  # column by column
+    offset: NDArray[np.int64]  # (n_columns + 1,) into tests
+
+    @classmethod
+    def of(cls, tests: _Ints, thresholds: NDArray[Any], *keys: NDArray[Any]) -> Columns:
+        """Sort tests by keys, the first one first, and then by threshold.
+
+        Thresholds and keys are indexed by test. Tests with equal thresholds keep their
+        order, so that a plan is the same on every machine.
+        """
+        by = thresholds[tests], *(key[tests] for key in keys[::-1])
+        order = np.lexsort(by)
+        starts = np.zeros(len(tests), np.bool_)
+        starts[:1] = True
+        for key in by[1:]:
+            starts[1:] |= np.diff(key[order]) != 0
+        return cls(tests[order], np.append(np.flatnonzero(starts), len(tests)))
+
+    def cut(self, most: int) -> Columns:
+        """Continue each column of more than ``most`` tests in another one."""
+        starts = [range(*ends, most) for ends in pairwise(self.offset.tolist())]
+        ends = [*chain.from_iterable(starts), len(self.tests)]
+        return Columns(self.tests, np.array(ends, np.int64))
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.offset) - 1
+
+    def __iter__(self) -> Iterator[_Ints]:
+        """Return the tests of each column."""
+        return (self.tests[first:last] for first, last in pairwise(self.offset))
+
+    @property
+    def first(self) -> _Ints:
+        """The first test of each column."""
+        return self.tests[self.offset[:-1]]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of tests of each column."""
+        counts: NDArray[np.int64] = np.diff(self.offset)
+        return counts
+
+    @property
+    def rank(self) -> NDArray[np.int64]:
+        """The place of each of ``tests`` in its column."""
+        rank: NDArray[np.int64] = np.arange(len(self.tests))
+        rank -= np.repeat(self.offset[:-1], self.counts)
+        return rank
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeTable(Columns):
     """The columns of codes, and each predicate's column and rank.
 
     A row goes right at predicate p exactly if
@@ -41,12 +99,10 @@ class CodeTable:
 
     dtype: np.dtype[Any]  # uint8 or uint16
     feature: IntArray  # (n_columns,), ascending
-    kind: NDArray[np.uint8]  # (n_columns,) ColumnKind
+    test: NDArray[np.int64]  # (n_columns,) the only test's Comparison, or THRESHOLDS
     missing: NDArray[np.uint8]  # (n_columns,) Missing
     missing_left: NDArray[np.bool_]  # (n_columns,)
-    offset: NDArray[np.int64]  # (n_columns + 1,) into thresholds and predicates
     thresholds: NDArray[np.floating[Any]]  # ascending within a column
-    predicates: IntArray  # the predicate of each threshold
     column_of: IntArray  # (n_predicates,)
     rank_of: IntArray  # (n_predicates,)
     equal: NDArray[np.bool_]  # (n_predicates,)
@@ -54,13 +110,23 @@ class CodeTable:
     @property
     def n_columns(self) -> int:
         """Number of codes per row."""
-        return len(self.feature)
+        return len(self)
 
     @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return the greatest code of each column."""
-        counts: NDArray[np.int64] = np.diff(self.offset)
-        return counts
+    def ordered(self) -> NDArray[np.bool_]:
+        """Which columns hold thresholds; the greatest code of the others is 1."""
+        ordered: NDArray[np.bool_] = self.test == THRESHOLDS
+        return ordered
+
+    def bounds(self, column: int) -> NDArray[np.floating[Any]]:
+        """Return a column's thresholds, or the threshold of its only test."""
+        return self.thresholds[self.offset[column] : self.offset[column + 1]]
+
+
+def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
+    """Return which tests, or columns of tests, send a missing value right."""
+    right: NDArray[np.bool_] = ~tests.missing_left & (tests.missing != Missing.NEVER)
+    return right
 
 
 def plan_codes(
@@ -76,55 +142,41 @@ def plan_codes(
     values, and so do tests for equality. Only the ``chosen`` predicates get codes; the
     others are assigned to column 0.
     """
-    ordered = forest.comparison <= Comparison.LE
     equal = _merged_equal(forest, merge, dtype)
+    ordered = (forest.comparison <= Comparison.LE) | equal
     predicate = np.arange(forest.n_predicates, dtype=np.int32)
+    single = np.where(ordered, 0, predicate + 1)
     threshold = forest.threshold
     if equal.any():
         # x == v if it passes v's lower neighbour and not v; or v and not its upper one
         below, above = _neighbours(forest, equal)
         predicate = np.append(predicate, np.flatnonzero(equal).astype(np.int32))
         threshold = np.append(np.where(equal, above, threshold), below[equal])
-    group, order = _groups(forest, ordered | equal, merge, predicate)
+    feature = _keys(forest, ~(ordered & merge))[predicate]
+    tests = np.arange(len(predicate))
     if chosen is not None:
-        order = order[chosen[predicate[order]]]
-    changes = np.zeros(len(order), np.bool_)
-    changes[1:] = group[order][1:] != group[order][:-1]
-    changes[:1] = True
-    ends = np.append(np.flatnonzero(changes), len(order))
-    for k in np.flatnonzero(np.diff(ends) > 1):
-        own = order[ends[k] : ends[k + 1]]
-        order[ends[k] : ends[k + 1]] = own[np.argsort(threshold[own])]
-    # A column too long for its codes continues in another one.
-    first = np.flatnonzero(changes)
-    within = np.arange(len(order)) - first[np.cumsum(changes) - 1]
-    most = int(np.iinfo(dtype).max)
-    start = np.flatnonzero(changes | (within % most == 0))
-    column = np.zeros(len(order), np.int32)
-    column[start] = 1
-    column = np.cumsum(column, dtype=np.int32) - 1
-    rank = within % most
+        tests = np.flatnonzero(chosen[predicate])
+    columns = Columns.of(tests, threshold, feature, single[predicate])
+    columns = columns.cut(int(np.iinfo(dtype).max))
+    bounds, rank = threshold[columns.tests], columns.rank
     if equal.any():  # equal thresholds have the rank of the first
-        fresh = changes.copy()
-        fresh[1:] |= threshold[order][1:] != threshold[order][:-1]
-        rank = rank[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]
-    real = order < forest.n_predicates
-    column_of = np.zeros(forest.n_predicates, np.int32)
-    column_of[order[real]] = column[real]
-    rank_of = np.zeros(forest.n_predicates, np.int32)
-    rank_of[order[real]] = rank[real]
-    order, threshold = predicate[order], threshold[order]
-    head = order[start]
-    single = ~(ordered | equal)[head]
+        again = (rank > 0) & (bounds == np.roll(bounds, 1))
+        rank = rank[np.maximum.accumulate(np.where(again, 0, np.arange(len(rank))))]
+    of, head = predicate[columns.tests], predicate[columns.first]
+    # of the two thresholds of a test for equality, the upper one counts
+    upper = columns.tests < forest.n_predicates
+    column_of, rank_of = np.zeros((2, forest.n_predicates), np.int32)
+    column_of[of[upper]] = np.repeat(np.arange(len(columns)), columns.counts)[upper]
+    rank_of[of[upper]] = rank[upper]
     return CodeTable(
+        tests=of,
+        offset=columns.offset,
         dtype=np.dtype(dtype),
         feature=forest.feature[head],
-        kind=np.where(single, ColumnKind.TEST, ColumnKind.ORDER).astype(np.uint8),
+        test=np.where(ordered[head], THRESHOLDS, forest.comparison[head].astype(int)),
         missing=forest.missing[head],
         missing_left=forest.missing_left[head],
-        offset=np.append(start, len(order)).astype(np.int64),
-        thresholds=threshold,
-        predicates=order,
+        thresholds=bounds,
         column_of=column_of,
         rank_of=rank_of,
         equal=equal,
@@ -155,21 +207,6 @@ def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating
         beside = np.nextafter(value, infinity if less else -infinity)
     pair = np.stack([value, beside] if less else [beside, value])
     return np.where(equal, pair, 0)
-
-
-def _groups(
-    forest: Forest, ordered: NDArray[np.bool_], merge: bool, predicate: IntArray
-) -> tuple[NDArray[np.int64], IntArray]:
-    """Return each threshold's column before splitting, and thresholds by column."""
-    key = _keys(forest, ~(ordered & merge))[predicate]
-    if ordered.all():
-        group = (np.cumsum(np.bincount(key) > 0) - 1)[key]
-    else:
-        one = np.where(ordered, 0, np.arange(1, forest.n_predicates + 1))[predicate]
-        _, group = np.unique(key << 32 | one, return_inverse=True)
-    few = group.max(initial=0) <= np.iinfo(np.uint16).max
-    small = group.astype(np.uint16) if few else group  # sorted in two passes
-    return group, np.argsort(small, kind="stable").astype(np.int32)
 
 
 def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:

@@ -123,10 +123,10 @@ class Forest(arrays.ForestArrays):
         first = np.searchsorted(leaves, self.tree_offset[:-1])
         if not len(first):
             return np.zeros(0, np.int32), np.zeros(0, np.int32)
-        found = np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
-        for array in found:
+        depths = np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
+        for array in depths:
             array.flags.writeable = False
-        return found
+        return depths
 
     def tree_depths(self) -> IntArray:
         """Return the depth of each tree's deepest leaf."""

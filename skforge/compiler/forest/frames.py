@@ -9,6 +9,7 @@ tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,23 @@ from skforge.exceptions import InvalidInputError
 
 Names: TypeAlias = tuple[tuple[str | int, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
+
+
+#: How classes of rows are called here, so that no library is imported.
+_KINDS = {
+    ("pandas", "DataFrame"): "pandas",
+    ("polars", "DataFrame"): "polars",
+    ("pyarrow", "Table"): "pyarrow",
+    ("pyarrow", "RecordBatch"): "batch",
+    ("scipy", "csr_matrix"): "csr",
+}
+#: NumPy's dtype of numbers of polars and pyarrow, by the name of their type.
+_NUMBERS = {
+    **{f"int{8 * size}": f"i{size}" for size in (1, 2, 4, 8)},
+    **{f"uint{8 * size}": f"u{size}" for size in (1, 2, 4, 8)},
+    **{"halffloat": "f2", "float16": "f2", "float": "f4", "float32": "f4"},
+    **{"double": "f8", "float64": "f8", "bool": "?", "boolean": "?"},
+}
 
 
 def is_plain(dtype: Any) -> bool:
@@ -46,6 +64,52 @@ def number_dtype(dtype: Any, arrow: bool = False) -> Any:
     return dtype if is_plain(dtype) else None
 
 
+@lru_cache(maxsize=256)
+def number_of(own: Any) -> np.dtype[Any] | None:
+    """Return the NumPy dtype of numbers of any library's type; None for others."""
+    number: np.dtype[Any] | None = number_dtype(own, arrow=True)
+    if number is None and (code := _NUMBERS.get(str(own).lower())) is not None:
+        number = np.dtype(code)
+    return number
+
+
+def numbers_in(column: Any) -> tuple[Array, Array | None] | None:
+    """Return a polars or pyarrow column's numbers, and where they are missing.
+
+    The second is None if none is; the first are then of the column's own dtype. None if
+    it holds no numbers.
+    """
+    polars = hasattr(column, "to_arrow")
+    number = number_of(column.dtype if polars else column.type)
+    if number is None:
+        return None
+    gaps = column.null_count() if polars else column.null_count
+    if not gaps or number.kind == "f":  # they become NaN
+        values = column.to_numpy() if polars else np.asarray(column)
+        return values, np.isnan(values) if gaps else None
+    zero = number.type(0).item()
+    return np.asarray(column.fill_null(zero)), np.asarray(column.is_null())
+
+
+def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
+    """Return the numbers of pandas' nullable array, and where they are missing."""
+    mask = getattr(values, "_mask", None)
+    if mask is None:  # of pyarrow
+        return values.to_numpy(number, na_value=number.type(0)), values.isna()
+    return values._data, mask  # as its to_numpy does, five times as fast
+
+
+def kind_of(X: Any) -> str:
+    """Return "pandas", "polars", "pyarrow", "batch" or "csr"; "" for other classes."""
+    own: Any = type(X)
+    return _kind_of_class(own)
+
+
+@lru_cache(maxsize=256)
+def _kind_of_class(own: type) -> str:
+    return _KINDS.get((own.__module__.partition(".")[0], own.__name__), "")
+
+
 def is_pandas(X: Any) -> bool:
     """Tell whether rows are a pandas data frame, or one with its interface."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
@@ -53,9 +117,7 @@ def is_pandas(X: Any) -> bool:
 
 def is_table(X: Any) -> bool:
     """Tell whether rows are a polars frame, or a pyarrow table or batch."""
-    library = type(X).__module__.partition(".")[0]
-    names = {"polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
-    return type(X).__name__ in names.get(library, ())
+    return kind_of(X) in ("polars", "pyarrow", "batch")
 
 
 def column_names(X: Any) -> list[str]:
@@ -115,20 +177,25 @@ class FrameColumns:
         self, X: Any, dtype: Any, unseen: float | None, strict: bool
     ) -> Array:
         """Return the numbers of a polars frame or a pyarrow table."""
-        read = _polars_column if hasattr(X, "get_columns") else _arrow_column
-        labels = column_names(X)
-        columns = [read(X, i) for i in range(len(labels))]
-        self._check([i for i, c in enumerate(columns) if c[1] is not None], X)
+        labels, polars = column_names(X), hasattr(X, "get_columns")
+        columns = X.get_columns() if polars else X.columns
+        coded = [(_polars_codes if polars else _arrow_codes)(one) for one in columns]
+        self._check([i for i, one in enumerate(coded) if one is not None], X)
         numbers = np.empty(X.shape, dtype)
-        for i, (values, names, gaps, kind) in enumerate(columns):
-            if names is not None:
-                at = (i, labels[i], unseen, strict)
-                values = self._positions(names, values, gaps, *at)
-            elif values is None or not is_plain(values.dtype):
-                raise _no_numbers(labels[i], kind)
+        for i, (column, codes) in enumerate(zip(columns, coded, strict=True)):
+            found: tuple[Array, Array | None] | None
+            if codes is not None:
+                used = None if strict else codes[1]
+                table = self._numbers(codes[0], i, labels[i], unseen, used)
+                found = table[codes[1]], None
+            else:
+                found = numbers_in(column)
+            if found is None:
+                raise _no_numbers(labels[i], column.dtype if polars else column.type)
             with np.errstate(over="ignore"):
-                numbers[:, i] = values
-            numbers[gaps, i] = np.nan
+                numbers[:, i] = found[0]
+            if found[1] is not None:
+                numbers[found[1], i] = np.nan
         return numbers
 
     def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
@@ -138,10 +205,7 @@ class FrameColumns:
                 f"column {label!r} held numbers in training, but holds categories "
                 "here; convert it to numbers."
             )
-        codes = np.arange(len(given))
-        at = (i, label, unseen, True)
-        numbers = self._positions(given, codes, codes < 0, *at)
-        return np.append(numbers, np.nan)
+        return self._numbers(given, i, label, unseen, None)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
@@ -190,26 +254,24 @@ class FrameColumns:
         # The usual case, much cheaper than a search. True equals 1 in the search.
         usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
         if usual and trained.equals(given):
-            return np.append(np.arange(len(given), dtype=np.float64), np.nan)[codes]
-        at = (i, label, unseen, strict)
-        return self._positions(given, codes, codes < 0, *at)
+            table = np.append(np.arange(len(given), dtype=np.float64), np.nan)
+        else:
+            used = None if strict else codes
+            table = self._numbers(given, i, label, unseen, used)
+        return table[codes]
 
     def _fits(self, i: int, given: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
         return not dtype or getattr(given, "dtype", None) == dtype
 
-    def _positions(
-        self,
-        given: Any,
-        codes: Array,
-        gaps: Array,
-        i: int,
-        label: Any,
-        unseen: float | None,
-        strict: bool,
+    def _numbers(
+        self, given: Any, i: int, label: Any, unseen: float | None, used: Array | None
     ) -> Array:
-        """Return numbers in training for codes into a column's own names."""
+        """Return the numbers in training of a column's own names; the last is NaN.
+
+        ``used`` are the codes of the rows; None refuses new names that no row has, too.
+        """
         names = self._names[i]
         kind = _kind(names)
         known = kind is not None and self._fits(i, given)
@@ -228,8 +290,8 @@ class FrameColumns:
         new = np.flatnonzero(numbers < 0)
         if len(new) and unseen is None:
             # XGBoost accepts some kinds for others and refuses the rest, used or not
-            if not strict:
-                new = np.intersect1d(new, codes[~gaps])
+            if used is not None:
+                new = np.intersect1d(new, used)
             if len(new):
                 raise InvalidInputError(
                     f"column {label!r} has the category {given[new[0]]!r}, which did "
@@ -237,8 +299,7 @@ class FrameColumns:
                     "category."
                 )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
-        # a missing category has number -1: the last entry
-        return np.append(numbers, np.nan)[np.where(gaps, -1, codes)]
+        return np.append(numbers, np.nan)
 
 
 def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
@@ -267,52 +328,33 @@ def _foreign_numbers(column: Any) -> Array | None:
     return found if is_plain(found.dtype) else None
 
 
-#: A column's numbers or category codes (None if it has neither), its category names,
-#: a mask of missing values, and its dtype.
-_Column = tuple[Any, list[Any] | None, Array, Any]
+#: The category names of a column, and the codes of its rows, -1 for missing ones.
+_Codes: TypeAlias = tuple[list[Any], Array]
 
 
-def _polars_column(X: Any, i: int) -> _Column:
-    column = X.to_series(i)
-    gaps = column.is_null().to_numpy()
-    kind = column.dtype
-    if str(kind).startswith(("Categorical", "Enum")):
-        held = column.unique().drop_nulls()  # the full list may be shared by all frames
-        codes = held.to_physical().to_numpy()
-        order = np.argsort(codes)
-        found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
-        return (
-            np.searchsorted(codes[order], found.to_numpy()),
-            [str(name) for name in held.gather(order).to_list()],
-            gaps,
-            kind,
-        )
-    if kind.is_numeric() and not kind.is_decimal():
-        return column.fill_null(0).to_numpy(), None, gaps, kind
-    if str(kind) == "Boolean":
-        return column.fill_null(False).to_numpy(), None, gaps, kind
-    return None, None, gaps, kind
+def _polars_codes(column: Any) -> _Codes | None:
+    """Return the categories of a column; None if it has none."""
+    if not str(column.dtype).startswith(("Categorical", "Enum")):
+        return None
+    held = column.unique().drop_nulls()  # the full list may be shared by all frames
+    codes = held.to_physical().to_numpy()
+    order = np.argsort(codes)
+    found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
+    names = [str(name) for name in held.gather(order).to_list()]
+    at = np.searchsorted(codes[order], found.to_numpy())
+    return names, np.where(column.is_null().to_numpy(), -1, at)
 
 
-def _arrow_column(X: Any, i: int) -> _Column:
-    import pyarrow as pa
-
-    column = X.column(i)
-    if isinstance(column, pa.ChunkedArray):
+def _arrow_codes(column: Any) -> _Codes | None:
+    """Return the categories of a column; None if it has none."""
+    # XGBoost refuses categories of the type string_view
+    held = str(getattr(column.type, "value_type", "string_view"))
+    if not hasattr(column.type, "index_type") or held == "string_view":
+        return None
+    if hasattr(column, "unify_dictionaries"):
         # each chunk may number its categories differently
         column = column.unify_dictionaries().combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # no chunk, or too many bytes
-        return None, None, np.zeros(len(column), np.bool_), column.type
-    kind = column.type
-    gaps = column.is_null().to_numpy(zero_copy_only=False)
-    # XGBoost refuses categories of the type string_view
-    if pa.types.is_dictionary(kind) and str(kind.value_type) != "string_view":
-        codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return codes.astype(np.int64), column.dictionary.to_pylist(), gaps, kind
-    if pa.types.is_floating(kind):
-        return column.to_numpy(zero_copy_only=False), None, gaps, kind
-    if pa.types.is_integer(kind):
-        return column.fill_null(0).to_numpy(zero_copy_only=False), None, gaps, kind
-    if pa.types.is_boolean(kind):
-        return column.fill_null(False).to_numpy(zero_copy_only=False), None, gaps, kind
-    return None, None, gaps, kind
+    if not hasattr(column, "indices"):  # no chunk, or too many bytes
+        return None
+    codes = column.indices.cast("int64").fill_null(-1)
+    return column.dictionary.to_pylist(), codes.to_numpy(zero_copy_only=False)

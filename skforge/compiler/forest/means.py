@@ -103,15 +103,15 @@ def shares(forest: Forest) -> FloatArray:
 
     Both children of a node that no row reached get 0.5, as in XGBoost since 3.3.
     """
-    found = np.ones(forest.n_nodes)
+    share = np.ones(forest.n_nodes)
     if not len(forest.cover):
-        return found
+        return share
     inner = np.flatnonzero(forest.left >= 0)
     whole = forest.cover[inner]
     for children in (forest.left, forest.right):
         below, half = children[inner], np.full(len(inner), 0.5)
-        found[below] = np.divide(forest.cover[below], whole, out=half, where=whole > 0)
-    return found
+        share[below] = np.divide(forest.cover[below], whole, out=half, where=whole > 0)
+    return share
 
 
 def explained(forest: Forest) -> Forest:
@@ -137,8 +137,6 @@ def _check_covers(forest: Forest) -> None:
             "need no covers."
         )
 
-
-# ------------------------------------------------------------ along paths
 
 # Saabas' approximate contributions depend on the leaf alone, so each leaf has one
 # sparse row of changes, and a row of data sums those of its leaves (Saabas 2014,
@@ -184,8 +182,8 @@ def changes(forest: Forest, means: Means) -> Any:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     places = joined(row), joined(column)
-    made = csr_array((joined(change).astype(np.float64), places), shape)
-    return made.toarray() if 8 * shape[0] * shape[1] <= DENSE_BYTES else made
+    matrix = csr_array((joined(change).astype(np.float64), places), shape)
+    return matrix.toarray() if 8 * shape[0] * shape[1] <= DENSE_BYTES else matrix
 
 
 def approximate(
@@ -193,22 +191,22 @@ def approximate(
 ) -> NDArray[Any]:
     """Return contributions from the nodes that rows reach, shape (n_rows, n_trees)."""
     n, width = len(leaves), forest.n_features + 1
-    made = np.empty((n, forest.n_outputs, width), forest.accumulator_dtype)
-    made[..., -1] = bias
+    values = np.empty((n, forest.n_outputs, width), forest.accumulator_dtype)
+    values[..., -1] = bias
     for at in range(0, n, ROWS):
         part = leaves[at : at + ROWS]
         shape = len(part), forest.n_outputs, forest.n_features
         sums = _sums(table, part).reshape(shape)
-        made[at : at + ROWS, :, :-1] = sums / forest.divisor
-    return made
+        values[at : at + ROWS, :, :-1] = sums / forest.divisor
+    return values
 
 
 def _sums(table: Any, leaves: NDArray[np.int32]) -> NDArray[Any]:
     """Return the sums of the rows of a table, tree after tree."""
     if len(leaves) <= FEW_ROWS and isinstance(table, np.ndarray):
         few: NDArray[Any] = np.zeros((len(leaves), table.shape[1]))
-        for row, own in zip(few, leaves, strict=True):
-            np.add.reduce(table[own], axis=0, out=row)
+        for row, values in zip(few, leaves, strict=True):
+            np.add.reduce(table[values], axis=0, out=row)
         return few
     ends = np.arange(len(leaves) + 1) * leaves.shape[1]
     entries = np.ones(leaves.size), leaves.reshape(-1), ends

@@ -83,7 +83,7 @@ def refusal(name: str) -> InvalidModelError:
 def plain_out(value: Any) -> Any:
     """Return a plain value as JSON: floats as hexadecimal text, tuples as lists."""
     if isinstance(value, (tuple, list)):
-        return [plain_out(one) for one in value]
+        return [plain_out(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return {"float": value.hex()} if isinstance(value, float) else value
@@ -92,7 +92,7 @@ def plain_out(value: Any) -> Any:
 def plain_in(name: str, value: Any) -> Any:
     """Return a plain value from its JSON; lists become tuples."""
     if isinstance(value, list):
-        return tuple(plain_in(name, one) for one in value)
+        return tuple(plain_in(name, item) for item in value)
     if isinstance(value, dict):
         if value.keys() == {"float"}:
             return float_in(name, value["float"])
@@ -116,7 +116,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 def _all(*types: type) -> Callable[[Any], bool]:
     return lambda value: (
-        type(value) is tuple and all(type(one) in types for one in value)
+        type(value) is tuple and all(type(item) in types for item in value)
     )
 
 

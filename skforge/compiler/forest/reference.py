@@ -85,7 +85,7 @@ def differing_rows(
     if found.size == 0:
         return np.arange(0)
     if limit is None or not limit.any():
-        parts = (np.ascontiguousarray(one).view(np.uint8) for one in (found, expected))
+        parts = (np.ascontiguousarray(x).view(np.uint8) for x in (found, expected))
         a, b = (part.reshape(len(found), -1) for part in parts)
         return np.flatnonzero((a != b).any(axis=1))
     gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))

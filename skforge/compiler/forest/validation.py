@@ -65,13 +65,13 @@ def _check_sizes(forest: ForestArrays) -> None:
         (("tree_output",), len(forest.tree_offset) - 1),
     ):
         for name in names:
-            found = len(getattr(forest, name))
-            if found != length:
-                damaged(f"{name} has length {found} where {length} was expected")
+            n_values = len(getattr(forest, name))
+            if n_values != length:
+                damaged(f"{name} has length {n_values} where {length} was expected")
     for name in ("cover", "source_feature"):
-        found = len(getattr(forest, name))
-        if found not in (0, n_nodes):
-            damaged(f"{name} has length {found} where {n_nodes} was expected")
+        n_values = len(getattr(forest, name))
+        if n_values not in (0, n_nodes):
+            damaged(f"{name} has length {n_values} where {n_nodes} was expected")
     for name, size in (
         ("nodes", n_nodes),
         ("predicates", n_predicates),
@@ -207,11 +207,11 @@ def _check_leaves(forest: ForestArrays) -> None:
         wanted = "-1 (vector leaves)" if vector else f"in 0..{n_outputs - 1}"
         damaged(f"tree_output[{at}] = {forest.tree_output[at]} is not {wanted}")
     absent = ABSENT.get(forest.aggregate)
-    given = np.isfinite(forest.leaf_value)
+    valid = np.isfinite(forest.leaf_value)
     if absent is not None:
-        given |= forest.leaf_value == absent
-    if not given.all():
-        row = first_true(~given.all(axis=1))
+        valid |= forest.leaf_value == absent
+    if not valid.all():
+        row = first_true(~valid.all(axis=1))
         node = first_true(forest.leaf == row)
         tree = -1 if node < 0 else _tree_of(forest, node)
         damaged(f"leaf_value[{row}] in tree {tree} is not finite")
@@ -228,8 +228,10 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
         low = np.minimum.reduceat(child.view(np.uint32), roots)
         high = np.maximum.reduceat(child, roots)
         if (low < roots).any() or (high >= offset[1:]).any():
-            own = np.repeat(np.arange(len(roots)), np.diff(offset))[inner]
-            outside = (child[inner] < roots[own]) | (child[inner] >= offset[own + 1])
+            of_tree = np.repeat(np.arange(len(roots)), np.diff(offset))[inner]
+            outside = (child[inner] < roots[of_tree]) | (
+                child[inner] >= offset[of_tree + 1]
+            )
             at = first_true(outside)
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     # Roots have no parent, so every node must be one root or one child.

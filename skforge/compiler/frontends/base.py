@@ -68,8 +68,8 @@ def is_frozen(model: object) -> bool:
 
 def is_search(model: object) -> bool:
     """Tell whether the model is a parameter search, such as ``GridSearchCV``."""
-    own = is_a(model, "sklearn.model_selection._search.BaseSearchCV")
-    return own or "best_estimator_" in getattr(model, "__dict__", {})
+    known = is_a(model, "sklearn.model_selection._search.BaseSearchCV")
+    return known or "best_estimator_" in getattr(model, "__dict__", {})
 
 
 def unwrap(model: Any) -> Any:

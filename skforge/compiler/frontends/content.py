@@ -77,9 +77,6 @@ def frontend_name(head: bytes, name: str) -> str | None:
     return next((kind for start, kind in _STARTS if re.match(start, text)), None)
 
 
-# ------------------------------------------------------------ models in memory
-
-
 def held(model: Any) -> Any:
     """Return the bytes of a buffer or an open file, and other models as they are."""
     if isinstance(model, (bytearray, memoryview)):

@@ -82,18 +82,18 @@ def named_members(model: Any) -> dict[str, Any]:
     kind = kind_of(model)
     if is_pipeline(model):
         return {model.steps[-1][0]: model.steps[-1][1]}
-    found = {}
+    by_name = {}
     for name in _places(model):
         try:
             value = getattr(model, name)
         except AttributeError:
             refuse_unfitted(model)
         if isinstance(value, (list, tuple)):
-            for i, one in enumerate(value):
-                found[f"{name}[{i}]"] = one.estimator if kind == CALIBRATED else one
+            for i, item in enumerate(value):
+                by_name[f"{name}[{i}]"] = item.estimator if kind == CALIBRATED else item
         else:
-            found[name] = value
-    return found
+            by_name[name] = value
+    return by_name
 
 
 def fitted_members(model: Any) -> list[Any]:
@@ -103,10 +103,10 @@ def fitted_members(model: Any) -> list[Any]:
 
 def with_members(model: Any, members: Sequence[Any]) -> Any:
     """Return a copy of a fitted wrapper with these in the place of its members."""
-    made, kind = copy.copy(model), kind_of(model)
+    copied, kind = copy.copy(model), kind_of(model)
     if is_pipeline(model):
-        made.steps = [*model.steps[:-1], (model.steps[-1][0], members[0])]
-        return made
+        copied.steps = [*model.steps[:-1], (model.steps[-1][0], members[0])]
+        return copied
     rest = iter(members)
     for name in _places(model):
         value = getattr(model, name)
@@ -118,16 +118,16 @@ def with_members(model: Any, members: Sequence[Any]) -> Any:
             value = [next(rest) for _ in value]
         else:
             value = next(rest)
-        setattr(made, name, value)
-    return made
+        setattr(copied, name, value)
+    return copied
 
 
 def members(model: Any) -> list[Any]:
     """Return the models in a wrapper's parameters, which it clones and fits."""
-    found = []
+    fitted = []
     for value in model.get_params(deep=False).values():
-        for one in value if isinstance(value, list) else [value]:
-            one = one[1] if isinstance(one, tuple) and len(one) == 2 else one
-            if hasattr(one, "fit"):
-                found.append(one)
-    return found
+        for item in value if isinstance(value, list) else [value]:
+            item = item[1] if isinstance(item, tuple) and len(item) == 2 else item
+            if hasattr(item, "fit"):
+                fitted.append(item)
+    return fitted

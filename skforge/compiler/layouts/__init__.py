@@ -7,6 +7,7 @@ from skforge.compiler.layouts.lanes.lanes import Lanes
 from skforge.compiler.layouts.nodes.array import Heap
 from skforge.compiler.layouts.nodes.packed import Packed
 from skforge.compiler.layouts.nodes.sparse import Sparse
+from skforge.compiler.layouts.pieces.pieces import Pieces
 from skforge.compiler.layouts.tiles.tiles import Tiles
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Heap",
     "Lanes",
     "Packed",
+    "Pieces",
     "Sparse",
     "Tiles",
 ]

@@ -134,8 +134,8 @@ class Kernel:
 
     def model_data(self) -> tuple[BufferData, ...]:
         """Return all model buffers: first the layout's, then those declared here."""
-        own = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
-        return (*own, *self._data.values())
+        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
+        return (*of_layout, *self._data.values())
 
     def leaf_values(self) -> Buffer:
         """Return the leaf values: one scalar per item, or rows of outputs."""
@@ -270,8 +270,6 @@ class Kernel:
             return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))
 
-
-# ------------------------------------------------------------ fixed point
 
 # ``reproducible`` reductions add ``round(leaf * 2 ** exponent)``; integer sums are the
 # same in any order. The exponent is the largest for which no sum over trees overflows.

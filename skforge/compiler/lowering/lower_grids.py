@@ -251,9 +251,9 @@ class _GridLowering(ThreadLowering):
             """Launch the run, and return the cache operations so far."""
             if any(not _is_cache(stmt) for stmt in run):
                 self._launch(loops, (*shared, *run))
-            held = (*shared, *(stmt for stmt in run if _is_cache(stmt)))
+            stmts = (*shared, *(stmt for stmt in run if _is_cache(stmt)))
             run.clear()
-            return held
+            return stmts
 
         for stmt in body:
             if holds_grid(stmt):

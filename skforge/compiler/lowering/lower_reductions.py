@@ -72,8 +72,8 @@ class ReductionLowering:
         k, b = self._k, self._k.b
         if view.lanes:  # the array holds only the thread's own slot and row
             last = indices[-1]
-            own = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
-            return self.at(view, own)
+            output = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
+            return self.at(view, output)
         total: Value | None = None
         for n, dim in enumerate(view.dims):
             index = indices[n] if n < len(indices) else mir.Affine()
@@ -117,8 +117,8 @@ class ReductionLowering:
         b = self._k.b
         if atomic and at.type.lanes:
             for lane in range(at.type.lanes):
-                one = b.extract(at, lane), b.extract(value, lane)
-                b.emit(lir.AtomicAdd(buffer, *one))
+                pair = b.extract(at, lane), b.extract(value, lane)
+                b.emit(lir.AtomicAdd(buffer, *pair))
         elif atomic:
             b.emit(lir.AtomicAdd(buffer, at, value))
         else:

@@ -157,8 +157,8 @@ class GpuSums(ReductionLowering):
         end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
         total = [start]
         with b.loop(lo, end, READ_AHEAD, carry=total) as n:
-            for one in [value(n + k) for k in range(READ_AHEAD)]:
-                total[0] = total[0] + one
+            for term in [value(n + k) for k in range(READ_AHEAD)]:
+                total[0] = total[0] + term
         with b.loop(end, hi, carry=total) as n:
             total[0] = total[0] + value(n)
         return total[0]
@@ -200,10 +200,10 @@ class GpuSums(ReductionLowering):
             part = number % width
             inside = i < elements
             end = b.select(inside, extent, b.const(0))
-            own = [self._zero()]
-            with b.loop(part, end, width, carry=own) as n:
-                own[0] = own[0] + value(i, n)
-            total = b.let(lir.WarpReduce(own[0], width), k.sum_type, "warp")
+            partial_sum = [self._zero()]
+            with b.loop(part, end, width, carry=partial_sum) as n:
+                partial_sum[0] = partial_sum[0] + value(i, n)
+            total = b.let(lir.WarpReduce(partial_sum[0], width), k.sum_type, "warp")
             b.if_(inside & part.eq(0), lambda: write(i, total, False))
 
         self.team[1](thread)
@@ -216,8 +216,8 @@ class GpuSums(ReductionLowering):
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
         for j in range(k.n_outputs):
-            own = source.buffer[self.at(source, b.const(j))]
-            totals.append(b.let(lir.WarpReduce(own, width), k.sum_type, "warp"))
+            lane_sum = source.buffer[self.at(source, b.const(j))]
+            totals.append(b.let(lir.WarpReduce(lane_sum, width), k.sum_type, "warp"))
 
         def write(at: Value) -> None:
             for j, total in enumerate(totals):

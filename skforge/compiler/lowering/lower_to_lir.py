@@ -216,11 +216,11 @@ class Lowering:
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
         nodes = [k.values[name] for name in stmt.inits]
-        found: list[layouts.Cursor] = []
+        cursors_now: list[layouts.Cursor] = []
 
         def is_going() -> Value:
             cursors = walks.open(step, tuple(nodes))
-            found.extend(cursors)
+            cursors_now.extend(cursors)
             going: Value | None = None
             for at in cursors:
                 inner = ~walks.op(k.hopper.is_leaf, at)
@@ -229,7 +229,7 @@ class Lowering:
             return going
 
         with b.repeat(is_going, nodes):
-            nodes[:] = walks.hop(step, found, starts)
+            nodes[:] = walks.hop(step, cursors_now, starts)
         k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:

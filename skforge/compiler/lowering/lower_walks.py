@@ -22,7 +22,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
-from skforge.compiler.layouts.nodes.encoding import TestFacts, Tests
+from skforge.compiler.layouts.nodes.encoding import Tests
 from skforge.compiler.lowering.kernel import Kernel, RowView
 
 
@@ -31,7 +31,7 @@ class WalkLowering:
 
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
-        self._facts: TestFacts = Tests.of(kernel.hir).facts
+        self._tests = Tests.of(kernel.hir)
 
     def op(self, method: Callable[..., Value], at: Cursor, *more: Value | str) -> Value:
         """Emit a method of the layout as the operation of its name."""
@@ -119,15 +119,15 @@ class WalkLowering:
         ]
 
     def _open(self, tree: Value, node: Value, checked: bool) -> Cursor:
-        k, found = self._k, list[Cursor]()
+        k, opened = self._k, list[Cursor]()
 
         def load() -> tuple[Value, ...]:
             read = k.hopper.readable(k.b, node) if checked else node
-            found.append(k.hopper.open(k.b, tree, read))
-            return found[0].words
+            opened.append(k.hopper.open(k.b, tree, read))
+            return opened[0].words
 
         words = k.b.named("load_tile", (tree, node), load)
-        return replace(found[0], node=node, words=words)
+        return replace(opened[0], node=node, words=words)
 
     def hop(
         self,
@@ -174,33 +174,33 @@ class WalkLowering:
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
         """Return whether each comparison is false, so that the row goes right."""
-        k, b, layout, facts = self._k, self._k.b, self._k.hopper, self._facts
+        k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)
         rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
-        if facts.all_nan_is_zero:
+        if tests.all_nan_is_zero:
             x = rules.zero_for_nan(x)
-        elif "nan_is_zero" in facts.flags:
+        elif "nan_is_zero" in tests.flags:
             flag = self.op(layout.load_flag, at, "nan_is_zero")
             x = b.select(b.is_nan(x) & flag, b.const(0.0, x.type), x)
-        right = b.compare(rules.passes, x, threshold, unordered=True)
-        if "equal" in facts.flags:
-            other = b.compare("ne", x, threshold, unordered=True)
+        right = rules.goes_right(x, threshold, unordered=True)
+        if "equal" in tests.flags:
+            other = rules.goes_right(x, threshold, Comparison.EQ, unordered=True)
             right = b.select(self.op(layout.load_flag, at, "equal"), other, right)
-        if "category" in facts.flags:
+        if "category" in tests.flags:
             inside = self._in_category_set(rules, at, threshold, x)
             category = self.op(layout.load_flag, at, "category")
             right = b.select(category, ~inside, right)
-        missing: Value | None = b.is_nan(x) if "default_left" in facts.flags else None
-        if "zero_is_missing" in facts.flags:
+        missing: Value | None = b.is_nan(x) if "default_left" in tests.flags else None
+        if "zero_is_missing" in tests.flags:
             either = rules.is_missing(raw, Missing.ZERO)
             flag = self.op(layout.load_flag, at, "zero_is_missing")
             gone = either & flag
             # A missing value goes right unless the node sends it left.
             right = right | gone
             missing = gone if missing is None else missing | gone
-        if "default_left" in facts.flags:
+        if "default_left" in tests.flags:
             assert missing is not None
             flag = self.op(layout.load_flag, at, "default_left")
             right = right & ~(missing & flag)
@@ -210,7 +210,7 @@ class WalkLowering:
         self, rules: Rules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
         """Return whether x is a category in the set numbered by ``threshold``."""
-        k, b, facts = self._k, self._k.b, self._facts
+        k, b = self._k, self._k.b
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:
@@ -219,8 +219,7 @@ class WalkLowering:
         n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
         small = number < b.const(n_sets, number.type)
         number = b.select(small, number, b.const(0, number.type))
-        facts = self._facts
-        exact: Value | bool = facts.exact_members
-        if exact and "member" in facts.flags:
+        exact: Value | bool = self._tests.exact_members
+        if "member" in self._tests.flags:
             exact = self.op(k.hopper.load_flag, at, "member")
         return rules.in_set(number, x, exact)

@@ -27,8 +27,8 @@ def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
         case "score_samples":
             return transforms.score_samples(forest, raw)
         case "decision_function":
-            own = forest.outputs.decision == "none"  # of a custom objective
-            return raw if own else transforms.decision_function(forest, raw)
+            is_custom = forest.outputs.decision == "none"  # of a custom objective
+            return raw if is_custom else transforms.decision_function(forest, raw)
         case "predict" if forest.classifies:
             return _labels(classes, transforms.decide(forest, raw))
         case "predict_proba" if forest.classifies:

@@ -78,8 +78,8 @@ class Library:
 
     def where(self, test: Any, a: Any, b: Any) -> Any:
         """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
-        dtype = next(one.dtype for one in (a, b) if hasattr(one, "dtype"))
-        return self.xp.where(test, *(self.xp.asarray(one, dtype) for one in (a, b)))
+        dtype = next(x.dtype for x in (a, b) if hasattr(x, "dtype"))
+        return self.xp.where(test, *(self.xp.asarray(x, dtype) for x in (a, b)))
 
     def least(self, x: Any, limit: float) -> Any:
         """Return the lesser of each value and a limit; NaN stays NaN."""

@@ -92,8 +92,6 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
     return prototype(tracker[f"loop_{name}"]), (jit, tracker)
 
 
-# ------------------------------------------------------------ NumPy's power
-
 # NumPy computes float64 powers with its own vector code, whose last bit differs from
 # the C library's. A ufunc is a table of C functions: the float64 one is looked up in
 # ``numpy.power``, and used only if it matches NumPy's results for many values.
@@ -124,8 +122,8 @@ def power_loop() -> int | None:
     double = bytes([np.dtype(np.float64).num] * 3)
     at = [kinds[3 * k : 3 * k + 3] for k in range(n)].index(double)
     loop = ctypes.c_int64.from_address(loops + 8 * at).value
-    given = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
-    return loop if loop and not given and _agrees(loop) else None
+    user_data = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
+    return loop if loop and not user_data and _agrees(loop) else None
 
 
 def _agrees(loop: int) -> bool:
@@ -142,10 +140,10 @@ def _agrees(loop: int) -> bool:
 
 def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
     """Return powers of 2 computed in place, as compiled code does."""
-    made = exponents.astype(np.float64)
+    out = exponents.astype(np.float64)
     base = np.array([2.0])
-    places = (ctypes.c_int64 * 3)(base.ctypes.data, made.ctypes.data, made.ctypes.data)
-    count, steps = (ctypes.c_int64 * 1)(len(made)), (ctypes.c_int64 * 3)(0, 8, 8)
+    places = (ctypes.c_int64 * 3)(base.ctypes.data, out.ctypes.data, out.ctypes.data)
+    count, steps = (ctypes.c_int64 * 1)(len(out)), (ctypes.c_int64 * 3)(0, 8, 8)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     function(places, count, steps, None)
-    return made
+    return out

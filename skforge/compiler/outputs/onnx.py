@@ -104,7 +104,7 @@ def _logistic(scores: Any, on: Any) -> Any:
 def _powers(x: Any, on: Any) -> tuple[Any, Any]:
     """Return exponentials of the distances from the greatest value, and it."""
     largest = on.greatest(x)
-    return on.each_column(lambda one: on.exp(one - largest), x), largest
+    return on.each_column(lambda column: on.exp(column - largest), x), largest
 
 
 def _softmax_zero(scores: Any, on: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Generated code of functions of scores, for LLVM and for C.
+"""Generated code of functions of scores.
 
 :class:`Terms` have the operators of arrays and :class:`Code` the other operations of a
 :class:`~skforge.compiler.outputs.functions.Library`; each writes its instructions.
@@ -6,34 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.outputs.functions import LOWEST
-
-
-@dataclass(frozen=True, slots=True)
-class Language:
-    """How a language writes types, constants, lines and instructions.
-
-    Templates have the operands ``a``, ``b`` and ``c``, the type ``t`` of numbers, the
-    type ``to`` of the result, and ``f``, the suffix of functions of float32.
-    """
-
-    types: Mapping[str, str]
-    number: Callable[[float, str], str]
-    value: str
-    line: str
-    templates: Mapping[str, str]
-
-
-def llvm_number(value: float, dtype: str) -> str:
-    """Return a float constant; LLVM writes it as the bits of a double."""
-    exact = float(np.dtype(dtype).type(value))
-    return f"0x{int(np.float64(exact).view(np.uint64)):016X}"
 
 
 def c_number(value: float, dtype: str) -> str:
@@ -46,54 +26,26 @@ def c_number(value: float, dtype: str) -> str:
     return float(exact).hex() + ("f" if dtype == "float32" else "")
 
 
-LLVM = Language(
-    {"float32": "float", "float64": "double", "int64": "i64", "bool": "i1"},
-    llvm_number,
-    "%row.{}",
-    "  {name} = {code}",
-    {
-        "neg": "fneg {t} {a}",
-        "add": "fadd {t} {a}, {b}",
-        "sub": "fsub {t} {a}, {b}",
-        "mul": "fmul {t} {a}, {b}",
-        "div": "fdiv {t} {a}, {b}",
-        "gt": "fcmp ogt {t} {a}, {b}",
-        "lt": "fcmp olt {t} {a}, {b}",
-        "not_ge": "fcmp ult {t} {a}, {b}",
-        "or": "or i1 {a}, {b}",
-        "where": "select i1 {a}, {to} {b}, {to} {c}",
-        "exp": "call {t} @skf_exp{f}({t} {a})",
-        "log1p": "call {t} @skf_log1p({t} {a})",
-        "abs": "call {t} @llvm.fabs.f32({t} {a})",
-        "float64": "fpext {t} {a} to {to}",
-        "float32": "fptrunc {t} {a} to {to}",
-        "int64": "zext i1 {a} to i64",
-    },
-)
-C = Language(
-    {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int"},
-    c_number,
-    "v{}",
-    "{type} {name} = {code};",
-    {
-        "neg": "-{a}",
-        "add": "{a} + {b}",
-        "sub": "{a} - {b}",
-        "mul": "{a} * {b}",
-        "div": "{a} / {b}",
-        "gt": "{a} > {b}",
-        "lt": "{a} < {b}",
-        "not_ge": "!({a} >= {b})",
-        "or": "{a} || {b}",
-        "where": "{a} ? {b} : {c}",
-        "exp": "exp{f}({a})",
-        "log1p": "log1p({a})",
-        "abs": "fabs{f}({a})",
-        "float64": "(double){a}",
-        "float32": "(float){a}",
-        "int64": "{a}",
-    },
-)
+_C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int"}
+#: Instructions on ``a``, ``b`` and ``c``; ``f`` is the suffix of float32 functions.
+_C = {
+    "neg": "-{a}",
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "gt": "{a} > {b}",
+    "lt": "{a} < {b}",
+    "not_ge": "!({a} >= {b})",
+    "or": "{a} || {b}",
+    "where": "{a} ? {b} : {c}",
+    "exp": "exp{f}({a})",
+    "log1p": "log1p({a})",
+    "abs": "fabs{f}({a})",
+    "float64": "(double){a}",
+    "float32": "(float){a}",
+    "int64": "{a}",
+}
 
 
 def _operator(
@@ -108,20 +60,20 @@ def _operator(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The names of one row's values, one per column."""
+    """One row's values, one per column, in the words of their code."""
 
     code: Code
-    names: tuple[str, ...]
+    values: tuple[Any, ...]
     dtype: str
 
     @property
     def shape(self) -> tuple[int, int]:
         """One row, and the number of columns."""
-        return 1, len(self.names)
+        return 1, len(self.values)
 
     def __getitem__(self, place: tuple[slice, slice]) -> Terms:
         """Return some columns."""
-        return Terms(self.code, self.names[place[1]], self.dtype)
+        return Terms(self.code, self.values[place[1]], self.dtype)
 
     def astype(self, dtype: str) -> Terms:
         """Return values in another precision, or tests as 1 and 0."""
@@ -148,46 +100,35 @@ class Terms:
     __or__ = _operator("or")
 
 
-class Code:
+class Code(ABC):
     """Straight-line code."""
 
-    def __init__(self, language: Language) -> None:
-        self.language = language
-        self._written: list[tuple[str, str, set[str]]] = []  # name, text, operands
+    @abstractmethod
+    def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
+        """Write an instruction on values of a dtype; return its value of ``to``."""
 
-    def lines(self, results: Terms) -> list[str]:
-        """Return the lines that some results need."""
-        needed, kept = set(results.names), []
-        for name, text, operands in reversed(self._written):
-            if name in needed:
-                kept.append(text)
-                needed |= operands
-        return kept[::-1]
+    @abstractmethod
+    def number(self, value: Any, dtype: str) -> Any:
+        """Return a constant."""
 
     def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
         """Write an instruction for each column; a single column goes with any."""
-        given = [one.dtype for one in operands if isinstance(one, Terms)][-1]
-        to, language = to or given, self.language
-        types = {"t": language.types[given], "to": language.types[to]}
-        suffix = "f" if given == "float32" else ""
-        columns = [self.constant(one, given).names for one in operands]
-        names = []
-        for k in range(max(map(len, columns))):
-            used = [column[k if len(column) > 1 else 0] for column in columns]
-            letters = dict(zip("abc", used, strict=False))
-            code = language.templates[name].format(**letters, **types, f=suffix)
-            names.append(language.value.format(len(self._written)))
-            line = language.line.format(type=types["to"], name=names[-1], code=code)
-            self._written.append((names[-1], line, set(used)))
-        return Terms(self, tuple(names), to)
+        dtype = [x.dtype for x in operands if isinstance(x, Terms)][-1]
+        to = to or dtype
+        columns = [self.constant(x, dtype).values for x in operands]
+        results = [
+            self.write(
+                name, tuple(c[k if len(c) > 1 else 0] for c in columns), dtype, to
+            )
+            for k in range(max(map(len, columns)))
+        ]
+        return Terms(self, tuple(results), to)
 
     def constant(self, value: Any, dtype: str) -> Terms:
         """Return a value that is known; a term stays as it is."""
         if isinstance(value, Terms):
             return value
-        if dtype == "int64":
-            return Terms(self, (str(value),), dtype)
-        return Terms(self, (self.language.number(value, dtype),), dtype)
+        return Terms(self, (self.number(value, dtype),), dtype)
 
     def exp(self, x: Terms) -> Terms:
         """Return the C library's exponential."""
@@ -195,8 +136,8 @@ class Code:
 
     def each_column(self, function: Callable[[Terms], Terms], x: Terms) -> Terms:
         """Return a function of each column, one after another: few values live."""
-        results = [function(x[:, k : k + 1]) for k in range(len(x.names))]
-        return Terms(self, tuple(one.names[0] for one in results), results[0].dtype)
+        results = [function(x[:, k : k + 1]) for k in range(len(x.values))]
+        return Terms(self, tuple(r.values[0] for r in results), results[0].dtype)
 
     def log1p(self, x: Terms) -> Terms:
         """Return the C library's ``log1p``."""
@@ -204,8 +145,8 @@ class Code:
 
     def where(self, test: Terms, a: Any, b: Any) -> Terms:
         """Return ``a`` where the test is true, else ``b``."""
-        dtype = next(one.dtype for one in (a, b) if isinstance(one, Terms))
-        return self.each("where", test, *(self.constant(one, dtype) for one in (a, b)))
+        dtype = next(x.dtype for x in (a, b) if isinstance(x, Terms))
+        return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
     def least(self, x: Terms, limit: float) -> Terms:
         """Return the lesser of each value and a limit; NaN stays NaN."""
@@ -213,25 +154,54 @@ class Code:
 
     def join(self, a: Terms, b: Terms) -> Terms:
         """Return the columns of both."""
-        return Terms(self, a.names + b.names, a.dtype)
+        return Terms(self, a.values + b.values, a.dtype)
 
     def index(self, k: int, x: Terms) -> Terms:
         """Return a number for each row."""
-        return Terms(self, (str(k),), "int64")
+        return self.constant(k, "int64")
 
     def add_offsets(self, x: Terms, offsets: tuple[float, ...]) -> Terms:
         """Add a constant to each column; NaN makes the column 0."""
-        names: list[str] = []
+        values: list[Any] = []
         for k, offset in enumerate(offsets):
             known = not np.isnan(offset)
-            one = x[:, k : k + 1] + offset if known else self.constant(0.0, x.dtype)
-            names += one.names
-        return Terms(self, tuple(names), x.dtype)
+            column = x[:, k : k + 1] + offset if known else self.constant(0.0, x.dtype)
+            values += column.values
+        return Terms(self, tuple(values), x.dtype)
 
     def greatest(self, x: Terms) -> Terms:
         """Return the greatest float32, at least -FLT_MAX, without NaN."""
         largest = self.constant(float(LOWEST), x.dtype)
-        for k in range(len(x.names)):
+        for k in range(len(x.values)):
             column = x[:, k : k + 1]
             largest = self.where(column > largest, column, largest)
         return largest
+
+
+class CCode(Code):
+    """Lines of C."""
+
+    def __init__(self) -> None:
+        self._written: list[tuple[str, str, set[str]]] = []  # name, text, operands
+
+    def lines(self, results: Terms) -> list[str]:
+        """Return the lines that some results need."""
+        needed, lines = set(results.values), []
+        for name, text, operands in reversed(self._written):
+            if name in needed:
+                lines.append(text)
+                needed |= operands
+        return lines[::-1]
+
+    def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
+        """Write a line; return its variable."""
+        letters = dict(zip("abc", values, strict=False))
+        code = _C[name].format(**letters, f="f" if given == "float32" else "")
+        variable = f"v{len(self._written)}"
+        line = f"{_C_TYPES[to]} {variable} = {code};"
+        self._written.append((variable, line, set(values)))
+        return variable
+
+    def number(self, value: Any, dtype: str) -> Any:
+        """Return a literal."""
+        return str(value) if dtype == "int64" else c_number(value, dtype)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
@@ -18,6 +17,7 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.defaults.contributions import contribution_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.background.game import background_tables
-from skforge.compiler.layouts.background.walk import BLOCK, game_of
+from skforge.compiler.layouts.background.tables import background_tables
+from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
@@ -336,8 +336,8 @@ def _kernel(kernels: KernelCache, background: Array) -> Kernel:
     schedule = background_schedule()
     kernel = kernels.kernel(schedule, "contribution")
     assert isinstance(kernel, Kernel)
-    game = game_of(kernels.bind(schedule, "contribution"))
-    return kernel.with_data(background_tables(game, background))
+    order = preorder_of(kernels.bind(schedule, "contribution"))
+    return kernel.with_data(background_tables(order, background))
 
 
 def _same_bits(a: Array, b: Array) -> bool:

@@ -291,9 +291,6 @@ class KernelCache:
         return lowered.text(level)
 
 
-# ------------------------------------------------------------ code as text
-
-
 def code_levels(target: Target) -> tuple[str, ...]:
     """Return the code levels of kernels for a target."""
     if target.kind == "cpu":

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
@@ -27,13 +26,7 @@ from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.steps import (
-    OUTPUTS,
-    REFUSED,
-    Output,
-    Refused,
-    steps,
-)
+from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device, targets
 from skforge.compiler.runtime.cpu.threads import (
@@ -52,6 +45,7 @@ from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError

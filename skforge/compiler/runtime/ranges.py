@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.entry.entry import KernelTable
-from skforge.compiler.runtime.entry.text import MAX_SLOTS
+from skforge.compiler.runtime.entry.routines import MAX_SLOTS
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
 AnyKernel: TypeAlias = Kernel | GpuKernel

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.gpu import default_gpu_schedules
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.bind import kind_of
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
@@ -87,11 +88,12 @@ def _runs(wanted: str, found: str) -> bool:
 
 
 def default_table(
-    forest: Forest, target: Target, reduction: Reduction
+    forest: Forest | ForestShape, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
     """Return the default schedules for a target."""
     if target.is_gpu:
-        return default_gpu_schedules(forest, target, reduction)
+        made = ForestShape.of(forest).forest
+        return default_gpu_schedules(made, target, reduction)
     return default_schedules(forest, target, reduction, machine_profile(target))
 
 

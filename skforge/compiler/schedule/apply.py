@@ -72,11 +72,11 @@ def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
     loops = f"the loops are {_and(names)}."
     for old in nest.modifiers:
         if old.index == index:
-            one, two = _new_names(old)
+            outer, inner = _new_names(old)
             refuse(
                 nest,
                 f'{directive} names a loop that is gone: {old} replaced "{index}" by '
-                f'"{one}" and "{two}"; {loops}',
+                f'"{outer}" and "{inner}"; {loops}',
             )
     refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
 
@@ -276,12 +276,12 @@ def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
     wanted = frozenset(reorder.indices)
     together = [path for path in paths(nest.loops) if wanted.issubset(path)]
     if not together:
-        one, two = _strangers(nest, reorder.indices)
+        first, second = _strangers(nest, reorder.indices)
         refuse(
             nest,
             f"{reorder} needs loops nested in each other, but neither of "
-            f'"{one}" and "{two}" is inside the other.',
-            two,
+            f'"{first}" and "{second}" is inside the other.',
+            second,
         )
     for path in together:
         span = path[min(map(path.index, wanted)) : max(map(path.index, wanted)) + 1]
@@ -298,10 +298,10 @@ def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
 
 def _strangers(nest: Nest, indices: tuple[str, ...]) -> tuple[str, str]:
     """Return the first two loops that are never on one path, else the two ends."""
-    for place, two in enumerate(indices):
-        for one in indices[:place]:
-            if not any(one in path and two in path for path in paths(nest.loops)):
-                return one, two
+    for place, second in enumerate(indices):
+        for first in indices[:place]:
+            if not any(first in path and second in path for path in paths(nest.loops)):
+                return first, second
     return indices[0], indices[-1]
 
 

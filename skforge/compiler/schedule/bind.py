@@ -37,7 +37,9 @@ class HasDirectives(Protocol):
 def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
     """Return the kind of target of a schedule: a GPU if it maps a loop to one."""
     return (
-        "gpu" if any(isinstance(one, d.GpuDimension) for one in directives) else "cpu"
+        "gpu"
+        if any(isinstance(directive, d.GpuDimension) for directive in directives)
+        else "cpu"
     )
 
 
@@ -176,15 +178,15 @@ def _bounds(
         elif bound not in moving:
             moving[bound] = high
     smallest = min(fixed, default=None)
-    kept = [] if smallest is None else [Bound(smallest)]
+    bounds = [] if smallest is None else [Bound(smallest)]
     for bound, high in moving.items():
         assert isinstance(bound.limit, int)
         if smallest is not None and high is not None:
             most = trips(smallest)
             if most is not None and most <= (trips(bound.limit - high) or 0):
                 continue
-        kept.append(bound)
-    return (*kept, *open_)
+        bounds.append(bound)
+    return (*bounds, *open_)
 
 
 def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:

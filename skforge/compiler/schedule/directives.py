@@ -398,7 +398,7 @@ class TileNodes(Option):
         if not isinstance(self.kind, str):
             numbers = isinstance(self.kind, tuple) and all(
                 isinstance(tree, tuple)
-                and all(type(one) is int and abs(one) <= MAX_SIZE for one in tree)
+                and all(type(n) is int and abs(n) <= MAX_SIZE for n in tree)
                 for tree in self.kind
             )
             if not numbers:

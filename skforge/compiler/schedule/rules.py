@@ -25,8 +25,8 @@ def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]
             yield from _shared_by_copies(old, mark)
             yield from _shared_by_copies(mark, old)
     if mark.ROOT is not None and variable.root != mark.ROOT:
-        wanted, found = d.UNITS[mark.ROOT], d.UNITS[variable.root]
-        yield f'{mark} needs a loop over {wanted}, but "{name}" goes over {found}.'
+        wanted, root = d.UNITS[mark.ROOT], d.UNITS[variable.root]
+        yield f'{mark} needs a loop over {wanted}, but "{name}" goes over {root}.'
     if mark.INNERMOST:
         for loop, _ in walk(nest.loops):
             if loop.name == name and loop.body:
@@ -302,14 +302,14 @@ def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str
             )
         if variable not in path:
             continue
-        for one in path:
-            other = one.mark(d.Quantize)
+        for loop in path:
+            other = loop.mark(d.Quantize)
             if other is not None and other != mark:
                 yield (
                     f"{mark} cannot be combined with {other} in one nest; leave one "
                     "of them out."
                 )
-            cached = one.mark(d.CachePredicates)
+            cached = loop.mark(d.CachePredicates)
             if cached is not None:
                 yield (
                     f"{mark} encodes rows for walks, but {cached} replaces the walks "

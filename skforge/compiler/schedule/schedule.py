@@ -61,14 +61,14 @@ class Schedule:
         if d.problem(directive) is not None:
             return Schedule((*self.directives, directive))  # which raises
         # The earlier directives were checked when they were added.
-        made = object.__new__(Schedule)
-        object.__setattr__(made, "directives", (*self.directives, directive))
-        _nest_of(made.directives)
-        return made
+        longer = object.__new__(Schedule)
+        object.__setattr__(longer, "directives", (*self.directives, directive))
+        _nest_of(longer.directives)
+        return longer
 
     def __repr__(self) -> str:
         """Return the calls that make this schedule."""
-        return "Schedule()" + "".join(f".{d.call(one)}" for one in self.directives)
+        return "Schedule()" + "".join(f".{d.call(step)}" for step in self.directives)
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
@@ -437,8 +437,8 @@ class Schedule:
         Parameters
         ----------
         representation : str
-            "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "tiles",
-            "packed", or another registered representation.
+            "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "pieces",
+            "tiles", "packed", or another registered representation.
         """
         return self._with(d.Represent(representation))
 

@@ -14,7 +14,7 @@ VERSION = 1
 
 def dumps(directives: Iterable[d.Directive]) -> str:
     """Return directives as one line of JSON."""
-    steps = [{"op": d.name_of(one), **asdict(one)} for one in directives]
+    steps = [{"op": d.name_of(step), **asdict(step)} for step in directives]
     return json.dumps({"version": VERSION, "directives": steps})
 
 
@@ -47,21 +47,21 @@ def _from_step(step: object) -> d.Directive:
         raise ScheduleError(
             f"{op!r} is not a directive; the directives are {', '.join(d.BY_NAME)}."
         )
-    given = {key: value for key, value in step.items() if key != "op"}
+    arguments = {key: value for key, value in step.items() if key != "op"}
     wanted = [field.name for field in fields(directive)]
-    if sorted(given) != sorted(wanted):
+    if sorted(arguments) != sorted(wanted):
         raise ScheduleError(
             f'In JSON the directive "{op}" has the fields {_fields(wanted)}, not '
-            f"{_fields(list(given))}."
+            f"{_fields(list(arguments))}."
         )
     if directive is d.Reorder:
-        indices = given["indices"]
+        indices = arguments["indices"]
         if not isinstance(indices, list):
             raise ScheduleError('In JSON the directive "reorder" has a list "indices".')
         return d.Reorder(tuple(indices))
     if directive is d.TileNodes:
-        given["kind"] = d.tile_kind(given["kind"])
-    return directive(**given)
+        arguments["kind"] = d.tile_kind(arguments["kind"])
+    return directive(**arguments)
 
 
 def _fields(names: list[str]) -> str:

@@ -53,20 +53,20 @@ class SampleRows:
     ) -> None:
         self._forest, self._seed, self._reduction = forest, seed, reduction
         self.note = ""
-        given = None if rows is None else prepare_rows(forest, rows)
-        if given is not None and len(given) and bool(np.isnan(given).all()):
+        sample = None if rows is None else prepare_rows(forest, rows)
+        if sample is not None and len(sample) and bool(np.isnan(sample).all()):
             self.note = (
                 "all values of the sample are missing; rows were drawn at random "
                 "instead"
             )
-            given = None
-        if given is None:
+            sample = None
+        if sample is None:
             empty = np.empty((0, forest.n_features), forest.input_dtype)
-            given, self.note = (
+            sample, self.note = (
                 empty,
                 self.note or "no sample was given; rows were drawn at random",
             )
-        self._rows = given
+        self._rows = sample
         self._checked: tuple[Array, Array, Array] | None = None
         #: What is wrong with a code's predictions, by digest and batch size.
         self._wrong: dict[tuple[str, int], str] = {}
@@ -115,12 +115,12 @@ class SampleRows:
         order = np.arange(max(n_rows, len(rows))) % len(rows)
         for first in range(0, len(order), n_rows):
             at = order[first : first + n_rows]  # the last may be shorter: remainders
-            found = predict(np.ascontiguousarray(rows[at]))
-            bad = reference.differing_rows(found, expected[at], limit[at])
+            answer = predict(np.ascontiguousarray(rows[at]))
+            bad = reference.differing_rows(answer, expected[at], limit[at])
             if len(bad):
                 row = bad[0]
                 return (
-                    f"in a batch of {len(at)}, row {row} gives {found[row].tolist()}, "
+                    f"in a batch of {len(at)}, row {row} gives {answer[row].tolist()}, "
                     f"expected {expected[at[row]].tolist()}"
                 )
         return ""
@@ -165,15 +165,15 @@ def in_rounds(
 
     Once ``late`` returns True, ``FEWEST`` rounds are enough.
     """
-    taken: dict[T, list[float]] = {name: [] for name in calls}
+    seconds: dict[T, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for number in range(rounds):
         if number >= FEWEST and late():
             break
         for place in range(len(names)):
             name = names[(place + number) % len(names)]
-            taken[name].append(calls[name]())
-    return taken
+            seconds[name].append(calls[name]())
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,22 +222,22 @@ class Bench:
             if ratio > HOPELESS * best:
                 text = f"one call took {ratio:.1f} times as long as the default's"
                 return Sampled((seconds,), (ratio,), text)
-        taken: list[float] = []
+        times: list[float] = []
         ratios: list[float] = []
         for number in range(samples):
             if number >= FEWEST and late():
                 break
-            base, one = self._pair(runner, number % 2 == 1)
+            base, elapsed = self._pair(runner, number % 2 == 1)
             self.baseline.append(base)
-            taken.append(one)
-            ratios.append(one / base)
+            times.append(elapsed)
+            ratios.append(elapsed / base)
             if number == 1 < samples - 1 and min(ratios) > POOR * best:
                 text = (
                     f"two samples took at least {min(ratios):.2f} times as long as "
                     "the default's"
                 )
-                return Sampled(tuple(taken), tuple(ratios), text)
-        return Sampled(tuple(taken), tuple(ratios))
+                return Sampled(tuple(times), tuple(ratios), text)
+        return Sampled(tuple(times), tuple(ratios))
 
     def together(
         self,
@@ -253,15 +253,15 @@ class Bench:
         self.baseline += base
         return {
             name: Sampled(
-                tuple(taken), tuple(t / b for t, b in zip(taken, base, strict=True))
+                tuple(times), tuple(t / b for t, b in zip(times, base, strict=True))
             )
-            for name, taken in zip(runners, others, strict=True)
+            for name, times in zip(runners, others, strict=True)
         }
 
     def _pair(self, runner: Runner, swapped: bool) -> tuple[float, float]:
         if swapped:
-            one = self._sample(runner)
-            return self._sample(self._yardstick), one
+            seconds = self._sample(runner)
+            return self._sample(self._yardstick), seconds
         base = self._sample(self._yardstick)
         return base, self._sample(runner)
 

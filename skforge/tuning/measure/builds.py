@@ -80,8 +80,8 @@ class Builder:
             runner = self._compiled(candidate, plan, deadline)
             return Build(candidate, "measured", "", runner, digest, clock() - start)
         except _Refused as refused:
-            taken = clock() - start if digest else 0.0
-            return Build(candidate, refused.status, str(refused), None, digest, taken)
+            seconds = clock() - start if digest else 0.0
+            return Build(candidate, refused.status, str(refused), None, digest, seconds)
         except ScheduleError as error:
             return Build(candidate, "illegal", str(error).splitlines()[0])
         except Exception as error:  # noqa: BLE001  a row with its reason, not a crash
@@ -142,17 +142,17 @@ class Builder:
             return plan
         _check_padding(self._forest, schedule)
         plan = self._measurer.lower(schedule)
-        taken = self._measurer.clock() - start
-        self._lower_seconds = max(0.5 * self._lower_seconds, taken)
+        seconds = self._measurer.clock() - start
+        self._lower_seconds = max(0.5 * self._lower_seconds, seconds)
         if plan.n_bytes > CANDIDATE_BYTES:
             raise _too_large("its trees take", plan.n_bytes)
         self._plans[schedule] = plan
         return plan
 
     def _compiled(self, candidate: Candidate, plan: Plan, deadline: float) -> Runner:
-        kept = self._runners.get(plan.digest)
-        if kept is not None:
-            return kept[0]
+        known = self._runners.get(plan.digest)
+        if known is not None:
+            return known[0]
         begin = self._measurer.clock()
         if begin + CARE * self._line_seconds * plan.weight > deadline:
             raise _Refused(
@@ -163,8 +163,8 @@ class Builder:
             if against:
                 raise _Refused("spills", against)
         runner = self._measurer.build(plan)
-        taken = (self._measurer.clock() - begin) / max(1.0, plan.weight)
-        self._line_seconds = max(0.7 * self._line_seconds, taken)
+        seconds = (self._measurer.clock() - begin) / max(1.0, plan.weight)
+        self._line_seconds = max(0.7 * self._line_seconds, seconds)
         self._keep(plan, runner)
         return runner
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -33,6 +32,7 @@ from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_occupancy import problem
@@ -186,8 +186,10 @@ class _KernelRunner:
         pfor: int | None = None
         if threads > 1:
             pfor, threads = parallel_for_pointer(threads)
-        taken = time_calls(self._kernel.address, calls, n_calls, rounds, pfor, threads)
-        return taken / len(batches)
+        seconds = time_calls(
+            self._kernel.address, calls, n_calls, rounds, pfor, threads
+        )
+        return seconds / len(batches)
 
     def _result(self, n_rows: int) -> Array:
         return np.empty(
@@ -221,11 +223,11 @@ class ModuleMeasurer(_Lowering):
 
     def build(self, plan: Plan) -> Runner:
         """Compile a module and its kernel."""
-        own = KernelCache(self._forest, self._target, self._reduction)
+        cache = KernelCache(self._forest, self._target, self._reduction)
         kernel = self._compiled(plan)
-        own.keep(plan.schedule, kernel)
+        cache.keep(plan.schedule, kernel)
         table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
-        how = self._target, self._reduction, self._n_jobs, None, own
+        how = self._target, self._reduction, self._n_jobs, None, cache
         module = CompiledModule(self._forest, table, *how)
         module.compile_all()
         if self._target.kind in ("cuda", "hip"):
@@ -280,8 +282,8 @@ class _DeviceRunner(_ModuleRunner):
                 for _ in range(rounds):
                     launch()
                 device.wait(stream)
-                taken = time.perf_counter() - start
-        return taken / (rounds * len(some))
+                seconds = time.perf_counter() - start
+        return seconds / (rounds * len(some))
 
     def _recorded(
         self, device: Any, batches: Sequence[Array]
@@ -379,8 +381,8 @@ def time_calls(
     """
     stride = len(calls) // n_calls
     clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
-    taken = ctypes.c_int64()
-    at = ctypes.addressof(taken)
+    nanoseconds = ctypes.c_int64()
+    at = ctypes.addressof(nanoseconds)
     _, run, gettime = _loop()
     run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
-    return taken.value * 1e-9 / rounds
+    return nanoseconds.value * 1e-9 / rounds

@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.cost.forest_facts import ForestFacts, Setting
-from skforge.tuning.cost.gpu_work import GpuWork
 from skforge.tuning.search.learned import Learned, beside, proposals
 from skforge.tuning.search.odds import (
     BETWEEN,
@@ -188,11 +188,10 @@ def _gpu_estimates(
     """Return the estimated times of the points that fit the GPU, by their keys."""
     memory = problem.memory
     if "gpu" not in memory:  # the same for all ranges of batch sizes
-        facts = ForestFacts.of(problem.forest, problem.target)
-        memory["gpu"] = facts, [problem.candidate(p, "").schedule for p in points]
-    facts, schedules = memory["gpu"]
+        memory["gpu"] = [problem.candidate(p, "").schedule for p in points]
+    schedules = memory["gpu"]
     written = [i for i, one in enumerate(schedules) if one is not None]
-    setting = Setting(facts, problem.target, problem.n_rows)
+    setting = Setting(problem.shape, problem.target, problem.n_rows)
     work = GpuWork(setting, facts_of(schedules[i] for i in written))
     times = np.where(work.fits, work.estimate, inf).tolist()
     return {_key(points[i]): time for i, time in zip(written, times, strict=True)}
@@ -240,7 +239,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
 
 def _estimate(problem: Problem) -> Estimate:
     profile = machine_profile(problem.target)  # as for the defaults
-    return CostEstimate(problem.forest, problem.target, profile)
+    return CostEstimate(problem.shape, problem.target, profile)
 
 
 class _Pool:
@@ -256,7 +255,7 @@ class _Pool:
         self._seen = {problem.default}
         self._kinds: set[Kind] = problem.memory.setdefault("kinds", set())
         if not self._kinds:
-            allowed = candidates(problem.forest, problem.target)
+            allowed = candidates(problem.shape, problem.target)
             self._kinds.update(map(kind_of, (problem.default, *allowed)))
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
@@ -299,6 +298,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     made = {
         "bitsliced": cpu_point("bitsliced", block=block),
         "tiles": cpu_point("tiles", block=512, node_tile=15),
+        "pieces": cpu_point("pieces", block=512 if n < 2048 else 4096),
         "values": cpu_point("tiles", block=256, node_tile=7, codes=False),
         "lanes": cpu_point("lanes"),
         "tile-row": cpu_point("tile-row", node_tile=15),
@@ -312,7 +312,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     elif n <= 128:
         order = [*many, *few[:2]]
     else:
-        order = many
+        order = ["pieces", *many]
     return [made[kind] for kind in order]
 
 

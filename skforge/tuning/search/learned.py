@@ -17,20 +17,20 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.counts import ForestCounts, shape_on
+from skforge.compiler.cost.gpu import Array, GpuWork
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, TuningError
 from skforge.tuning.cost.cost_model import CostModel, Retrained
-from skforge.tuning.cost.features import Setting, View
-from skforge.tuning.cost.forest_facts import SMALL_BLOCK, ForestFacts
-from skforge.tuning.cost.gpu_work import GpuWork
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import Point, ScheduleSpace
 
-#: Maximum rows of a padded block, as a multiple of the batch's rows.
-PADDED = 4
+#: Maximum rows of a padded block: this many, or a multiple of the batch's rows.
+SMALL_BLOCK, PADDED = 128, 4
 
 #: Maximum node visits that are unrolled, summed over interleaved traversals.
 UNROLLED_HOPS = 512
@@ -38,8 +38,8 @@ UNROLLED_HOPS = 512
 #: Maximum interleaved traversals per vector register.
 WALKS_A_REGISTER = 2
 
-#: Maximum bytes of a forest, including padding.
-FOREST_BYTES = 512 << 20
+#: Maximum bytes of a forest, including padding; bytes of a node besides its threshold.
+FOREST_BYTES, NODE_EXTRA = 512 << 20, 8
 
 #: Minimum traversals (rows times trees) of a batch that justify a second thread.
 SHARED_WALKS = 20_000
@@ -69,28 +69,55 @@ def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64
     """Return the index in ``REASONS`` for each schedule; 0 means it is kept."""
     if setting.target.is_gpu:
         return _gpu_reasons(setting, schedules)
-    view = View(setting, facts_of(schedules))
-    forest, target = setting.forest, setting.target
-    padded = view["cache_predicates"] > 0
-    most = max(SMALL_BLOCK, PADDED * setting.n_rows)
-    waste = padded & (view.block > most)
-    many = setting.n_rows * forest.n_trees >= SHARED_WALKS
-    idle = (view.tasks < 2) & (setting.n_threads > 1) & many & (view.blocks > 1)
-    walks = view.walks & (view["vector_rows"] == 0)
-    length = walks & (view.in_flight * view.unchecked > UNROLLED_HOPS)
-    registers = max(16, target.vector_registers) * WALKS_A_REGISTER
-    flight = walks & (view.in_flight > registers)
-    memory = (view.node_bytes > FOREST_BYTES) | (view.table_bytes > TABLE_LIMIT)
-    values = view.tile_blocks & (view["codes"] == 0)
+    facts = facts_of(schedules)
+    of = {name: facts[:, at] for name, at in PLACE.items()}
+    forest, n = setting.forest, max(1, setting.n_rows)
+    assert isinstance(forest, ForestCounts)
+    layout = {name: of["layout"] == i for i, name in enumerate(LAYOUTS)}
+    names = "bitsliced", "lanes", "tiles", "pieces"
+    bits, lanes, tiles, pieces = (layout[name] for name in names)
+    by_row = tiles & (of["vector_trees"] > 0)
+    walks = ~(bits | lanes | tiles | pieces)
+    block = np.ceil(n / np.maximum(of["row_blocks"], 1))
+    block = np.where(of["row_block"] > 0, of["row_block"], block)
+
+    padded = of["cache_predicates"] > 0
+    waste = padded & (block > max(SMALL_BLOCK, PADDED * n))
+    alone = (of["parallel_rows"] == 0) & (of["parallel_trees"] == 0) & (block < n)
+    many = n * forest.n_trees >= SHARED_WALKS
+    idle = alone & (setting.n_threads > 1) & many
+    rows = _of_loop(of["rows_in_flight"], np.minimum(block, n))
+    in_flight = np.maximum(rows, _of_loop(of["trees_in_flight"], forest.n_trees))
+    unrolled = np.minimum(of["unroll_walk"], forest.max_depth)
+    unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, unrolled)
+    unchecked = np.maximum(unrolled, np.minimum(of["peel_walk"], forest.min_depth))
+    scalar = walks & (of["vector_rows"] == 0)
+    length = scalar & (in_flight * unchecked > UNROLLED_HOPS)
+    registers = max(16, setting.target.vector_registers) * WALKS_A_REGISTER
+    flight = scalar & (in_flight > registers)
+    complete = forest.n_trees * 2.0 ** min(forest.max_depth, 40)
+    nodes = np.where(
+        layout["array"] | layout["reorg"], complete, float(forest.inner_nodes)
+    )
+    padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
+    size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
+    table = block * forest.n_predicates / 8
+    memory = (walks & (size > FOREST_BYTES)) | (padded & (table > TABLE_LIMIT))
+    values = tiles & ~by_row & (of["codes"] == 0)
     refused = (
-        (view.bits & (not forest.allows_bits))
-        | (view.lanes & (not forest.allows_lanes))
-        | (view.tile_rows & (not forest.allows_tile_rows))
+        (bits & (not forest.allows_bits))
+        | (lanes & (not forest.allows_lanes))
+        | (by_row & (not forest.allows_tile_rows))
         | (values & (not forest.allows_value_tiles))
-        | (view.tile_blocks & ~values & (not forest.allows_tiles))
+        | (tiles & ~by_row & ~values & (not forest.allows_tiles))
     )
     rules = [waste, idle, length, flight, memory]
     return np.select([*rules, refused], [*range(1, len(rules) + 1), _REFUSED], 0)
+
+
+def _of_loop(in_flight: Array, extent: Array | float) -> Array:
+    """Return the walks in flight; all of a loop for -1."""
+    return np.where(in_flight < 0, extent, np.minimum(in_flight, extent))
 
 
 def _gpu_reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
@@ -151,8 +178,9 @@ class Learned:
         Largest space that is scored completely; of larger spaces, 4,096 points are
         drawn and scored.
     model : CostModel, optional
-        The cost model; None uses the shipped model. For a GPU that it was not trained
-        for, "one-shot" raises an error, and the other modes begin with an estimate.
+        The cost model. None uses the estimate of static defaults for a CPU, and the
+        shipped model for a GPU. For a GPU that it was not trained for, "one-shot"
+        raises an error, and the other modes begin with an estimate.
     """
 
     mode: Mode = "autotune"
@@ -200,15 +228,13 @@ class _Proposer:
 
     def __init__(self, strategy: Learned, problem: Problem) -> None:
         model = strategy.model or CostModel.shipped(problem.target)
-        if model is None and not strategy.measures:
+        if model is None and not strategy.measures and problem.target.is_gpu:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        facts = self._kept(
-            "facts", lambda: ForestFacts.of(problem.forest, problem.target)
-        )
+        shape = self._kept("shape", lambda: shape_on(problem.shape, problem.target))
         self._setting = Setting(
-            facts, problem.target, problem.n_rows, problem.n_threads
+            shape, problem.target, problem.n_rows, problem.n_threads
         )
         self._predictor = Retrained(model, self._setting)
         self._tried: set[Schedule] = {problem.default}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import exp, log, log2
 from typing import TypeVar
 
-from skforge.compiler.defaults.walks import BatchRange
 from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import BatchRange
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
 #: "measured": all samples were taken. "stopped": timing ended early because it was too

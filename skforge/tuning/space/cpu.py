@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space import space
 from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
-
-# ------------------------------------------------------------- SilvanForge's
 
 
 def _has_rows_to_share(parallel: str, rows_per_block: int) -> bool:
@@ -67,18 +65,18 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
     return made.interleave(inner, in_flight) if in_flight > 1 else made
 
 
-# -------------------------------------------------------------------- ours
-
 #: Kinds of traversal. "rows" interleaves several rows of one tree; "trees" interleaves
 #: several trees of one row; "vector" puts rows of one tree in SIMD lanes; "bitsliced"
 #: evaluates each predicate once for a block of rows; "tiles" traverses tiles of nodes
 #: for blocks of rows; "tile-row" and "lanes" process one row through all trees at once.
-WALKS = ("bitsliced", "lanes", "tiles", "tile-row", "rows", "trees", "vector")
+WALKS = (
+    "bitsliced", "lanes", "tiles", "pieces", "tile-row", "rows", "trees", "vector"
+)  # fmt: skip
 
 #: Values of each parameter. The first is used where the parameter has no effect.
 CPU: dict[str, tuple[Any, ...]] = {
     "walk": WALKS,
-    "block": (0, 16, 64, 128, 256, 512, 1024, 2048),
+    "block": (0, 16, 64, 128, 256, 512, 1024, 2048, 4096),
     "node_tile": (1, 4, 7, 8, 15),
     "layout": ("sparse", "array", "reorg"),
     "hops": ("checked", "peel", "unroll"),
@@ -98,6 +96,7 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
         "node_tile": (7, 15),
         "codes": (True, False),
     },
+    "pieces": {"block": (512, 1024, 2048, 4096)},
     "tile-row": {"node_tile": (7, 15)},
     "rows": {
         "block": (0, 16, 64, 256, 1024),
@@ -218,6 +217,8 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
             return families.tiled_schedule(
                 point["block"], point["node_tile"], point["codes"]
             )
+        case "pieces":
+            return families.pieces_schedule(point["block"])
         case "tile-row":
             return families.tiled_row_schedule(point["node_tile"])
         case "trees":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space import space
@@ -234,8 +234,6 @@ def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
         schedule = schedule.tile_nodes(tile, "complete" if tile == 7 else "uniform")
     return schedule.represent(point["representation"])
 
-
-# ----------------------------------------------------------- SilvanForge's Table 5
 
 TABLE_5 = {
     "rows_per_block": (8, 32, 64),

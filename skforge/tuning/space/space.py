@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import ForestShape
+from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
 from skforge.compiler.schedule.families import unchecked
@@ -64,7 +64,7 @@ class ScheduleSpace:
         Names and values.
     template : callable
         ``template(point, shape)`` returns the schedule of a point for a
-        :class:`~skforge.compiler.defaults.cpu.ForestShape`; it may raise
+        :class:`~skforge.compiler.cost.shape.ForestShape`; it may raise
         ``ScheduleError``.
     constraints : iterable of Constraint
         Rules that points satisfy.
@@ -364,7 +364,7 @@ class ScheduleSpace:
             raise InvalidInputError(
                 f"the point lacks a value for {', '.join(map(repr, missing))}."
             )
-        return self._template(point, _shape(forest))
+        return self._template(point, ForestShape.of(forest))
 
     def candidate(
         self, point: Point, forest: Forest | ForestShape, origin: str
@@ -439,10 +439,6 @@ def with_hops(
 
 def _holds(constraint: Constraint, point: Point) -> bool:
     return bool(constraint.test(**{name: point[name] for name in constraint.names}))
-
-
-def _shape(forest: Forest | ForestShape) -> ForestShape:
-    return forest if isinstance(forest, ForestShape) else ForestShape.of(forest)
 
 
 def _given(point: Point, _shape: ForestShape) -> Schedule:

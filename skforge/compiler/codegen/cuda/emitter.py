@@ -39,6 +39,8 @@ from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.types import PRELUDE, memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.operations import HOST_OPS
+from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.walk import (
     buffers_of,
     holds_region,
@@ -119,17 +121,13 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
     if isinstance(op, lir.Const):
         host.constants[value.name] = op.value
         return None
-    match op:
-        case lir.Unary(op="not") | lir.Binary() | lir.Compare():
-            code: str = op.op
-        case lir.Select() | lir.Convert():
-            code = type(op).__name__.lower()
-        case _:
-            raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
+    counts = isinstance(op, lir.Unary) and op.op != "not"
+    if not isinstance(op, HOST_OPS) or counts:
+        raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
     if any(getattr(v.type, "is_float", True) for v in (value, *operands(op))):
         raise host.fail(f"%{value.name} outside a launch is computed of floats.")
     args = tuple(_operand(host, v) for v in operands(op))
-    let = HostLet("%" + value.name, value.type.name, code, args)
+    let = HostLet("%" + value.name, value.type.name, name_of(op), args)
     numbers = [a for a in args if isinstance(a, int)]
     if len(numbers) == len(args):
         host.constants[value.name] = evaluate(let, numbers)
@@ -352,6 +350,10 @@ class _Emitter(Writer):
                 | lir.BlockRegion()
                 | lir.Transfer()
                 | lir.Named()
+                | lir.View()
+                | lir.Call()
+                | lir.Atomic()
+                | lir.Return()
             ):
                 raise self.fail(f"{type(stmt).__name__} inside a launch.")
             case _:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias
 
 from skforge._compat import assert_never
+from skforge.compiler.ir.lir import arithmetic
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
+from skforge.compiler.ir.lir.arithmetic import wrapped
 from skforge.exceptions import CompilerError
 
 Operand: TypeAlias = str | int
@@ -250,23 +251,10 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
     return x, y, z
 
 
-# ---------------------------------------------------------------- arithmetic
-
-
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
     """Return the result of a :class:`HostLet` for given arguments."""
-    op: Any = let.op
     type_ = lir.Scalar(let.type)
-    if op == "select":
-        return args[1] if args[0] else args[2]
-    if op == "convert":
-        number: Any = args[0]
-    elif len(args) == 1:
-        number = unary(op, type_, args[0])
-    elif op in get_args(lir.CompareOp):
-        number = compare(op, *args)
-    else:
-        number = binary(op, type_, *args)
+    number = arithmetic.evaluate(let.op, type_, *args)
     if number is None:
-        raise CompilerError(f"The host does not compute {op} of {list(args)}.")
-    return bool(number) if type_ == lir.BOOL else wrapped(int(number), type_)
+        raise CompilerError(f"The host does not compute {let.op} of {list(args)}.")
+    return wrapped(number, type_)

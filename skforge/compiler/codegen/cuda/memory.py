@@ -149,9 +149,6 @@ def _lane_words(element: lir.Scalar, lanes: Sequence[str]) -> _Words:
     return {k * size: (size, to_bits(element, x)) for k, x in enumerate(lanes)}
 
 
-# ---------------------------------------------------------------- stores
-
-
 def store_lanes(
     w: Writer,
     buffer: lir.Buffer,
@@ -201,9 +198,6 @@ def emit_store(w: Writer, stmt: lir.Store) -> None:
         w.lanes(stmt.value),
         w.alignment(stmt.buffer, stmt.index),
     )
-
-
-# ---------------------------------------------------------------- lane by lane
 
 
 def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:

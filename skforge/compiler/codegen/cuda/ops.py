@@ -110,9 +110,6 @@ def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
         w.line(f"const {name} {own} = {text};")
 
 
-# ---------------------------------------------------------------- arithmetic
-
-
 def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
     """Return a function that writes one lane of an arithmetic operation."""
     name = element.name
@@ -197,9 +194,6 @@ def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
         w.line(f"const {name} {own} = {text};")
         total, offset = own, offset // 2
     w.bind(value, (total,))
-
-
-# ---------------------------------------------------------------- lanes by number
 
 
 def _permute(

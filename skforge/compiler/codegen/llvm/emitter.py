@@ -13,22 +13,22 @@ Every kernel becomes one function with the same C signature::
     n_threads  how many ranges a ParallelFor may run at once
 
 A ``ParallelFor`` body becomes an internal function ``name.pK``; the values it reads are
-passed in a struct on the caller's stack. Structured control becomes basic blocks and
-phis, constants are written inline, and nothing is marked fast, contracted or
-reassociable. The text hardly depends on the CPU; the target machine that compiles it
-provides the CPU's features.
+passed in a struct on the caller's stack. A ``Routine`` has the C signature of its
+parameters. Structured control becomes basic blocks and phis, constants are written
+inline, and nothing is marked fast, contracted or reassociable. The text hardly depends
+on the CPU; the target machine that compiles it provides the CPU's features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import ops, planes, writer
+from skforge.compiler.codegen.llvm import calls, ops, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
 from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import ModuleText, Writer, own_name
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
 
 # Constant-size scratch up to this size lies on the stack.
@@ -43,16 +43,19 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     """
     module = ModuleText(function.name, target)
     w = _Emitter(module)
-    for slot, param in enumerate(function.params):
-        _load_parameter(w, slot, param)
-    w.bind("$pfor", "%$pfor")
-    w.bind("$threads", "%$threads")
+    head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
+    if isinstance(function, lir.Routine):
+        head, header = _routine(w, function)
+    else:
+        for slot, param in enumerate(function.params):
+            _load_parameter(w, slot, param)
+        w.bind("$pfor", "%$pfor")
+        w.bind("$threads", "%$threads")
     w.emit_body(function.body)
     w.free_scratch()
-    w.line("ret void")
-    header = "ptr %$args, ptr %$pfor, i64 %$threads"
+    w.line("ret void" if head.endswith("void") else "unreachable")
     kernel = [
-        f"define void @{quoted(function.name)}({header}) nounwind {{",
+        f"{head} @{quoted(function.name)}({header}) nounwind {{",
         "$entry:",
         *w.allocas,
         *w.lines,
@@ -60,12 +63,32 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     ]
     parts = [
         f'target triple = "{target.triple}"',
-        *sorted(module.declarations),
+        *sorted({*module.declarations, *module.symbols.values()}),
         "\n".join(kernel),
         *module.outlined,
         *pool_text(module.kernel, module.pools),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
+    """Bind a routine's parameters; return the parts of its header.
+
+    It has come through no passes, so it is verified here.
+    """
+    verify_lir(function)
+    header = []
+    for param in function.params:
+        name = own_name(param)
+        if isinstance(param, lir.Buffer):
+            w.bind("@" + param.name, name)
+            header.append(f"ptr {name}")
+        else:
+            w.bind(param.name, name)
+            header.append(f"{type_text(param.type)} {name}")
+    result = "void" if function.result is None else type_text(function.result)
+    hidden = "hidden " if function.local else ""
+    return f"define {hidden}{result}", ", ".join(header)
 
 
 def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None:
@@ -113,16 +136,6 @@ class _Emitter(Writer):
         match stmt:
             case lir.Let():
                 ops.emit_let(self, stmt)
-            case lir.Store():
-                ops.emit_store(self, stmt)
-            case lir.Scatter():
-                ops.emit_scatter(self, stmt)
-            case lir.AtomicAdd():
-                ops.emit_atomic_add(self, stmt)
-            case lir.Prefetch():
-                ops.emit_prefetch(self, stmt)
-            case lir.StorePlane():
-                planes.store_plane(self, stmt)
             case lir.Alloc(buffer=buffer, size=size):
                 self._alloc(buffer, size)
             case lir.For():
@@ -135,12 +148,20 @@ class _Emitter(Writer):
                 self._switch(stmt)
             case lir.ParallelFor():
                 self._parallel(stmt)
+            case lir.View():
+                calls.emit_view(self, stmt)
+            case lir.Call():
+                calls.emit_call(self, stmt)
+            case lir.Atomic():
+                calls.emit_atomic(self, stmt)
+            case lir.Return():
+                self._return(stmt)
             case lir.Grid() | lir.BlockRegion() | lir.Transfer() | lir.Named():
                 raise self.module.fail(
                     f"{type(stmt).__name__} must be legalised before the LLVM emitter."
                 )
             case _:
-                assert_never(stmt)
+                ops.ACCESSES[type(stmt)](self, stmt)
 
     # ------------------------------------------------------------ scratch
 
@@ -200,6 +221,14 @@ class _Emitter(Writer):
         if self.pool is not None:
             give = pool_function(self.module.kernel, "give", self.pool)
             self.line(f"call void {give}(ptr %$scratch)")
+
+    def _return(self, stmt: lir.Return) -> None:
+        for pointer in (p for body in self._heap for p in body):
+            self.line(f"call void @free(ptr {pointer})")
+        self.free_scratch()
+        values = ", ".join(map(self.typed, stmt.values))
+        self.line(f"ret {values or 'void'}")
+        self.start(self.label("after"))
 
     # ------------------------------------------------------------ control
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from skforge._compat import assert_never
-from skforge.compiler.codegen.llvm import planes
+from skforge.compiler.codegen.llvm import calls, planes
 from skforge.compiler.codegen.llvm.bytes import compress, permute_bytes, shuffles_bytes
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
     chosen,
     compare_code,
+    constant,
     mangled,
     scalar_constant,
     splat_constant,
@@ -18,6 +19,7 @@ from skforge.compiler.codegen.llvm.types import (
 )
 from skforge.compiler.codegen.llvm.writer import Writer, int_of_width, memory_element
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.walk import operands
 from skforge.compiler.target import Target
 
 #: The instruction on floats (if any), on signed and on unsigned integers.
@@ -40,164 +42,131 @@ _BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
 def emit_let(w: Writer, stmt: lir.Let) -> None:
     """Write one operation and bind its result."""
     value, op = stmt.value, stmt.op
-    match op:  # the most frequent ones first
-        case lir.Binary():
-            _binary(w, value, op)
-            w.note_binary(value, op)
-        case lir.MultiplyAdd(a=a, b=b, c=c):
-            operands = f"{w.typed(a)}, {w.typed(b)}, {w.typed(c)}"
-            _intrinsic(w, value, "fma", operands)
-        case lir.Load(buffer=buffer, index=index):
-            _load(w, value, buffer, index)
-        case lir.Const(value=number):
-            w.bind_constant(value, number)
-        case lir.LoadPlane(table=table, index=index):
-            planes.load_plane(w, value, table, index)
-        case lir.PlaneMux(select=select, a=a, b=b):
-            mixed = planes.mux(w, value.type, w.use(select), w.use(a), w.use(b))
-            w.bind(value.name, mixed)
-        case lir.Convert(a=a):
-            _convert(w, value, a)
-            if value.type == lir.I64 and a.type == lir.U32:
-                w.note_extended(value)
-        case lir.Unary():
-            _unary(w, value, op)
-        case lir.Compare(op=name, a=a, b=b, unordered=unordered):
-            code = compare_code(name, a.type.element, unordered)
-            w.bind_value(value, f"{code} {w.typed(a)}, {w.use(b)}")
-        case lir.Select(cond=cond, a=a, b=b):
-            w.bind_value(value, f"select {w.typed(cond)}, {w.typed(a)}, {w.typed(b)}")
-        case lir.Bitcast(a=a):
-            if type_text(a.type) == type_text(value.type):
-                w.bind(value.name, w.use(a))
-            else:
-                w.bind_value(value, f"bitcast {w.typed(a)} to {type_text(value.type)}")
-        case lir.Splat(a=a):
-            lanes = value.type.lanes
-            w.bind(value.name, w.splat(w.use(a), type_text(a.type), lanes))
-        case lir.Iota():
-            element = value.type.element
-            text = type_text(element)
-            items = (scalar_constant(i, element) for i in range(value.type.lanes))
-            w.bind(value.name, f"<{', '.join(f'{text} {item}' for item in items)}>")
-        case lir.Threads():
-            w.bind(value.name, w.operand("$threads", "i64", "i64"))
-        case lir.Extract(a=a, lane=lane):
-            w.bind_value(value, f"extractelement {w.typed(a)}, i64 {lane}")
-        case lir.Pack(parts=parts):
-            text, made = type_text(value.type), "poison"
-            for lane, part in enumerate(parts):
-                one = f"insertelement {text} {made}, {w.typed(part)}, i64 {lane}"
-                made = w.let(one)
-            w.bind(value.name, made)
-        case lir.Permute(tables=tables, index=index):
-            w.bind(value.name, permute(w, value, tables, index))
-        case lir.Shuffle(a=a, b=b, lanes=lanes):
-            both = f"{w.typed(a)}, {w.typed(b)}"
-            w.bind_value(value, f"shufflevector {both}, {chosen(lanes)}")
-        case lir.Compress(a=a, mask=mask):
-            w.bind(value.name, compress(w, a, mask))
-        case lir.MaskBits(a=a):
-            _mask_bits(w, value, a)
-        case lir.AnyTrue(a=a):
-            whole = int_of_width(a.type)
-            bits = w.let(f"bitcast {w.typed(a)} to {whole}")
-            w.bind_value(value, f"icmp ne {whole} {bits}, 0")
-        case lir.Gather():
-            _gather(w, value, op)
-        case lir.PlanesToIndex(planes=bits):
-            planes.planes_to_index(w, value, bits)
-        case lir.WarpReduce():
-            raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
-        case _:
-            assert_never(op)
+    instruction = _INSTRUCTIONS.get(type(op))
+    if instruction is not None:
+        w.bind_value(value, instruction(w, value, op))
+    else:
+        w.bind(value.name, _OPERANDS[type(op)](w, value, op))
 
 
-def _intrinsic(w: Writer, value: lir.Value, name: str, operands: str) -> None:
-    function = f"@llvm.{name}.{mangled(value.type)}"
-    w.bind_value(value, f"call {type_text(value.type)} {function}({operands})")
+def _typed(w: Writer, op: lir.Op) -> str:
+    """Return the operands of an operation, each with its type."""
+    return ", ".join([w.typed(value) for value in operands(op)])
 
 
-def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> None:
-    element = value.type.element
+def _intrinsic(value: lir.Value, name: str, given: str) -> str:
+    return f"call {type_text(value.type)} @llvm.{name}.{mangled(value.type)}({given})"
+
+
+def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> str:
     match op.op:
         case "not":
-            ones = "true" if element == lir.BOOL else "-1"
+            ones = "true" if value.type.element == lir.BOOL else "-1"
             if value.type.lanes:
-                ones = splat_constant(ones, type_text(element))
-            w.bind_value(value, f"xor {w.typed(op.a)}, {ones}")
+                ones = splat_constant(ones, type_text(value.type.element))
+            return f"xor {w.typed(op.a)}, {ones}"
         case "popcount":
-            _intrinsic(w, value, "ctpop", w.typed(op.a))
+            return _intrinsic(value, "ctpop", w.typed(op.a))
         case "zeros":
-            _intrinsic(w, value, "cttz", f"{w.typed(op.a)}, i1 false")
-        case _:
-            assert_never(op.op)
+            return _intrinsic(value, "cttz", f"{w.typed(op.a)}, i1 false")
 
 
-def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> None:
-    text, element = type_text(value.type), value.type.element
-    a, b = w.use(op.a), w.use(op.b)
+def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> str:
+    element = value.type.element
     on_floats, signed, unsigned = _BINARY[op.op]
     code = signed if element.is_signed else unsigned
     if element.is_float:
         code = on_floats
     if not code:
         raise w.module.fail(f"{op.op!r} has no meaning on {element.name}.")
+    w.note_binary(value, op)
     if op.op in ("min", "max"):
-        _intrinsic(w, value, code, f"{text} {a}, {text} {b}")
-    else:
-        w.bind_value(value, f"{code} {text} {a}, {b}")
+        return _intrinsic(value, code, _typed(w, op))
+    return f"{code} {w.typed(op.a)}, {w.use(op.b)}"
 
 
-def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
-    source, target = a.type.element, value.type.element
-    text, operand = type_text(value.type), w.typed(a)
+def _compare(w: Writer, value: lir.Value, op: lir.Compare) -> str:
+    code = compare_code(op.op, op.a.type.element, op.unordered)
+    return f"{code} {w.typed(op.a)}, {w.use(op.b)}"
+
+
+def _any_true(w: Writer, value: lir.Value, op: lir.AnyTrue) -> str:
+    whole = int_of_width(op.a.type)
+    return f"icmp ne {whole} {w.let(f'bitcast {w.typed(op.a)} to {whole}')}, 0"
+
+
+def _const(w: Writer, value: lir.Value, op: lir.Const) -> str:
+    w.constants[value.name] = op.value
+    return constant(op.value, value.type)
+
+
+def _convert(w: Writer, value: lir.Value, op: lir.Convert) -> str:
+    source, target = op.a.type.element, value.type.element
+    text, operand = type_text(value.type), w.typed(op.a)
     if type_text(source) == type_text(target):  # signs are the instructions'
-        w.bind(value.name, w.use(a))
-        return
+        return w.use(op.a)
     if source.is_float and target.is_float:
         code = "fptrunc" if target == lir.F32 else "fpext"
     elif source.is_float:
         # Out of range and NaN give poison, which freeze turns into some number. The
         # saturating conversion costs three more instructions that LIR does not need.
         code = "fptosi" if target.is_signed else "fptoui"
-        poison = w.let(f"{code} {operand} to {text}")
-        w.bind_value(value, f"freeze {text} {poison}")
-        return
+        return w.own(value, f"freeze {text} {w.let(f'{code} {operand} to {text}')}")
     elif target.is_float:
         code = "sitofp" if source.is_signed else "uitofp"
     elif bits_of(source) > bits_of(target):
         code = "trunc"
     else:
         code = "sext" if source.is_signed else "zext"
-    w.bind_value(value, f"{code} {operand} to {text}")
+    if value.type == lir.I64 and source == lir.U32:
+        w.note_extended(value)
+    return w.own(value, f"{code} {operand} to {text}")
 
 
-def _mask_bits(w: Writer, value: lir.Value, a: lir.Value) -> None:
-    whole, text = int_of_width(a.type), type_text(value.type)
-    width = bits_of(value.type.element)
-    if a.type.lanes > width:
+def _bitcast(w: Writer, value: lir.Value, op: lir.Bitcast) -> str:
+    text = type_text(value.type)
+    if type_text(op.a.type) == text:
+        return w.use(op.a)
+    return w.own(value, f"bitcast {w.typed(op.a)} to {text}")
+
+
+def _iota(w: Writer, value: lir.Value, op: lir.Iota) -> str:
+    element = value.type.element
+    text = type_text(element)
+    numbers = (scalar_constant(k, element) for k in range(value.type.lanes))
+    return f"<{', '.join(f'{text} {number}' for number in numbers)}>"
+
+
+def _pack(w: Writer, value: lir.Value, op: lir.Pack) -> str:
+    text, lanes = type_text(value.type), "poison"
+    for lane, part in enumerate(op.parts):
+        lanes = w.let(f"insertelement {text} {lanes}, {w.typed(part)}, i64 {lane}")
+    return lanes
+
+
+def _mask_bits(w: Writer, value: lir.Value, op: lir.MaskBits) -> str:
+    a, whole, text = op.a, int_of_width(op.a.type), type_text(value.type)
+    if a.type.lanes > bits_of(value.type.element):
         raise w.module.fail(
             f"{a.type.lanes} lanes of {a.name!r} do not fit {text} {value.name!r}."
         )
     bits = w.let(f"bitcast {w.typed(a)} to {whole}")
-    if whole == text:
-        w.bind(value.name, bits)
-    else:
-        w.bind_value(value, f"zext {whole} {bits} to {text}")
+    return bits if whole == text else w.own(value, f"zext {whole} {bits} to {text}")
+
+
+def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> str:
+    raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
 
 
 # ------------------------------------------------------------ memory
 
 
-def _load(w: Writer, value: lir.Value, buffer: lir.Buffer, index: lir.Value) -> None:
-    address, align = w.address(buffer, index), w.alignment(buffer, index)
+def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
+    address = w.address(op.buffer, op.index)
+    align = w.alignment(op.buffer, op.index)
     if value.type == lir.BOOL:
-        byte = w.let(f"load i8, ptr {address}, align {align}")
-        w.bind_value(value, f"icmp ne i8 {byte}, 0")
-    else:
-        text = type_text(value.type)
-        w.bind_value(value, f"load {text}, ptr {address}, align {align}")
+        return f"icmp ne i8 {w.let(f'load i8, ptr {address}, align {align}')}, 0"
+    return f"load {type_text(value.type)}, ptr {address}, align {align}"
 
 
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
@@ -211,17 +180,16 @@ def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
     return f"<{index.type.lanes} x ptr> align {align} {addresses}"
 
 
-def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
+def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> str:
     lanes, text = value.type.lanes, type_text(value.type)
     addresses = _lane_addresses(w, op.buffer, op.index)
     mask = w.typed(op.mask) if op.mask is not None else w.all_lanes(lanes)
     other = w.use(op.other) if op.other is not None else "zeroinitializer"
     name = f"@llvm.masked.gather.{mangled(value.type)}.v{lanes}p0"
-    w.bind_value(value, f"call {text} {name}({addresses}, {mask}, {text} {other})")
+    return f"call {text} {name}({addresses}, {mask}, {text} {other})"
 
 
-def emit_store(w: Writer, stmt: lir.Store) -> None:
-    """Write a scalar or vector store."""
+def _store(w: Writer, stmt: lir.Store) -> None:
     stored = w.typed(stmt.value)
     if stmt.value.type == lir.BOOL:
         stored = f"i8 {w.let(f'zext {stored} to i8')}"
@@ -230,8 +198,7 @@ def emit_store(w: Writer, stmt: lir.Store) -> None:
     w.line(f"store {stored}, ptr {address}, align {align}")
 
 
-def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
-    """Write a lane-wise store."""
+def _scatter(w: Writer, stmt: lir.Scatter) -> None:
     lanes = stmt.index.type.lanes
     addresses = _lane_addresses(w, stmt.buffer, stmt.index)
     mask = w.all_lanes(lanes)
@@ -239,15 +206,13 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
     w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
 
 
-def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
-    """Write a relaxed atomic addition."""
+def _atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
     code = "fadd" if stmt.buffer.element.is_float else "add"
     address = w.address(stmt.buffer, stmt.index)
     w.line(f"atomicrmw {code} ptr {address}, {w.typed(stmt.value)} monotonic")
 
 
-def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
-    """Write a read prefetch into every cache level."""
+def _prefetch(w: Writer, stmt: lir.Prefetch) -> None:
     address = w.address(stmt.buffer, stmt.index, inbounds=False)
     w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
@@ -281,11 +246,11 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
     return None
 
 
-def permute(
-    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
-) -> str:
+def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
     """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
+    tables: Sequence[lir.Value] = op.tables
+    index = op.index
     if lanes > tables[0].type.lanes:
         tables = [_repeated(w, tables[0], element, lanes)]
     wide = tables[0].type.lanes
@@ -376,3 +341,55 @@ def _through_memory(
         loaded = w.let(f"load {scalar}, ptr {at}")
         result = w.let(f"insertelement {text} {result}, {scalar} {loaded}, i64 {lane}")
     return result
+
+
+# ------------------------------------------------------------ the tables
+
+#: The instruction whose result is an operation's value.
+_INSTRUCTIONS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
+    lir.Address: lambda w, value, op: (
+        f"ptrtoint ptr {w.address(op.buffer, op.index, inbounds=False)} to i64"
+    ),
+    lir.Unary: _unary,
+    lir.Binary: _binary,
+    lir.MultiplyAdd: lambda w, value, op: _intrinsic(value, "fma", _typed(w, op)),
+    lir.Compare: _compare,
+    lir.Select: lambda w, value, op: f"select {_typed(w, op)}",
+    lir.Extract: lambda w, value, op: f"extractelement {_typed(w, op)}, i64 {op.lane}",
+    lir.Shuffle: lambda w, value, op: (
+        f"shufflevector {_typed(w, op)}, {chosen(op.lanes)}"
+    ),
+    lir.AnyTrue: _any_true,
+    lir.Load: _load,
+    lir.Gather: _gather,
+    lir.LoadPlane: planes.load_plane,
+}
+
+#: The operand that holds an operation's value, after the instructions that make it.
+_OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
+    lir.Symbol: lambda w, value, op: calls.symbol_text(w, op.name),
+    lir.Const: _const,
+    lir.Convert: _convert,
+    lir.Bitcast: _bitcast,
+    lir.Splat: lambda w, value, op: w.splat(
+        w.use(op.a), type_text(op.a.type), value.type.lanes
+    ),
+    lir.Iota: _iota,
+    lir.Threads: lambda w, value, op: w.operand("$threads", "i64", "i64"),
+    lir.Pack: _pack,
+    lir.Permute: _permute,
+    lir.Compress: lambda w, value, op: compress(w, op.a, op.mask),
+    lir.MaskBits: _mask_bits,
+    lir.WarpReduce: _warp_reduce,
+    lir.PlaneMux: planes.mux,
+    lir.PlanesToIndex: planes.planes_to_index,
+}
+
+#: Writes a statement on memory.
+ACCESSES: dict[type[Any], Callable[[Writer, Any], None]] = {
+    lir.Store: _store,
+    lir.Scatter: _scatter,
+    lir.AtomicAdd: _atomic_add,
+    lir.Prefetch: _prefetch,
+    lir.StorePlane: planes.store_plane,
+}

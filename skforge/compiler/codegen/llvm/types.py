@@ -13,8 +13,8 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.exceptions import CompilerError
 
 _SCALARS: dict[lir.ScalarName, str] = {
-    "bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "i32": "i32", "i64": "i64",
-    "f32": "float", "f64": "double",
+    "bool": "i1", "u8": "i8", "i16": "i16", "u16": "i16", "u32": "i32", "i32": "i32",
+    "i64": "i64", "f32": "float", "f64": "double",
 }  # fmt: skip
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._]*")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from skforge.compiler.codegen.known import Known, Number
+from skforge.compiler.codegen.known import Known
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
     chosen,
-    constant,
     quoted,
     splat_constant,
     type_text,
@@ -30,6 +29,7 @@ class ModuleText:
     kernel: str
     target: Target
     declarations: set[str] = field(default_factory=set)
+    symbols: dict[str, str] = field(default_factory=dict)  # declarations by name
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
     pools: list[int] = field(default_factory=list)  # bytes of each; see ``pools``
@@ -127,10 +127,9 @@ class Writer(Known):
         self.bind(value.name, name)
         self.lines.append(f"  {name} = {text}")
 
-    def bind_constant(self, value: lir.Value, number: Number) -> None:
-        """Bind ``value`` to a constant, which needs no instruction."""
-        self.bind(value.name, constant(number, value.type))
-        self.constants[value.name] = number
+    def own(self, value: lir.Value, text: str) -> str:
+        """Append an instruction whose result has the name of ``value``."""
+        return self.let(text, own_name(value))
 
     def operand(self, name: str, type_: str, memory: str) -> str:
         """Return a name's operand, capturing it from the parent if necessary."""

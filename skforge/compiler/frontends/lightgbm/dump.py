@@ -123,24 +123,24 @@ def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[str]:
 
 def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the inner nodes and the leaves of a tree, each in the order of numbers."""
-    found: dict[int, dict[str, Any]] = {}
+    by_place: dict[int, dict[str, Any]] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
         place = _place(node, where)
-        if place in found:
+        if place in by_place:
             damaged(f"a node of {where} stands there twice")
-        found[place] = node
+        by_place[place] = node
         if place >= 0:
             _known(node, _NODE, where)
             waiting += [node.get("right_child"), node.get("left_child")]
         else:
             _known(node, _LEAF, where)
-    n_leaves = len(found) // 2 + 1
-    if {*found} != {*range(-n_leaves, n_leaves - 1)}:
+    n_leaves = len(by_place) // 2 + 1
+    if {*by_place} != {*range(-n_leaves, n_leaves - 1)}:
         damaged(f"the nodes of {where} are not numbered from 0")
-    leaves = [found[~i] for i in range(n_leaves)]
-    return [found[i] for i in range(n_leaves - 1)], leaves
+    leaves = [by_place[~i] for i in range(n_leaves)]
+    return [by_place[i] for i in range(n_leaves - 1)], leaves
 
 
 def _place(node: Any, where: str) -> int:
@@ -175,9 +175,6 @@ def _set(text: Any, where: str) -> list[str]:
             "from 0 without gaps."
         )
     return [str(word) for word in category_words([int(w) for w in words]).tolist()]
-
-
-# ------------------------------------------------------------------ values
 
 
 def _known(value: Any, keys: frozenset[str], where: str) -> None:

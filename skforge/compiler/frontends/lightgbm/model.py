@@ -301,18 +301,18 @@ def _category_names(
     in order, if their numbers agree and no feature has seen more categories than it
     has names. Arrays hold category numbers and need no names.
     """
-    found = model.pandas_categorical
+    lists = model.pandas_categorical
     text = model.parameters.get("categorical_feature", "")
-    if found is None or not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, flags=re.ASCII):
+    if lists is None or not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, flags=re.ASCII):
         return ()
     features = [int(number) for number in text.split(",")]
-    if len(features) != len(found) or sorted(set(features)) != features:
+    if len(features) != len(lists) or sorted(set(features)) != features:
         return ()
     if features[-1] >= n_features or not all(
-        isinstance(name, (str, int)) for names in found for name in names
+        isinstance(name, (str, int)) for names in lists for name in names
     ):
         return ()
-    names_of = dict(zip(features, found, strict=True))
+    names_of = dict(zip(features, lists, strict=True))
     seen = model.header.get("feature_infos", "").split(" ")
     if any(
         int(number) >= len(names_of[feature])

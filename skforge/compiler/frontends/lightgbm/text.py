@@ -92,7 +92,7 @@ def parse(text: str) -> ModelText:
             if unix == text:
                 raise
             blocks = _by_size(trees.replace("\n", "\r\n"), announced)
-    parts = [_pairs(one, f"tree {i}", _TREE_KEYS) for i, one in enumerate(blocks)]
+    parts = [_pairs(block, f"tree {i}", _TREE_KEYS) for i, block in enumerate(blocks)]
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 
 
@@ -128,10 +128,10 @@ def _by_size(text: str, sizes: Sequence[int]) -> list[str]:
     blocks, start = [], 0
     for number, size in enumerate(sizes):
         if not data.startswith(b"Tree=", start):
-            found = data[start : start + 20].decode(errors="replace")
+            start_text = data[start : start + 20].decode(errors="replace")
             damaged(
                 f"tree_sizes says that tree {number} starts at character {start} of "
-                f"the trees, where {found!r} stands"
+                f"the trees, where {start_text!r} stands"
             )
         # the tree usually ends before the next one starts, whatever its size says
         gap = _EMPTY_LINE.search(data, start)

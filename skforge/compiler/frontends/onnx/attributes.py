@@ -30,12 +30,12 @@ def read_attributes(node: Any, version: int) -> Attributes:
 
     fields: Any = get_schema(node.op_type, version, node.domain).attributes
     known = {name: int(field.type) for name, field in fields.items()}
-    found: Attributes = {}
+    attributes: Attributes = {}
     for attribute in node.attribute:
         name = attribute.name
         if name not in known:
             refuse_unknown(f"{node.op_type} has the unknown attribute {name!r}")
-        if name in found:
+        if name in attributes:
             damaged(f"{name} is given twice")
         if attribute.ref_attr_name:
             raise UnsupportedModelError(
@@ -46,8 +46,8 @@ def read_attributes(node: Any, version: int) -> Attributes:
         kind, read = _KINDS[wanted]
         if attribute.type != wanted:
             damaged(f"{name} is not {kind}")
-        found[name] = read(attribute)
-    return found
+        attributes[name] = read(attribute)
+    return attributes
 
 
 #: Names and readers of the values of AttributeProto.type.

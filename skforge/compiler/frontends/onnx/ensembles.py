@@ -86,8 +86,8 @@ def read_table(
     refer = []
     for name in ("nodes_truenodeids", "nodes_falsenodeids"):
         ids = array(attributes, name)
-        at, found = find(tree, ids)
-        bad = ~is_leaf & (~found | (ids >= n_nodes))
+        at, known = find(tree, ids)
+        bad = ~is_leaf & (~known | (ids >= n_nodes))
         if (i := first_true(bad)) >= 0:
             damaged(f"{name}[{i}] = {ids[i]} is not a node of tree {tree[i]}")
         refer.append(np.where(is_leaf[at], ~at, at))
@@ -109,8 +109,8 @@ def read_table(
     output = array(attributes, f"{kind}_ids")
     check_length(f"{kind}_weights", len(weight), f"{kind}_ids", len(output))
     ids = array(attributes, f"{kind}_nodeids")
-    row, found = find(array(attributes, f"{kind}_treeids"), ids)
-    if (i := first_true(~found)) >= 0:
+    row, known = find(array(attributes, f"{kind}_treeids"), ids)
+    if (i := first_true(~known)) >= 0:
         damaged(
             f"{kind}_nodeids[{i}] = {ids[i]} is not a node of tree "
             f"{array(attributes, f'{kind}_treeids')[i]}"

@@ -73,30 +73,30 @@ def locate(model: Any) -> Place:
     version = _version(model)
     name, rows = _input(graph)
     tensors = {name: rows}
-    found: Any = None
+    ensemble: Any = None
     for node in graph.node:
         if node.domain == _ML and node.op_type in _ENSEMBLES:
-            if found is not None:
+            if ensemble is not None:
                 raise UnsupportedModelError(
                     "The model has several tree ensembles; split it into one model "
                     "for each."
                 )
-            found = _check_node(node, version, tensors)
-        elif not _passes(node, graph, tensors, found):
+            ensemble = _check_node(node, version, tensors)
+        elif not _passes(node, graph, tensors, ensemble):
             raise UnsupportedModelError(
                 f"The node {node.name or node.output[:1] or '?'!r} "
                 f"({node.op_type[:60]}) is not part of a tree ensemble, so the model "
                 f"cannot be compiled; {_PIPELINE}."
             )
-    if found is None:
+    if ensemble is None:
         raise InvalidModelError(
             f"The graph has no node {', '.join(_ENSEMBLES[:2])} or {_ENSEMBLES[2]}, so "
             "there are no trees to read; the file is damaged or another kind of model."
         )
-    types = tensors[found.input[0]].types
+    types = tensors[ensemble.input[0]].types
     narrow = types[-1] != DOUBLE or FLOAT in types
     dtype = np.dtype(np.float32 if narrow else np.float64)
-    return Place(found, version, types[-1], dtype, rows.width)
+    return Place(ensemble, version, types[-1], dtype, rows.width)
 
 
 def _version(model: Any) -> int:
@@ -203,11 +203,11 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
 
 def _class_labels(node: Any) -> list[Any]:
     """Return a classifier's labels, or those that a ZipMap assigns to its columns."""
-    found: list[Any] = []
+    labels: list[Any] = []
     for attribute in node.attribute:
         if attribute.name in ("classlabels_int64s", "classlabels_strings"):
-            found += [*attribute.ints, *attribute.strings]
-    return found
+            labels += [*attribute.ints, *attribute.strings]
+    return labels
 
 
 def _keeps_shape(node: Any, graph: Any, value: _Tensor) -> bool:

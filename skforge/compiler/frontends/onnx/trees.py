@@ -346,8 +346,8 @@ def leaf_values(
     if n_outputs == 1:
         # only the first weight counts
         at = np.minimum(first, max(0, len(value) - 1))
-        given = value[at] if len(value) else np.zeros(len(first), dtype)
-        values = np.where(count > 0, given, unweighted[trees.leaf_of].astype(dtype))
+        weight_at = value[at] if len(value) else np.zeros(len(first), dtype)
+        values = np.where(count > 0, weight_at, unweighted[trees.leaf_of].astype(dtype))
         scored = np.array([bool((count > 0).any())])
         return Leaves(
             values[:, np.newaxis], np.zeros(n_trees, np.int32), scored, ~scored
@@ -355,8 +355,8 @@ def leaf_values(
     row = np.repeat(np.arange(len(first)), count)
     at = np.repeat(first, count) + np.arange(len(row))
     at -= np.repeat(np.cumsum(count) - count, count)
-    own = turn[at] == trees.copy[trees.tree_of[row]]
-    row, at = row[own], at[own]
+    same_copy = turn[at] == trees.copy[trees.tree_of[row]]
+    row, at = row[same_copy], at[same_copy]
     output, value = output[at], value[at]
     tree = trees.tree_of[row]
     key, hits = np.unique(tree * n_outputs + output, return_counts=True)

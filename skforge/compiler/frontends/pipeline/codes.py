@@ -19,8 +19,16 @@ from skforge.compiler.forest.arrays import Array
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256
 
+#: Classes of pandas' dtypes of texts, beside NumPy's objects.
+TEXT_DTYPES = ("StringDtype", "CategoricalDtype")
+
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
+
+
+def is_text(dtype: Any) -> bool:
+    """Tell whether pandas' columns of a dtype may hold texts."""
+    return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,29 +65,29 @@ class TextCodes:
     def codes(self, values: Iterable[Any]) -> Array | None:
         """Return the codes of values; None for what the pipeline must answer."""
         get, code = self.table.get, self.code
-        found = [
-            one if (one := get(value)) is not None else code(value) for value in values
+        known = [
+            n if (n := get(value)) is not None else code(value) for value in values
         ]
-        return None if None in found else np.array(found, np.float64)
+        return None if None in known else np.array(known, np.float64)
 
     def of_column(self, values: Any) -> Array | float | None:
         """Return the codes of pandas' array of a column; a number for one row."""
-        dtype = values.dtype
-        if type(values).__name__ == "Categorical":
-            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
-        if type(dtype).__name__ == "StringDtype":
-            arrow = getattr(values, "_pa_array", None)
-            if arrow is not None and isinstance(dtype.na_value, float):
-                return self.of_arrow(arrow, np.nan)
-        elif dtype != np.object_:
+        dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
+        if arrow is not None and type(getattr(dtype, "na_value", None)) is float:
+            return self.of_arrow(arrow, np.nan)
+        if not is_text(dtype):
             return None
-        given = np.asarray(values, np.object_)
-        if len(given) >= MANY and self.none == self.nan:
+        if len(values) == 1:
+            return self.code(values[0])
+        if hasattr(dtype, "categories"):
+            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
+        column = np.asarray(values, np.object_)
+        if len(column) >= MANY and self.none == self.nan:
             from pandas import factorize
 
-            at, found = factorize(given)
-            return self._taken(at, [*found, np.nan])
-        return self.codes(given.tolist())
+            at, distinct = factorize(column)
+            return self._taken(at, [*distinct, np.nan])
+        return self.codes(column.tolist())
 
     def of_arrow(self, values: Any, gap: float | None) -> Array | float | None:
         """Return the codes of pyarrow's texts, where null is NaN or None."""
@@ -98,10 +106,11 @@ class TextCodes:
         if not hasattr(values, "indices") and (not plain or len(known) > n):
             values = values.dictionary_encode()
         if hasattr(values, "indices"):
-            known, at = values.dictionary.to_pylist(), values.indices
+            known = values.dictionary.to_pylist()
+            at = values.indices.cast("int64")
         else:  # half the time of finding the distinct ones
             at = compute.index_in(values, value_set=array(known, values.type))
-        at = np.asarray(at.cast("int64").fill_null(len(known)))
+        at = np.asarray(at.fill_null(len(known)))
         if values.null_count:
             at = np.where(np.asarray(values.is_null()), -1, at)
         texts = [gap if text is None else text for text in known]
@@ -148,7 +157,7 @@ class TextCodes:
 
         Values of one code take turns.
         """
-        found = np.full(len(codes), self.texts[0] if self.texts else None, object)
+        texts = np.full(len(codes), self.texts[0] if self.texts else None, object)
         values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (
             (self.nan, np.nan),
@@ -157,10 +166,10 @@ class TextCodes:
         ):
             if code is not None:  # no two NaN are equal keys
                 values.setdefault(-1 if code != code else code, []).append(value)
-        for code, own in values.items():
+        for code, choices in values.items():
             at = np.isnan(codes) if code < 0 else codes == code
-            found[at] = np.resize(np.array(own, object), int(at.sum()))
-        return found
+            texts[at] = np.resize(np.array(choices, object), int(at.sum()))
+        return texts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,9 +198,9 @@ class NumberCodes:
         code = codes if self.coded else np.searchsorted(self.ends, codes)
         missing = np.isnan(codes)
         code = np.clip(np.where(missing, 0, code), 0, len(self.ends) - 1).astype(int)
-        kept = ~self.refused[code]
-        code = np.where(kept, code, fine[code % len(fine)])
-        found = (
-            self.ends[code] if self.coded else np.where(kept, codes, self.ends[code])
+        fits = ~self.refused[code]
+        code = np.where(fits, code, fine[code % len(fine)])
+        numbers = (
+            self.ends[code] if self.coded else np.where(fits, codes, self.ends[code])
         )
-        return np.where(missing, np.nan, found)
+        return np.where(missing, np.nan, numbers)

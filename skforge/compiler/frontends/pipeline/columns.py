@@ -117,19 +117,19 @@ class Plan:
         self, columns: Sequence[Column], rows: Mapping[int, Array], n_rows: int
     ) -> list[Array]:
         n_rows = len(next(iter(rows.values()))) if rows else n_rows
-        made: dict[int, Array] = {}
+        answers: dict[int, Array] = {}
 
         def of(column: Column) -> Array:
             stage = column.stage
             if stage is None:
-                found = rows.get(column.source)
-                if found is None:
-                    found = np.full(n_rows, self.example(column.source), column.dtype)
-                return _cast(found, column.dtype)
-            if id(stage) not in made:
-                answer = stage.transform([of(one) for one in stage.inputs])
-                made[id(stage)] = _dense(answer)
-            return made[id(stage)][:, column.place].astype(column.dtype, copy=False)
+                values = rows.get(column.source)
+                if values is None:
+                    values = np.full(n_rows, self.example(column.source), column.dtype)
+                return _cast(values, column.dtype)
+            if id(stage) not in answers:
+                answer = stage.transform([of(part) for part in stage.inputs])
+                answers[id(stage)] = _dense(answer)
+            return answers[id(stage)][:, column.place].astype(column.dtype, copy=False)
 
         return [of(column) for column in columns]
 
@@ -147,17 +147,17 @@ class Plan:
         row = np.empty(len(x), np.intp)
         row[order] = np.arange(len(x)) - np.repeat(counts.cumsum() - counts, counts)
         rows: dict[int, Array] = {}
-        for one in np.unique(source):
-            at = source == one
-            rows[int(one)] = np.zeros(counts.max(), self.dtype)
-            rows[int(one)][row[at]] = x[at]
+        for number in np.unique(source).tolist():
+            at = source == number
+            rows[number] = np.zeros(counts.max(), self.dtype)
+            rows[number][row[at]] = x[at]
         values = self.values([columns[i] for i in used], rows)
-        kinds = [one.dtype for one in values if one.dtype != np.object_]
-        found = np.empty(len(x), np.result_type(self.dtype, *kinds))
+        kinds = [value.dtype for value in values if value.dtype != np.object_]
+        answer = np.empty(len(x), np.result_type(self.dtype, *kinds))
         for number, column in zip(used, values, strict=True):
             at = which == number
-            found[at] = column[row[at]]
-        return found
+            answer[at] = column[row[at]]
+        return answer
 
 
 def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
@@ -175,16 +175,16 @@ def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
 
 def _needed(columns: Sequence[Column]) -> dict[int, int]:
     """Return the inputs and outputs of each stage that columns depend on."""
-    found: dict[int, int] = {}
+    widths: dict[int, int] = {}
     for column in columns:
         stage = column.stage
-        if stage is not None and id(stage) not in found:
-            found[id(stage)] = len(stage.inputs)
+        if stage is not None and id(stage) not in widths:
+            widths[id(stage)] = len(stage.inputs)
             for key, width in _needed(stage.inputs).items():
-                found[key] = width
+                widths[key] = width
         if stage is not None:
-            found[id(stage)] = max(found[id(stage)], column.place + 1)
-    return found
+            widths[id(stage)] = max(widths[id(stage)], column.place + 1)
+    return widths
 
 
 def plan_of(
@@ -204,16 +204,16 @@ def plan_of(
     plan = Plan(int(width), np.dtype(dtype))
     dtypes = [plan.dtype] * plan.width if form is None else form
     columns = tuple(
-        Column(i, np.dtype(own), whole=frozenset({i}) if form is None else None)
-        for i, own in enumerate(dtypes)
+        Column(i, np.dtype(dtype_read), whole=frozenset({i}) if form is None else None)
+        for i, dtype_read in enumerate(dtypes)
     )
     sparse = False
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
     places = [("the last step", columns, True)]
-    places += [(f"the step {one.step!r}", one.inputs, False) for one in plan.stages]
-    for where, given, is_last in places:
-        for column in given:
+    places += [(f"the step {s.step!r}", s.inputs, False) for s in plan.stages]
+    for where, read, is_last in places:
+        for column in read:
             known = column.stage is None and column.source in plan.texts
             if is_last if column.dtype == np.object_ else known:
                 cannot_fold(f"A column of strings reaches {where} of the pipeline")
@@ -226,20 +226,20 @@ def _after(
     """Return the columns after a step, and whether they are sparse."""
     if transformers.passes_on(transformer):
         return inputs, sparse
-    own = class_of(transformer)
-    if own == transformers.PIPELINE:
-        for name, one in transformer.steps:
-            inputs, sparse = _after(f"{step}__{name}", one, inputs, sparse, plan)
+    class_name = class_of(transformer)
+    if class_name == transformers.PIPELINE:
+        for name, child, _ in transformers.inside(transformer):
+            inputs, sparse = _after(f"{step}__{name}", child, inputs, sparse, plan)
         return inputs, sparse
-    if own == transformers.UNION:
+    if class_name == transformers.UNION:
         parts = [
-            _after(f"{step}__{name}", one, inputs, sparse, plan)
-            for name, one in transformer.transformer_list
-            if one != "drop"
+            _after(f"{step}__{name}", child, inputs, sparse, plan)
+            for name, child, _ in transformers.inside(transformer)
+            if child != "drop"
         ]
         joined = _joined([part for part, _ in parts])
         return joined, any(kind for _, kind in parts)
-    if own == transformers.COLUMNS:
+    if class_name == transformers.COLUMNS:
         return _by_columns(step, transformer, inputs, sparse, plan)
     transformers.refuse(step, transformer)
     return _of_one(step, transformer, inputs, sparse, plan)
@@ -275,43 +275,43 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    asked, strict = (
+    lenient, strict = (
         transformers.lenient(transformer),
         transformers.is_strict(transformer),
     )
-    stage = Stage(step, asked, inputs, sparse, special, strict, markers, [])
+    stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [])
     missing = [
-        _cast(np.full(1, np.nan), one.dtype) if known is None else one
-        for one, known in zip(examples, texts, strict=True)
+        _cast(np.full(1, np.nan), value.dtype) if known is None else value
+        for value, known in zip(examples, texts, strict=True)
     ]
-    nan = stage.accepts(missing, transformer if strict else asked)
-    stage = replace(stage, nan=[nan and one == one for one in markers])
+    nan = stage.accepts(missing, transformer if strict else lenient)
+    stage = replace(stage, nan=[nan and value == value for value in markers])
     plan.stages.append(stage)
     answer = stage.transform(examples)
-    found = _dense(answer)
-    own = {column.dtype for column in inputs}
-    if found.dtype not in own | {plan.dtype, *map(np.dtype, "d?O")}:
-        transformers.fail(step, transformer, f"returns columns of dtype {found.dtype}")
+    dense = _dense(answer)
+    dtypes = {column.dtype for column in inputs}
+    if dense.dtype not in dtypes | {plan.dtype, *map(np.dtype, "d?O")}:
+        transformers.fail(step, transformer, f"returns columns of dtype {dense.dtype}")
     read = transformers.reads(transformer, len(inputs))
-    if found.shape[1] != len(read):
+    if dense.shape[1] != len(read):
         transformers.fail(
-            step, transformer, f"returns {found.shape[1]} columns, not {len(read)}"
+            step, transformer, f"returns {dense.shape[1]} columns, not {len(read)}"
         )
-    kind, whole = found.dtype, _whole(stage, plan)
+    kind, whole = dense.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
-    made = tuple(
-        Column(inputs[i].source, kind, found[0, place], stage, i, place, whole[i])
+    outputs = tuple(
+        Column(inputs[i].source, kind, dense[0, place], stage, i, place, whole[i])
         for place, i in enumerate(read)
     )
     if transformers.is_scaler(transformer):
         bare = replace(stage, transformer=transformers.unclipped(transformer))
-        plan.scaled.extend(replace(column, stage=bare) for column in made)
-    if any(column.dtype == np.object_ for column in made) and transformers.is_encoder(
-        transformer
-    ):
+        plan.scaled.extend(replace(column, stage=bare) for column in outputs)
+    if any(
+        column.dtype == np.object_ for column in outputs
+    ) and transformers.is_encoder(transformer):
         transformers.fail(step, transformer, "returns columns of dtype object")
-    return made, hasattr(answer, "tocsr")
+    return outputs, hasattr(answer, "tocsr")
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
@@ -320,7 +320,7 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
         step = column.stage.step
         cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
     texts = plan.texts.setdefault(column.source, [])
-    texts += [one for one in known if one not in texts]
+    texts += [text for text in known if text not in texts]
     if column.stage is not None:
         return column
     return replace(column, dtype=np.dtype(object), whole=None)
@@ -330,22 +330,21 @@ def _by_columns(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of a ColumnTransformer, in its own order."""
-    found: dict[int, Column] = {}
-    for name, one, _ in transformer.transformers_:
-        chosen = transformer._transformer_to_input_indices[name]
-        if isinstance(one, str) and one == "drop":
+    by_place: dict[int, Column] = {}
+    for name, child, chosen in transformers.inside(transformer):
+        if isinstance(child, str) and child == "drop":
             continue
-        given = tuple(inputs[i] for i in chosen)
-        made = given
-        if given:
-            made, _ = _after(f"{step}__{name}", one, given, sparse, plan)
+        chosen_inputs = tuple(inputs[i] for i in chosen or ())
+        outputs = chosen_inputs
+        if chosen_inputs:
+            outputs, _ = _after(f"{step}__{name}", child, chosen_inputs, sparse, plan)
         places = transformer.output_indices_[name]
-        if places.stop - places.start != len(made):
+        if places.stop - places.start != len(outputs):
             transformers.fail(
                 step, transformer, f"assigns {places} to the outputs of {name!r}"
             )
-        found.update(zip(range(places.start, places.stop), made, strict=True))
-    joined = _joined([tuple(found[i] for i in range(len(found)))])
+        by_place.update(zip(range(places.start, places.stop), outputs, strict=True))
+    joined = _joined([tuple(by_place[i] for i in range(len(by_place)))])
     return joined, bool(transformer.sparse_output_)
 
 
@@ -367,7 +366,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
 def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
-    groups = [one for one in inputs if one is not None]
+    groups = [x for x in inputs if x is not None]
     if not transformers.is_encoder(
         stage.transformer
     ):  # it gets one matrix, of one dtype
@@ -375,20 +374,20 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64
     for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
-        rows = [_whole_values(one, stage.strict, dtype) for one in stage.special]
-        rows = [np.resize(one, max(map(len, rows))) for one in rows]
-        floats = [one if one.dtype == np.object_ else one.astype("f8") for one in rows]
+        rows = [_whole_values(x, stage.strict, dtype) for x in stage.special]
+        rows = [np.resize(x, max(map(len, rows))) for x in rows]
+        floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
         try:
-            found = _called(stage.transformer, _matrix(stage, rows), errors="raise")
+            as_matrix = _called(stage.transformer, _matrix(stage, rows), errors="raise")
             expected = _dense(stage.transform(floats))
-            same = np.array_equal(_dense(found), expected, equal_nan=True)
+            same = np.array_equal(_dense(as_matrix), expected, equal_nan=True)
         except (ArithmeticError, LookupError, TypeError, ValueError):
             same = False
         if same:
-            stays = _dense(found).dtype.kind not in "bf"
+            stays = _dense(as_matrix).dtype.kind not in "bf"
         else:
             refused.append(dtype.str)
-    plan.whole.extend((sorted(one), refused) for one in groups if one and refused)
+    plan.whole.extend((sorted(x), refused) for x in groups if x and refused)
     return inputs if stays else [None] * len(inputs)
 
 
@@ -424,7 +423,7 @@ def frame_of(columns: Sequence[Array]) -> Any:
     from pandas import DataFrame, Series
 
     # pandas makes NaN of None where it finds the dtype by itself
-    return DataFrame({i: Series(one, dtype=one.dtype) for i, one in enumerate(columns)})
+    return DataFrame({i: Series(x, dtype=x.dtype) for i, x in enumerate(columns)})
 
 
 def _called(

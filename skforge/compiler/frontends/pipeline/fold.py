@@ -99,14 +99,14 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     n_inside = len(checks)
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
     largest = np.finfo(plan.dtype).max
-    found = Bounds(
+    bounds = Bounds(
         np.full(plan.width, -largest, plan.dtype),
         np.full(plan.width, largest, plan.dtype),
         np.ones(plan.width, np.bool_),
         plan.whole,
     )
     if not checks:
-        return found
+        return bounds
     columns = [column for column, _ in checks]
     which = np.arange(len(checks))
 
@@ -117,8 +117,8 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         with np.errstate(over="ignore"):
             cast = values.astype(forest.input_dtype)
         is_last = check >= n_inside
-        found = np.where(is_last, np.isfinite(cast), np.isfinite(values))
-        return np.asarray(found | (np.isnan(values) & nan_is_fine[check]))
+        bounds = np.where(is_last, np.isfinite(cast), np.isfinite(values))
+        return np.asarray(bounds | (np.isnan(values) & nan_is_fine[check]))
 
     zeros = np.zeros(len(checks), plan.dtype)
     if not finite(zeros, which).all():
@@ -130,10 +130,10 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     missing = plan.values_of(columns, which, np.full(len(checks), np.nan, plan.dtype))
     fine = ~np.isnan(missing) | nan_is_fine
     source = np.array([column.source for column in columns], np.intp)
-    np.maximum.at(found.low, source, low)
-    np.minimum.at(found.high, source, high)
-    np.logical_and.at(found.nan, source, fine)
-    return found
+    np.maximum.at(bounds.low, source, low)
+    np.minimum.at(bounds.high, source, high)
+    np.logical_and.at(bounds.nan, source, fine)
+    return bounds
 
 
 def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
@@ -157,7 +157,7 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
 
 def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
     """Return values around which tests of the last step are not monotone."""
-    found: dict[int, Array] = {}
+    values: dict[int, Array] = {}
     always = []
     if not np.isnan(forest.missing_value):
         always.append(forest.missing_value)
@@ -169,17 +169,17 @@ def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
         if column.source in plan.texts:
             continue
         special = list(always)
-        own = np.flatnonzero(forest.feature == number)
-        test = forest.comparison[own]
-        if (forest.missing[own] == Missing.ZERO).any():
+        tests = np.flatnonzero(forest.feature == number)
+        test = forest.comparison[tests]
+        if (forest.missing[tests] == Missing.ZERO).any():
             special += [-ZERO_THRESHOLD, ZERO_THRESHOLD]
         if (test >= Comparison.IN).any():
-            special += range(-1, 32 * int(words[own].max()) + 1)
+            special += range(-1, 32 * int(words[tests].max()) + 1)
         equal = (test == Comparison.EQ) | (test == Comparison.NE)
-        special += forest.threshold[own[equal]].tolist()
+        special += forest.threshold[tests[equal]].tolist()
         if special:
-            found[number] = np.unique(special)
-    return found
+            values[number] = np.unique(special)
+    return values
 
 
 def _divide(
@@ -224,10 +224,10 @@ def _divide(
         start, end = np.repeat(first, n), np.repeat(last, n)
 
         def above(x: Array, item: Array) -> Flags:
-            found = plan.values_of([column], np.zeros(len(x), np.intp), x)
+            values = plan.values_of([column], np.zeros(len(x), np.intp), x)
             with np.errstate(over="ignore"):
-                found = found if dtype is None else found.astype(dtype)
-            return np.where(over[item], found > value[item], found >= value[item])
+                values = values if dtype is None else values.astype(dtype)
+            return np.where(over[item], values > value[item], values >= value[item])
 
         before = above(start, np.arange(len(start)))
         new = last_alike(start, end, lambda x, item: above(x, item) == before[item])
@@ -249,7 +249,7 @@ def refused_pieces(
     So do pieces of numbers that are made NaN where a step refuses that. Whether NaN
     itself is refused is noted in ``bounds``.
     """
-    found: dict[int, Flags] = {}
+    refused: dict[int, Flags] = {}
     checks: list[tuple[Column, Array | None, Any, bool]] = []
     for stage in plan.stages:
         for column, special, marker, nan in stage.checks():
@@ -260,8 +260,8 @@ def refused_pieces(
         source = column.source
         if known is not None and source not in plan.texts:  # NaN may be all it knows
             pieces.setdefault(source, bounds.high[source : source + 1])
-        made = column.stage is not None and not nan_is_fine
-        if source not in pieces or (known is None and marker is None and not made):
+        computed = column.stage is not None and not nan_is_fine
+        if source not in pieces or (known is None and marker is None and not computed):
             continue
         ends = pieces[source]
         rows = np.append(ends, ends.dtype.type(np.nan))
@@ -274,9 +274,9 @@ def refused_pieces(
             strange |= value == marker
         bounds.nan[source] &= not strange[-1]
         if known is not None or strange[:-1].any():
-            before = found.get(source, np.zeros(len(ends), np.bool_))
-            found[source] = before | strange[:-1]
-    return found
+            before = refused.get(source, np.zeros(len(ends), np.bool_))
+            refused[source] = before | strange[:-1]
+    return refused
 
 
 def runs_of(
@@ -305,15 +305,15 @@ def runs_of(
             low_rows[source] = high_rows[source] = points[source]
             continue
         ends = pieces.get(source, bounds.high[source : source + 1])
-        kept = ~refused.get(source, np.zeros(len(ends), np.bool_))
-        first[source] = _firsts(ends, bounds.low[source])[kept]
-        last[source] = ends[kept]
+        accepted = ~refused.get(source, np.zeros(len(ends), np.bool_))
+        first[source] = _firsts(ends, bounds.low[source])[accepted]
+        last[source] = ends[accepted]
         low_rows[source], high_rows[source] = first[source], last[source]
-    n_rows = max([len(one) for one in first.values()], default=1)
+    n_rows = max([len(piece) for piece in first.values()], default=1)
     columns = [plan.columns[number] for number in used]
     at_first = plan.values(columns, _padded(plan, low_rows, n_rows))
     at_last = plan.values(columns, _padded(plan, high_rows, n_rows))
-    found = {}
+    runs = {}
     for number, low, high in zip(used, at_first, at_last, strict=True):
         source = plan.columns[number].source
         size = len(first[source])
@@ -323,19 +323,19 @@ def runs_of(
         flat = _same(low, high)
         new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
         ends = np.append(np.flatnonzero(new)[1:], size) - 1
-        found[number] = Runs(
+        runs[number] = Runs(
             first[source][new], last[source][ends], low[new], high[ends]
         )
-    return found
+    return runs
 
 
 def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
     """Return columns of one length: shorter ones go on with some valid value."""
-    found = {}
+    padded = {}
     for source, values in rows.items():
-        found[source] = np.full(size, plan.example(source), values.dtype)
-        found[source][: len(values)] = values
-    return found
+        padded[source] = np.full(size, plan.example(source), values.dtype)
+        padded[source][: len(values)] = values
+    return padded
 
 
 def _same(a: Array, b: Array) -> Flags:
@@ -373,10 +373,10 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     starts = np.searchsorted(forest.feature[order], [*runs, forest.n_features])
     columns: list[tuple[Array, ...]] = []
     for number, (run, begin) in enumerate(zip(runs.values(), starts[:-1], strict=True)):
-        own = order[begin : starts[number + 1]]
+        tests = order[begin : starts[number + 1]]
         values = (run.first, run.last, run.at_first, run.at_last)
-        tiled = (np.tile(one, len(own)) for one in values)
-        columns.append((np.repeat(own, len(run.first)), *tiled))
+        tiled = (np.tile(column, len(tests)) for column in values)
+        columns.append((np.repeat(tests, len(run.first)), *tiled))
     if not columns:
         none = np.zeros(0, plan.dtype)
         return Parts(np.zeros(0, np.intp), none, none, np.zeros(0, np.bool_))
@@ -387,10 +387,10 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     where = ends.copy()
 
     def alike(x: Array, item: Array) -> Flags:
-        own = test[changes[item]]
-        values = plan.values_of(plan.columns, forest.feature[own], x)
+        tests = test[changes[item]]
+        values = plan.values_of(plan.columns, forest.feature[tests], x)
         values = last_values(plan, forest, values)
-        answer = evaluate_predicates(forest, own, values)
+        answer = evaluate_predicates(forest, tests, values)
         return np.asarray(answer == at_first[changes[item]])
 
     if len(changes):

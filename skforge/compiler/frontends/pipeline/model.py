@@ -56,23 +56,23 @@ def codes_of(
         # a missing text is NaN wherever frames are read, so unknown ones give way
         for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
             others[name] = None
-            given = np.array([value], object)
+            alone = np.array([value], object)
             known_as = fine[-1:] if name == "unknown" else None
             if known_as is None:
-                known_as = _accepted(plan, source, given, takes_nan)
+                known_as = _accepted(plan, source, alone, takes_nan)
             if not known_as[0]:
                 continue
-            one = _outputs(plan, columns, source, given)
+            output = _outputs(plan, columns, source, alone)
             # a step that returns frames may give None beside texts as NaN
-            beside = np.concatenate([given, values[:1]])
-            if not len(_alike(one, _outputs(plan, columns, source, beside)[:1])):
+            beside = np.concatenate([alone, values[:1]])
+            if not len(_alike(output, _outputs(plan, columns, source, beside)[:1])):
                 continue
             if absent is None:
-                absent, others[name] = one, np.nan
+                absent, others[name] = output, np.nan
                 continue
-            alike = _alike(one, np.concatenate([absent, outputs]))
+            alike = _alike(output, np.concatenate([absent, outputs]))
             if not len(alike):
-                outputs = np.concatenate([outputs, one])
+                outputs = np.concatenate([outputs, output])
                 alike = np.array([len(outputs)])
                 kept.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
@@ -87,8 +87,8 @@ def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> A
     """Return a row of outputs for each value."""
     if not columns or not len(values):
         return np.zeros((len(values), len(columns)))
-    found = plan.values(columns, {source: values})
-    return np.column_stack(found).astype(float)
+    columns_read = plan.values(columns, {source: values})
+    return np.column_stack(columns_read).astype(float)
 
 
 def _alike(row: Array, others: Array) -> Array:
@@ -106,20 +106,20 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
             for column, known, marker, nan in stage.checks():
                 if column.source != source:
                     continue
-                given = plan.values([column], rows)[0]
+                seen = plan.values([column], rows)[0]
                 if marker is not None:
-                    fine &= given == given if marker != marker else given != marker
+                    fine &= seen == seen if marker != marker else seen != marker
                 if column.dtype != np.object_ and not nan:
-                    fine &= ~np.isnan(given)
+                    fine &= ~np.isnan(seen)
                 elif column.dtype == np.object_ and is_missing(values[0]):
                     values_there = plan.values(stage.inputs, rows)
                     fine &= stage.accepts(values_there, stage.transformer)
                 if stage.strict:
-                    fine &= _among(given, known.tolist())
+                    fine &= _among(seen, known.tolist())
         columns = [column for column in plan.columns if column.source == source]
         if not takes_nan:
-            for given in plan.values(columns, rows):
-                fine &= ~np.isnan(given)
+            for seen in plan.values(columns, rows):
+                fine &= ~np.isnan(seen)
     except (ValueError, TypeError):
         return np.zeros(len(values), np.bool_)
     return fine
@@ -127,11 +127,11 @@ def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
 
 def _among(values: Array, known: list[Any]) -> Flags:
     """Tell which values are categories; NaN is one if the encoder has seen it."""
-    held = {one for one in known if not is_missing(one)}
-    held |= {None} if None in known else set()
-    nan = any(one is not None and is_missing(one) for one in known)
+    known_values = {item for item in known if not is_missing(item)}
+    known_values |= {None} if None in known else set()
+    nan = any(item is not None and is_missing(item) for item in known)
     inside = [
-        nan if value is not None and is_missing(value) else value in held
+        nan if value is not None and is_missing(value) else value in known_values
         for value in values.tolist()
     ]
     return np.array(inside, np.bool_)
@@ -178,26 +178,25 @@ def predicates_of(
     point = (count == 3) & (first[middle] == last[middle])
     odd = np.flatnonzero((count > 2) & ~point)
 
-    def of(one: int) -> slice:
-        return slice(starts[one], starts[one] + count[one])
+    def of(k: int) -> slice:
+        return slice(starts[k], starts[k] + count[k])
 
-    numbers = [one for one in odd.tolist() if source[one] not in texts]
+    numbers = [k for k in odd.tolist() if source[k] not in texts]
     coded = {
-        int(source[one])
-        for one in numbers
-        if source[one] in refused
-        or not _is_set(first[of(one)], last[of(one)], answer[of(one)])
+        int(source[k])
+        for k in numbers
+        if source[k] in refused or not _is_set(first[of(k)], last[of(k)], answer[of(k)])
     }
     codes = {}
     for column in sorted(coded):
-        own = source[test] == column
+        tests = source[test] == column
         none = np.zeros(0, dtype)
-        ends = np.unique(np.concatenate([last[own], pieces.get(column, none)]))
+        ends = np.unique(np.concatenate([last[tests], pieces.get(column, none)]))
         at = np.searchsorted(pieces.get(column, ends), ends)
         flags = refused.get(column, np.zeros(len(ends), np.bool_))
         codes[column] = NumberCodes(ends, flags[at], coded=True)
-        first[own] = np.searchsorted(ends, first[own])
-        last[own] = np.searchsorted(ends, last[own])
+        first[tests] = np.searchsorted(ends, first[tests])
+        last[tests] = np.searchsorted(ends, last[tests])
     point = (count == 3) & (first[middle] == last[middle])
     begins = answer[starts]
     comparison = np.where(begins, Comparison.LE, Comparison.GT).astype(np.uint8)
@@ -206,13 +205,13 @@ def predicates_of(
     comparison[point] = np.where(begins[point], Comparison.NE, Comparison.EQ)
     swapped = np.zeros(n_tests, np.bool_)
     categories = {}
-    for one in np.flatnonzero((count > 2) & ~point).tolist():
+    for k in np.flatnonzero((count > 2) & ~point).tolist():
         # MEMBER alone asks for whole numbers; its opposite is a swap of children
-        raw = source[one] not in texts and source[one] not in coded
-        comparison[one] = Comparison.MEMBER if raw else Comparison.IN
-        swapped[one] = raw and answer[starts[one]]
-        among = answer[of(one)] != swapped[one]
-        categories[one] = _words(first[of(one)][among], last[of(one)][among])
+        raw = source[k] not in texts and source[k] not in coded
+        comparison[k] = Comparison.MEMBER if raw else Comparison.IN
+        swapped[k] = raw and answer[starts[k]]
+        among = answer[of(k)] != swapped[k]
+        categories[k] = _words(first[of(k)][among], last[of(k)][among])
     for column, flags in refused.items():
         if column not in codes and flags.any():
             codes[column] = NumberCodes(pieces[column], flags, coded=False)
@@ -340,10 +339,10 @@ def folded(
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
     readers = [
-        one for one in plan.stages if not transformers.is_marker(one.transformer)
+        stage for stage in plan.stages if not transformers.is_marker(stage.transformer)
     ]
-    given = [*plan.columns, *(column for one in readers for column in one.inputs)]
-    read = [column.source for column in given if column.stage is None]
+    columns = [*plan.columns, *(column for stage in readers for column in stage.inputs)]
+    read = [column.source for column in columns if column.stage is None]
     either = tuple({*range(plan.width)}.difference(read, texts))
     return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more), either)
 
@@ -351,7 +350,7 @@ def folded(
 def _holds_pipelines(last: Any) -> bool:
     """Tell whether a last step is a wrapper whose members read rows by own steps."""
     inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
-    return any(base.is_pipeline(one) or _holds_pipelines(one) for one in inside)
+    return any(base.is_pipeline(item) or _holds_pipelines(item) for item in inside)
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
@@ -417,9 +416,12 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     A forest by itself reads other categories of frames, and missing ones, as NaN.
     """
     plain = {
-        column: one.texts
-        for column, one in texts.items()
-        if all(code is not None and np.isnan(code) for code in (one.unknown, one.nan))
+        column: code_of.texts
+        for column, code_of in texts.items()
+        if all(
+            code is not None and np.isnan(code)
+            for code in (code_of.unknown, code_of.nan)
+        )
     }
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
@@ -447,10 +449,10 @@ def load(
     model: Any, iteration_range: tuple[int, int] | None = None, dtype: Any = np.float64
 ) -> Forest:
     """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
-    found = folded(model, iteration_range, dtype)
+    pipeline = folded(model, iteration_range, dtype)
     last = weakref.ref(model.steps[-1][1], _forget)
-    _recent[:] = [(last, _steps_of(model), found)]
-    return found.forest
+    _recent[:] = [(last, _steps_of(model), pipeline)]
+    return pipeline.forest
 
 
 def _forget(_: Any, kept: list[Any] = _recent) -> None:
@@ -462,8 +464,8 @@ def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Fo
 
     Texts are codes: their place in ``category_names``.
     """
-    found = folded(model, iteration_range)
-    coded = [column for column, one in found.numbers.items() if one.coded]
+    pipeline = folded(model, iteration_range)
+    coded = [column for column, codes in pipeline.numbers.items() if codes.coded]
     if coded:
         raise UnsupportedModelError(
             f"Tests of column {coded[0]} of the pipeline's rows are true on several "
@@ -471,21 +473,21 @@ def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Fo
             "CompiledForest(pipeline), which compiles it with codes for these "
             "intervals."
         )
-    return found.forest
+    return pipeline.forest
 
 
 def load_all(model: Any) -> tuple[Forest, ...]:
     """Read all forests of a fitted pipeline that ends in a wrapper."""
-    found = folded(model)
-    return found.forest, *found.more
+    pipeline = folded(model)
+    return pipeline.forest, *pipeline.more
 
 
 def behind(model: Any, forest: Forest) -> FoldedPipeline:
     """Return the parts that a pipeline's forest was made of."""
-    for last, steps, found in _recent:
+    for last, steps, pipeline in _recent:
         alive = last() is not None and steps == _steps_of(model)
-        if alive and found.forest is forest:
-            return found
+        if alive and pipeline.forest is forest:
+            return pipeline
     return folded(model, dtype=forest.input_dtype)
 
 

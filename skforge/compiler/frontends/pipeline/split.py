@@ -88,7 +88,7 @@ def flat_steps(model: Any) -> list[tuple[str, Any]]:
     if not divides(last):
         return list(model.steps)
     name = model.steps[-1][0]
-    inner = [(f"{name}__{own}", step) for own, step in flat_steps(last)]
+    inner = [(f"{name}__{inner_name}", step) for inner_name, step in flat_steps(last)]
     return [*model.steps[:-1], *inner]
 
 
@@ -109,7 +109,7 @@ def rest_of(model: Any, start: int | None) -> Any:
 
 def refusals(pipeline: Any) -> dict[str, str]:
     """Return why transformers do not fold, by name, as far as their types show it."""
-    found = {}
+    why = {}
     for name, step in flat_steps(pipeline)[:-1]:
         if transformers.is_absent(step):
             continue
@@ -118,10 +118,10 @@ def refusals(pipeline: Any) -> dict[str, str]:
                 try:
                     transformers.refuse(inner, transformer)
                 except UnsupportedModelError as error:
-                    found[inner] = reason(inner, transformer, error)
+                    why[inner] = reason(inner, transformer, error)
         except UnsupportedModelError as error:
-            found[name] = reason(name, step, error)
-    return found
+            why[name] = reason(name, step, error)
+    return why
 
 
 def reason(name: str, transformer: Any, error: Exception) -> str:
@@ -137,10 +137,10 @@ def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Spl
     *steps, (name, last) = flat_steps(pipeline)
     n_before = start or 0
     parts: list[Part] = []
-    for i, (own, step) in enumerate(steps):
+    for i, (step_name, step) in enumerate(steps):
         folds, before = i >= n_before, steps[n_before - 1][0]
-        why = "" if folds or own == before else f"comes before {before!r}"
-        parts += _parts(own, own, step, 0, folds, why, reasons)
+        why = "" if folds or step_name == before else f"comes before {before!r}"
+        parts += _parts(step_name, step_name, step, 0, folds, why, reasons)
     parts.append(Part(0, name, type(last).__name__, "compiled", ""))
     return Split(start, tuple(parts))
 
@@ -161,23 +161,13 @@ def _parts(
     else:
         ours = type(step).__module__.startswith("sklearn.")
         where = "runs in scikit-learn" if ours else "runs as it is"
-    blamed = [one for one in reasons if one.startswith(f"{path}__")]
+    blamed = [reason for reason in reasons if reason.startswith(f"{path}__")]
     if not folds and path in reasons:
         why = reasons[path]
     elif not folds and blamed:
         why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
     yield Part(depth, name, kind, where, why)
-    for own, inner in _inside(step):
-        yield from _parts(own, f"{path}__{own}", inner, depth + 1, folds, "", reasons)
-
-
-def _inside(step: Any) -> list[tuple[str, Any]]:
-    """Return the names and transformers that a fitted step is made of."""
-    kind = transformers.class_of(step)
-    if kind == transformers.COLUMNS:
-        return [(name, one) for name, one, _ in step.transformers_]
-    inside = {
-        transformers.PIPELINE: "steps",
-        transformers.UNION: "transformer_list",
-    }.get(kind)
-    return [] if inside is None else list(getattr(step, inside))
+    for inner_name, inner, _ in transformers.inside(step):
+        yield from _parts(
+            inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, "", reasons
+        )

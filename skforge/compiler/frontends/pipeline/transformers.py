@@ -77,13 +77,13 @@ def _none(_transformer: Any) -> Sequence[Any] | None:
 
 
 def _categories(transformer: Any) -> Sequence[Any]:
-    found: Sequence[Any] = transformer.categories_
-    return found
+    categories: Sequence[Any] = transformer.categories_
+    return categories
 
 
 def _edges(transformer: Any) -> Sequence[Any] | None:
-    found: Sequence[Any] = transformer.bin_edges_
-    return None if transformer.encode == "ordinal" else found
+    edges: Sequence[Any] = transformer.bin_edges_
+    return None if transformer.encode == "ordinal" else edges
 
 
 def _markers(transformer: Any) -> Sequence[Any] | None:
@@ -136,8 +136,8 @@ def reads(transformer: Any, width: int) -> list[int]:
 
 def special_values(transformer: Any, width: int) -> list[Any]:
     """Return values of each input around which outputs change in any order."""
-    found = _KINDS[class_of(transformer)].special(transformer)
-    return [np.zeros(0)] * width if found is None else [*map(np.asarray, found)]
+    values = _KINDS[class_of(transformer)].special(transformer)
+    return [np.zeros(0)] * width if values is None else [*map(np.asarray, values)]
 
 
 def numbers_of(special: Any) -> Any:
@@ -159,9 +159,9 @@ def unclipped(transformer: Any) -> Any:
     """Return a scaler that does not clip its outputs."""
     if not getattr(transformer, "clip", False):
         return transformer
-    found = copy.copy(transformer)
-    found.clip = False
-    return found
+    copied = copy.copy(transformer)
+    copied.clip = False
+    return copied
 
 
 def is_strict(transformer: Any) -> bool:
@@ -186,15 +186,15 @@ def lenient(transformer: Any) -> Any:
     marks = hasattr(transformer, "error_on_new")
     if not marks and not is_strict(transformer):
         return transformer
-    found = copy.copy(transformer)
+    copied = copy.copy(transformer)
     if marks:  # see refused_markers
-        found.error_on_new = False
-        return found
+        copied.error_on_new = False
+        return copied
     if class_of(transformer).endswith(".OneHotEncoder"):
-        found.handle_unknown = "ignore"
+        copied.handle_unknown = "ignore"
     else:
-        found.handle_unknown, found.unknown_value = "use_encoded_value", -1
-    return found
+        copied.handle_unknown, copied.unknown_value = "use_encoded_value", -1
+    return copied
 
 
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
@@ -213,30 +213,30 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
         values = [np.array([fill], object) for fill in transformer.statistics_]
         marker = transformer.missing_values
         if isinstance(marker, str):
-            values = [np.append(one, marker) for one in values]
-    return [_texts(one) for one in values]
+            values = [np.append(known, marker) for known in values]
+    return [_texts(known) for known in values]
 
 
 def _texts(values: Any) -> list[str] | None:
-    found = [value for value in np.asarray(values).tolist() if not is_missing(value)]
-    if found and all(isinstance(one, str) for one in found):
-        return [str(one) for one in found]
+    present = [value for value in np.asarray(values).tolist() if not is_missing(value)]
+    if present and all(isinstance(one, str) for one in present):
+        return [str(one) for one in present]
     numbers = (int, float, np.integer, np.floating)
-    if any(isinstance(one, bool) or not isinstance(one, numbers) for one in found):
+    if any(isinstance(one, bool) or not isinstance(one, numbers) for one in present):
         raise TypeError("has categories that are neither numbers nor strings")
     return None
 
 
 def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
-    own = class_of(transformer)
-    if own not in _KINDS:
+    name = class_of(transformer)
+    if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
-    if own.endswith(".FunctionTransformer") and transformer.func is not None:
+    if name.endswith(".FunctionTransformer") and transformer.func is not None:
         fail(step, transformer, "calls a Python function")
-    if own.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
+    if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
         fail(step, transformer, f"returns columns of dtype {kind}")
-    if own.startswith("sklearn.impute."):
+    if name.startswith("sklearn.impute."):
         marker = transformer.missing_values
         known = isinstance(marker, (int, float, str, np.number))
         if not known or isinstance(marker, bool):
@@ -283,47 +283,59 @@ def passes_on(transformer: Any) -> bool:
     """Tell whether a step hands its rows on without looking at them."""
     if is_absent(transformer):
         return True
+    class_name = class_of(transformer)
+    return class_name.endswith(".FunctionTransformer") and not transformer.validate
+
+
+def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
+    """Return the names and transformers that a fitted one is made of.
+
+    The third is the columns that a transformer takes, None for all.
+    """
     own = class_of(transformer)
-    return own.endswith(".FunctionTransformer") and not transformer.validate
+    if own == COLUMNS:
+        taken = transformer._transformer_to_input_indices
+        return [(name, one, taken[name]) for name, one, _ in transformer.transformers_]
+    held = {PIPELINE: "steps", UNION: "transformer_list"}.get(own)
+    parts = [] if held is None else getattr(transformer, held)
+    return [(name, one, None) for name, one in parts]
+
+
+def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the steps that do something, with those of pipelines among them."""
+    for _, step in steps:
+        if class_of(step) == PIPELINE:
+            yield from _in_turn(step.steps)
+        elif not is_absent(step):
+            yield step
 
 
 def first_step(steps: list[tuple[str, Any]]) -> Any:
     """Return the first transformer that looks at rows, or None."""
-    for _, step in steps:
-        if is_absent(step):
-            continue
-        inner = class_of(step) == PIPELINE
-        found = first_step(step.steps) if inner else step
-        if found is not None and not passes_on(found):
-            return found
-    return None
+    return next((step for step in _in_turn(steps) if not passes_on(step)), None)
 
 
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     """Return an attribute of the first step that there is, or None."""
-    for _, step in steps:
-        if not is_absent(step):
-            inner = class_of(step) == PIPELINE
-            return of_first(step.steps, name) if inner else getattr(step, name, None)
-    return None
+    return getattr(next(_in_turn(steps), None), name, None)
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and transformers inside one, which need not be fitted."""
-    own = class_of(transformer)
+    class_name = class_of(transformer)
     inside: list[tuple[str, Any]]
-    if own == PIPELINE:
+    if class_name == PIPELINE:
         inside = list(transformer.steps)
-    elif own == UNION:
+    elif class_name == UNION:
         inside = list(transformer.transformer_list)
-    elif own == COLUMNS:
-        inside = [(name, one) for name, one, _ in transformer.transformers]
+    elif class_name == COLUMNS:
+        inside = [(name, child) for name, child, _ in transformer.transformers]
         inside.append(("remainder", transformer.remainder))
     else:
         yield step, transformer
         return
-    if own != PIPELINE and transformer.transformer_weights is not None:
+    if class_name != PIPELINE and transformer.transformer_weights is not None:
         fail(step, transformer, "has transformer_weights")
-    for name, one in inside:
-        if one is not None and not isinstance(one, str):
-            yield from members(f"{step}__{name}" if step else name, one)
+    for name, child in inside:
+        if child is not None and not isinstance(child, str):
+            yield from members(f"{step}__{name}" if step else name, child)

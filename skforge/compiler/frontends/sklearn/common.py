@@ -92,19 +92,19 @@ def _joined(
 
     An integer that does not fit becomes the nearest, which is none of a forest either.
     """
-    made: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name in names:
         dtype = getattr(trees[0], name).dtype
-        made[name] = np.empty(offset[-1], np.int32 if dtype.kind == "i" else dtype)
+        arrays[name] = np.empty(offset[-1], np.int32 if dtype.kind == "i" else dtype)
     limits = np.iinfo(np.int32)
     # All of a tree at once: its nodes are records, read from memory once.
     for tree, start, end in zip(trees, offset, offset[1:], strict=False):
-        for name, whole in made.items():
-            values, own = getattr(tree, name), whole[start:end]
+        for name, whole in arrays.items():
+            values, part = getattr(tree, name), whole[start:end]
             if values.dtype.kind == "i":
                 values = np.clip(values, limits.min, limits.max)
-            own[:] = values
-    return made
+            part[:] = values
+    return arrays
 
 
 def forest_of(
@@ -134,8 +134,8 @@ def forest_of(
     if columns is not None:  # leaves have feature -2, which is not a column
         feature = np.concatenate(
             [
-                np.asarray(own)[np.maximum(tree.feature, 0)]
-                for tree, own in zip(trees, columns, strict=True)
+                np.asarray(columns_of)[np.maximum(tree.feature, 0)]
+                for tree, columns_of in zip(trees, columns, strict=True)
             ]
         )
     tests = forest.deduplicate_predicates(

@@ -61,24 +61,21 @@ def _refuse_class(model: Any) -> None:
         )
 
 
-# ---------------------------------------------------------------- bagging
-
-
 def _load_bagging(model: Any, classifier: bool) -> Forest:
     common.check_trees(
         model, model.estimators_, "Classifier" if classifier else "Regressor"
     )
     n_classes = int(model.n_classes_) if classifier else 0
     values = [
-        _class_columns(one.tree_.value, one.classes_, n_classes)
+        _class_columns(member.tree_.value, member.classes_, n_classes)
         if classifier
-        else one.tree_.value[:, :, 0]
-        for one in model.estimators_
+        else member.tree_.value[:, :, 0]
+        for member in model.estimators_
     ]
     n_outputs = values[0].shape[1]
     return common.forest_of(
         model,
-        [one.tree_ for one in model.estimators_],
+        [member.tree_ for member in model.estimators_],
         values,
         columns=model.estimators_features_,
         tree_output=np.full(len(values), -1 if n_outputs > 1 else 0, np.int32),
@@ -116,9 +113,6 @@ def _class_columns(
     return columns
 
 
-# ---------------------------------------------------------------- AdaBoost
-
-
 def _load_boosting(model: Any) -> Forest:
     common.check_trees(model, model.estimators_, "Classifier")
     n_classes = int(model.n_classes_)
@@ -130,8 +124,11 @@ def _load_boosting(model: Any) -> Forest:
     weights = model.estimator_weights_[: len(model.estimators_)]
     return common.forest_of(
         model,
-        [one.tree_ for one in model.estimators_],
-        [_votes(model, *one) for one in zip(model.estimators_, weights, strict=True)],
+        [member.tree_ for member in model.estimators_],
+        [
+            _votes(model, *member)
+            for member in zip(model.estimators_, weights, strict=True)
+        ],
         tree_output=np.full(len(weights), -1, np.int32),
         base=np.zeros(n_classes),
         outputs=OutputSpec(

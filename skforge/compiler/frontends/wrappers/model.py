@@ -61,27 +61,31 @@ def joined(forests: Sequence[Forest]) -> Forest:
     if len(forests) == 1:
         return forests[0]
     first = forests[0]
-    nodes = _starts([one.n_nodes for one in forests])
-    leaves = _starts([one.n_leaves for one in forests])
-    outputs = _starts([one.n_outputs for one in forests])
-    width = sum(one.n_outputs for one in forests)
-    wide = any(one.vector_leaves for one in forests)
+    nodes = _starts([part.n_nodes for part in forests])
+    leaves = _starts([part.n_leaves for part in forests])
+    outputs = _starts([part.n_outputs for part in forests])
+    width = sum(part.n_outputs for part in forests)
+    wide = any(part.vector_leaves for part in forests)
     tests, index = _tests(forests)
 
     def moved(name: str, start: Sequence[int]) -> Array:
         """Return node numbers of all forests, where -1 stays."""
         return np.concatenate(
             [
-                np.where((own := getattr(one, name)) < 0, -1, own.astype(np.int64) + at)
-                for one, at in zip(forests, start, strict=True)
+                np.where(
+                    (numbers := getattr(part, name)) < 0,
+                    -1,
+                    numbers.astype(np.int64) + at,
+                )
+                for part, at in zip(forests, start, strict=True)
             ]
         )
 
     def together(name: str) -> Array:
-        return np.concatenate([getattr(one, name) for one in forests])
+        return np.concatenate([getattr(part, name) for part in forests])
 
-    covered = all(len(one.cover) for one in forests)
-    folded = any(len(one.source_feature) for one in forests)
+    covered = all(len(part.cover) for part in forests)
+    folded = any(len(part.source_feature) for part in forests)
     fields: dict[str, Any] = {
         **tests,
         "tree_offset": np.concatenate(
@@ -90,11 +94,11 @@ def joined(forests: Sequence[Forest]) -> Forest:
                 *(o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)),
             ]
         ),
-        "tree_output": np.full(sum(one.n_trees for one in forests), -1, np.int32)
+        "tree_output": np.full(sum(part.n_trees for part in forests), -1, np.int32)
         if wide
         else moved("tree_output", outputs),
         "predicate": np.append(index, np.int32(-1))[
-            moved("predicate", _starts([one.n_predicates for one in forests]))
+            moved("predicate", _starts([part.n_predicates for part in forests]))
         ],
         "left": moved("left", nodes),
         "right": moved("right", nodes),
@@ -124,18 +128,18 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Array], NDArray[np.int3
     """Return the distinct predicates of all forests, and the number of each."""
     sets: dict[int, NDArray[np.uint32]] = {}
     first = 0
-    for one in forests:
-        offset = one.category_offset
+    for forest in forests:
+        offset = forest.category_offset
         for test in np.flatnonzero(np.diff(offset)).tolist():
-            words = one.category_words[offset[test] : offset[test + 1]]
+            words = forest.category_words[offset[test] : offset[test + 1]]
             sets[first + test] = words
-        first += one.n_predicates
+        first += forest.n_predicates
     return deduplicate_predicates(
-        np.concatenate([one.feature for one in forests]),
-        np.concatenate([one.comparison for one in forests]),
-        np.concatenate([one.threshold for one in forests]),
-        np.concatenate([one.missing for one in forests]),
-        np.concatenate([one.missing_left for one in forests]),
+        np.concatenate([forest.feature for forest in forests]),
+        np.concatenate([forest.comparison for forest in forests]),
+        np.concatenate([forest.threshold for forest in forests]),
+        np.concatenate([forest.missing for forest in forests]),
+        np.concatenate([forest.missing_left for forest in forests]),
         sets,
     )
 
@@ -185,8 +189,8 @@ class Part:
         """Yield the parts that have forests, in the wrapper's order."""
         if self.forests:
             yield self
-        for one in self.inside:
-            yield from one.leaves()
+        for part in self.inside:
+            yield from part.leaves()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +223,10 @@ def taken_apart(model: Any) -> Wrapped:
         chosen = []
         for part, number in members_of_kind:
             forest = part.forests[number]
-            own = forest if part.only is None else one_output(forest, part.only)
-            part.places[number] = slice(start, start + own.n_outputs)
-            start += own.n_outputs
-            chosen.append(own)
+            member = forest if part.only is None else one_output(forest, part.only)
+            part.places[number] = slice(start, start + member.n_outputs)
+            start += member.n_outputs
+            chosen.append(member)
         forests.append(joined(chosen))
     return Wrapped(root, tuple(forests))
 
@@ -239,12 +243,12 @@ def has_answers(wrapped: Wrapped) -> bool:
     """Tell whether a MultiOutputRegressor predicts the scores of one forest."""
     root = wrapped.root
     plain = all(
-        len(one.forests) == 1
-        and one.forests[0].outputs == SCORES
-        and one.forests[0].task == "regression"
-        and one.forests[0].n_outputs == 1
-        and not answers_itself(one.model)
-        for one in root.inside
+        len(part.forests) == 1
+        and part.forests[0].outputs == SCORES
+        and part.forests[0].task == "regression"
+        and part.forests[0].n_outputs == 1
+        and not answers_itself(part.model)
+        for part in root.inside
     )
     one_forest = len(wrapped.forests) == 1 and len(root.inside) > 1
     return kind_of(root.model) == REGRESSORS and one_forest and plain
@@ -253,8 +257,8 @@ def has_answers(wrapped: Wrapped) -> bool:
 def _part(model: Any, asks_one: bool = False) -> Part:
     model = unwrap(model)
     if is_wrapper(model):
-        one = kind_of(model) in (CALIBRATED, ONE_VS_REST)
-        return Part(model, tuple(_part(each, one) for each in fitted_members(model)))
+        single = kind_of(model) in (CALIBRATED, ONE_VS_REST)
+        return Part(model, tuple(_part(each, single) for each in fitted_members(model)))
     if kind_of(model) == CONSTANT:
         return Part(model)
     forests = read_forests(model)
@@ -291,11 +295,6 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 register(
     Frontend(
-        "sklearn wrappers",
-        (),
-        is_wrapper,
-        load,
-        load_all=load_all,
-        is_whole=is_whole,
+        "sklearn wrappers", (), is_wrapper, load, load_all=load_all, is_whole=is_whole
     )
 )

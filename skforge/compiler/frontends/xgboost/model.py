@@ -406,8 +406,8 @@ def _list(values: Any, name: str, what: str, kinds: str) -> NDArray[Any]:
 
 def _attributes(document: Any) -> dict[str, Any]:
     learner = document.get("learner") if isinstance(document, dict) else None
-    found = learner.get("attributes") if isinstance(learner, dict) else None
-    return found if isinstance(found, dict) else {}
+    attributes = learner.get("attributes") if isinstance(learner, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:

@@ -58,9 +58,9 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     vector = _vector_leaves(trees, n_outputs)
     if not vector:
         for name in _UNREAD:
-            for i, one in enumerate(trees):
-                if name in one:
-                    _check_array(name, i, one[name], int(sizes[i]))
+            for i, record in enumerate(trees):
+                if name in record:
+                    _check_array(name, i, record[name], int(sizes[i]))
     if vector:
         leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
     else:
@@ -259,11 +259,11 @@ def _categories(
     for i in users.tolist():
         at = slice(int(offset[i]), int(offset[i + 1]))
         expected = np.flatnonzero(is_category[at])
-        one = [trees[i]]
-        listed = _join(one, "categories_nodes", None, np.int64)
-        begins = _join(one, "categories_segments", None, np.int64)
-        counts = _join(one, "categories_sizes", None, np.int64)
-        values = _join(one, "categories", None, np.int64)
+        single = [trees[i]]
+        listed = _join(single, "categories_nodes", None, np.int64)
+        begins = _join(single, "categories_segments", None, np.int64)
+        counts = _join(single, "categories_sizes", None, np.int64)
+        values = _join(single, "categories", None, np.int64)
         ends = begins + counts if len(begins) == len(counts) else begins
         if (
             not len(listed) == len(begins) == len(counts)
@@ -309,8 +309,8 @@ def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
         front = front[front >= 0]
     number = np.cumsum(reached) - 1
     leaf = arrays["leaf"][reached]
-    kept = leaf[leaf >= 0]
-    leaf[leaf >= 0] = np.arange(len(kept))
+    rows = leaf[leaf >= 0]
+    leaf[leaf >= 0] = np.arange(len(rows))
     counts = np.add.reduceat(reached.astype(np.int64), offset[:-1])
     return {
         **arrays,
@@ -321,5 +321,5 @@ def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
         "leaf": leaf,
         "source_node": arrays["source_node"][reached],
         "cover": arrays["cover"][reached] if len(arrays["cover"]) else arrays["cover"],
-        "leaf_value": arrays["leaf_value"][kept],
+        "leaf_value": arrays["leaf_value"][rows],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Scalar
@@ -20,20 +20,34 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def wrapped(value: int, type_: Scalar) -> int:
-    """Return an integer wrapped to the width of ``type_``."""
+def wrapped(number: Any, type_: Scalar) -> int:
+    """Return a number as a bool, or wrapped to the width of an integer type."""
+    if type_ == lir.BOOL:
+        return bool(number)
     bits = 8 * type_.bytes
-    value &= (1 << bits) - 1
+    value = int(number) & ((1 << bits) - 1)
     return value - (1 << bits) if type_.is_signed and value >> (bits - 1) else value
 
 
-def compare(kind: lir.CompareOp, a: Any, b: Any) -> Any:
-    """Return whether a comparison of two numbers, not NaN, holds."""
-    return getattr(operator, kind)(a, b)
+def evaluate(kind: Any, type_: Scalar, *args: Any) -> Any:
+    """Return what a named operation gives for numbers (not NaN), unwrapped.
+
+    The result is None where the operation is undefined.
+    """
+    match kind, args:
+        case "select", (cond, a, b):
+            return a if cond else b
+        case "convert", (a,):
+            return a
+        case _, (a,):
+            return _unary(kind, type_, a)
+        case _, (a, b) if kind in get_args(lir.CompareOp):
+            return getattr(operator, kind)(a, b)
+        case _:
+            return _binary(kind, type_, *args)
 
 
-def unary(kind: lir.UnaryOp, type_: Scalar, a: Any) -> Any:
-    """Return a unary operation, unwrapped."""
+def _unary(kind: lir.UnaryOp, type_: Scalar, a: Any) -> Any:
     bits = 8 * type_.bytes
     match kind:
         case "not":
@@ -44,8 +58,7 @@ def unary(kind: lir.UnaryOp, type_: Scalar, a: Any) -> Any:
             return (a & -a).bit_length() - 1 if a else bits
 
 
-def binary(kind: lir.BinaryOp, type_: Scalar, a: Any, b: Any) -> Any:
-    """Return a binary operation, unwrapped; None where it is undefined."""
+def _binary(kind: lir.BinaryOp, type_: Scalar, a: Any, b: Any) -> Any:
     if kind in ("shl", "shr"):
         if not 0 <= b < 8 * type_.bytes:
             return None

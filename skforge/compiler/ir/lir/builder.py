@@ -193,6 +193,22 @@ class Builder:
         """Return not a."""
         return self.let(lir.Unary("not", a), a.type, "not")
 
+    def negate(self, a: Value) -> Value:
+        """Return a float with the other sign."""
+        return self._on_sign("xor", a)
+
+    def magnitude(self, a: Value) -> Value:
+        """Return a float without its sign."""
+        return self._on_sign("and", a)
+
+    def _on_sign(self, op: lir.BinaryOp, a: Value) -> Value:
+        word = lir.I32 if a.type.element == lir.F32 else lir.I64
+        sign = -1 << (8 * word.bytes - 1)
+        mask = sign if op == "xor" else ~sign
+        bits = self.binary(op, self.bitcast(a, word), mask)
+        assert isinstance(a.type.element, Scalar)
+        return self.bitcast(bits, a.type.element)
+
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         """Return a where cond else b."""
         a, b = self.same_lanes(a, b)
@@ -253,8 +269,11 @@ class Builder:
         """Return whether any lane is true; a bool is returned as it is."""
         return a if a.type == BOOL else self.let(lir.AnyTrue(a), BOOL, "any")
 
-    def load(self, buffer: Buffer, index: Value, type_: Type | None = None) -> Value:
+    def load(
+        self, buffer: Buffer, index: Value | int, type_: Type | None = None
+    ) -> Value:
         """Load a scalar or vector; an index vector gathers."""
+        (index,) = self._bounds(index)
         if type_ is None:
             type_ = buffer.element
         if index.type.lanes:
@@ -265,8 +284,9 @@ class Builder:
 
     # ------------------------------------------------------------ statements
 
-    def store(self, buffer: Buffer, index: Value, value: Value) -> None:
+    def store(self, buffer: Buffer, index: Value | int, value: Value) -> None:
         """Store a value; an index vector scatters."""
+        (index,) = self._bounds(index)
         if index.type.lanes:
             self.emit(lir.Scatter(buffer, index, value))
         else:
@@ -289,6 +309,70 @@ class Builder:
             if orelse is not None:
                 orelse()
         self.emit(lir.If(cond, tuple(yes), tuple(no)))
+
+    def symbol(self, name: str) -> Value:
+        """Return the address of what the linker knows by a name."""
+        return self.let(lir.Symbol(name), lir.I64, name)
+
+    def address(self, buffer: Buffer, index: Value | int = 0) -> Value:
+        """Return the address of an element."""
+        (place,) = self._bounds(index)
+        return self.let(lir.Address(buffer, place), lir.I64, buffer.name)
+
+    def view(self, hint: str, element: Scalar, address: Value) -> Buffer:
+        """Return the memory at an address as a buffer."""
+        buffer = Buffer(self.name(hint), element)
+        self.emit(lir.View(buffer, address))
+        return buffer
+
+    def local(self, hint: str, element: Scalar, size: int = 1) -> Buffer:
+        """Return scratch of a few elements."""
+        return self.alloc(hint, element, self.const(size))
+
+    def call(self, symbol: str, *args: Value, gives: Scalar = lir.I64) -> Value:
+        """Call a C function and return its result."""
+        result = Value(self.name(symbol.removeprefix("skf_")), gives)
+        self.emit(lir.Call(symbol, args, (result,)))
+        return result
+
+    def run(self, function: str | Value, *args: Value) -> None:
+        """Call a C function, given by symbol or address, without a result."""
+        if isinstance(function, Value):
+            self.emit(lir.Call("", (function, *args)))
+        else:
+            self.emit(lir.Call(function, args))
+
+    def give(self, value: Value | None = None) -> None:
+        """Leave a routine with its result."""
+        self.emit(lir.Return(() if value is None else (value,)))
+
+    def atomic(
+        self,
+        op: lir.AtomicOp,
+        order: lir.MemoryOrder,
+        buffer: Buffer,
+        *args: Value,
+        at: Value | int = 0,
+    ) -> Value:
+        """Access an integer that other threads use; return what the access gives."""
+        (index,) = self._bounds(at)
+        type_ = BOOL if op == "replace" else buffer.element
+        result = Value(self.name(op), type_)
+        results = () if op == "store" else (result,)
+        self.emit(lir.Atomic(op, buffer, index, args, order, results))
+        return result
+
+    def either(
+        self, cond: Value, then: Callable[[], Value], orelse: Callable[[], Value]
+    ) -> Value:
+        """Append a branch whose sides compute the value that it returns."""
+        with self.body() as yes:
+            a = then()
+        with self.body() as no:
+            b = orelse()
+        result = Value(self.name("out"), a.type)
+        self.emit(lir.If(cond, tuple(yes), tuple(no), (a,), (b,), (result,)))
+        return result
 
     @contextmanager
     def when(self, cond: Value) -> Iterator[None]:

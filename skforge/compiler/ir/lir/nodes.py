@@ -1,7 +1,7 @@
 """LIR, the low-level IR: typed values, buffers, structured control, target-neutral.
 
-This file and ``types`` define the level. Names are bound once; control is structured;
-loop-carried values are explicit::
+This file, ``types`` and ``roles`` define the level. Names are bound once; control is
+structured; loop-carried values are explicit::
 
     function  = name(params) body
     param     = Value | Buffer
@@ -12,6 +12,9 @@ loop-carried values are explicit::
               | For | While | If | Switch
               | ParallelFor
               | Grid | BlockRegion | Transfer buffer[shape]
+              | View buffer = address
+              | results = Call symbol(args) | results = Atomic buffer[index]
+              | Return values
               | Named results = name(args): body
     op        = Const | Unary | Binary | MultiplyAdd | Compare | Select | Convert
               | Bitcast
@@ -19,6 +22,7 @@ loop-carried values are explicit::
               | MaskBits | AnyTrue
               | Load | Gather
               | PlaneMux | LoadPlane | PlanesToIndex | WarpReduce
+              | Symbol | Address buffer[index]
     type      = Scalar | Vec | Mask | Plane
 
 ``Mask`` and ``Plane`` values are not stored in buffers as such: masks are SSA only, and
@@ -28,11 +32,26 @@ loop-carried values are explicit::
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from skforge.compiler.ir.lir.roles import (
+    Allocated,
+    Operand,
+    OperandRows,
+    Operands,
+    OptionalOperand,
+    Read,
+    Result,
+    Results,
+    Steering,
+    Variable,
+    Variables,
+    Written,
+)
 from skforge.compiler.ir.lir.types import BOOL as BOOL
 from skforge.compiler.ir.lir.types import F32 as F32
 from skforge.compiler.ir.lir.types import F64 as F64
+from skforge.compiler.ir.lir.types import I16 as I16
 from skforge.compiler.ir.lir.types import I32 as I32
 from skforge.compiler.ir.lir.types import I64 as I64
 from skforge.compiler.ir.lir.types import U8 as U8
@@ -70,7 +89,7 @@ class Unary:
     """
 
     op: UnaryOp
-    a: Value
+    a: Operand
 
 
 BinaryOp: TypeAlias = Literal[
@@ -90,17 +109,17 @@ class Binary:
     """
 
     op: BinaryOp
-    a: Value
-    b: Value
+    a: Operand
+    b: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplyAdd:
     """``a * b + c`` of floats, rounded once; slow where ``Target.has_fma`` is false."""
 
-    a: Value
-    b: Value
-    c: Value
+    a: Operand
+    b: Operand
+    c: Operand
 
 
 CompareOp: TypeAlias = Literal["lt", "le", "gt", "ge", "eq", "ne"]
@@ -115,8 +134,8 @@ class Compare:
     """
 
     op: CompareOp
-    a: Value
-    b: Value
+    a: Operand
+    b: Operand
     unordered: bool = False
 
 
@@ -124,9 +143,9 @@ class Compare:
 class Select:
     """``a`` where ``cond`` else ``b``; a bool selects whole vectors too."""
 
-    cond: Value
-    a: Value
-    b: Value
+    cond: Operand
+    a: Operand
+    b: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +158,7 @@ class Convert:
     number or a vector of numbers; a bool comes from ``Compare``.
     """
 
-    a: Value
+    a: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +168,14 @@ class Bitcast:
     An integer also becomes a mask of as many lanes as it has bits: bit i is lane i.
     """
 
-    a: Value
+    a: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Splat:
     """A scalar in every lane of the result's type (bool: of a mask)."""
 
-    a: Value
+    a: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +192,7 @@ class Threads:
 class Extract:
     """Lane ``lane`` of a vector or mask."""
 
-    a: Value
+    a: Operand
     lane: int
 
 
@@ -181,7 +200,7 @@ class Extract:
 class Pack:
     """A vector of the given scalars, lane by lane."""
 
-    parts: tuple[Value, ...]
+    parts: Operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +213,16 @@ class Permute:
     where ``Target.permute_entries`` covers the tables, and correct everywhere.
     """
 
-    tables: tuple[Value, ...]
-    index: Value
+    tables: Operands
+    index: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
     """Lane i is lane ``lanes[i]`` of ``a`` and ``b`` concatenated; lanes are static."""
 
-    a: Value
-    b: Value
+    a: Operand
+    b: Operand
     lanes: tuple[int, ...]
 
 
@@ -214,22 +233,22 @@ class Compress:
     The remaining lanes have unspecified values.
     """
 
-    a: Value
-    mask: Value
+    a: Operand
+    mask: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class MaskBits:
     """A mask as an integer of the result's type: bit i is lane i, the rest zero."""
 
-    a: Value
+    a: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class AnyTrue:
     """Whether any lane of a mask is true (bool)."""
 
-    a: Value
+    a: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +259,8 @@ class Load:
     the index counts buffer elements, and the bytes are reinterpreted.
     """
 
-    buffer: Buffer
-    index: Value
+    buffer: Read
+    index: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +271,10 @@ class Gather:
     ``other`` has the result's type and is given exactly when ``mask`` is.
     """
 
-    buffer: Buffer
-    index: Value
-    mask: Value | None = None
-    other: Value | None = None
+    buffer: Read
+    index: Operand
+    mask: OptionalOperand = None
+    other: OptionalOperand = None
 
 
 # planes: bit-sliced kernels
@@ -265,24 +284,24 @@ class Gather:
 class PlaneMux:
     """Per row, the bit of ``a`` where ``select`` is set, else that of ``b``."""
 
-    select: Value
-    a: Value
-    b: Value
+    select: Operand
+    a: Operand
+    b: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlane:
     """Plane number ``index`` of a table written by ``StorePlane``."""
 
-    table: Buffer
-    index: Value
+    table: Read
+    index: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class PlanesToIndex:
     """Per row, the number whose bits are ``planes``, most significant first."""
 
-    planes: tuple[Value, ...]
+    planes: Operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +313,26 @@ class WarpReduce:
     each thread adds the value of thread ^ offset, for offsets width / 2, …, 2, 1.
     """
 
-    a: Value
+    a: Operand
     width: int
+
+
+# addresses: routines
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address, an i64, of what the linker knows by a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of element ``index``, an i64."""
+
+    buffer: Read
+    index: Operand
 
 
 Arithmetic: TypeAlias = Unary | Binary | MultiplyAdd | Compare | Select | Convert
@@ -303,7 +340,7 @@ LaneOp: TypeAlias = Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
 MaskOp: TypeAlias = MaskBits | AnyTrue
 PlaneOp: TypeAlias = PlaneMux | LoadPlane | PlanesToIndex
 OtherOp: TypeAlias = Const | Bitcast | Threads | Load | Gather | WarpReduce
-Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp
+Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp | Symbol | Address
 
 # ---------------------------------------------------------------- statements
 
@@ -312,7 +349,7 @@ Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp
 class Let:
     """Bind ``value`` to the result of ``op``."""
 
-    value: Value
+    value: Result
     op: Op
 
 
@@ -320,52 +357,52 @@ class Let:
 class Store:
     """Write a scalar or vector at element ``index``; a u8 buffer takes any bytes."""
 
-    buffer: Buffer
-    index: Value
-    value: Value
+    buffer: Written
+    index: Operand
+    value: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """Lane-wise ``Store`` at a vector of distinct indices."""
 
-    buffer: Buffer
-    index: Value
-    value: Value
+    buffer: Written
+    index: Operand
+    value: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicAdd:
     """Add to an element, atomically among parallel iterations (relaxed)."""
 
-    buffer: Buffer
-    index: Value
-    value: Value
+    buffer: Written
+    index: Operand
+    value: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Hint that element ``index`` will be read soon; any address is allowed."""
 
-    buffer: Buffer
-    index: Value
+    buffer: Read
+    index: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlane:
     """Write plane number ``index`` of a table."""
 
-    table: Buffer
-    index: Value
-    value: Value
+    table: Written
+    index: Operand
+    value: Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
     """Uninitialised scratch of ``size`` elements, freed at the end of the body."""
 
-    buffer: Buffer
-    size: Value
+    buffer: Allocated
+    size: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,15 +413,15 @@ class For:
     ``results`` their final values.
     """
 
-    var: Value
-    lo: Value
-    hi: Value
-    step: Value
-    body: tuple[Stmt, ...]
-    inits: tuple[Value, ...] = ()
-    params: tuple[Value, ...] = ()
-    yields: tuple[Value, ...] = ()
-    results: tuple[Value, ...] = ()
+    var: Variable
+    lo: Steering
+    hi: Steering
+    step: Steering
+    body: Body
+    inits: Operands = ()
+    params: Variables = ()
+    yields: Operands = ()
+    results: Results = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,49 +431,52 @@ class While:
     The body sees the values that ``before`` binds.
     """
 
-    inits: tuple[Value, ...]
-    params: tuple[Value, ...]
-    before: tuple[Stmt, ...]
-    cond: Value
-    body: tuple[Stmt, ...]
-    yields: tuple[Value, ...]
-    results: tuple[Value, ...]
+    inits: Operands
+    params: Variables
+    before: Body
+    cond: Steering
+    body: Body
+    yields: Operands
+    results: Results
 
 
 @dataclass(frozen=True, slots=True)
 class If:
     """Structured branch; both sides yield one value for each result."""
 
-    cond: Value
-    then: tuple[Stmt, ...]
-    orelse: tuple[Stmt, ...] = ()
-    then_yields: tuple[Value, ...] = ()
-    else_yields: tuple[Value, ...] = ()
-    results: tuple[Value, ...] = ()
+    cond: Steering
+    then: Body
+    orelse: Body = ()
+    then_yields: Operands = ()
+    else_yields: Operands = ()
+    results: Results = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
     """Run case number ``selector``; the last case handles every other number."""
 
-    selector: Value
-    cases: tuple[tuple[Stmt, ...], ...]
-    yields: tuple[tuple[Value, ...], ...] = ()
-    results: tuple[Value, ...] = ()
+    selector: Steering
+    cases: Bodies
+    yields: OperandRows = ()
+    results: Results = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelFor:
     """Iterations 0 … count in any order, possibly concurrent; no carried values."""
 
-    var: Value
-    count: Value
-    body: tuple[Stmt, ...]
+    var: Variable
+    count: Steering
+    body: Body
 
 
 GpuDim: TypeAlias = Literal[
     "grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"
 ]
+
+#: Dimensions, each with its variable and its count.
+Dims: TypeAlias = Annotated[tuple[tuple[GpuDim, Value, Value], ...], "dims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,8 +487,8 @@ class Grid:
     every thread would.
     """
 
-    dims: tuple[tuple[GpuDim, Value, Value], ...]  # (dimension, variable, count)
-    body: tuple[Stmt, ...]
+    dims: Dims
+    body: Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,8 +501,8 @@ class BlockRegion:
     only in regions. All regions of a grid have the same dimensions.
     """
 
-    dims: tuple[tuple[GpuDim, Value, Value], ...]
-    body: tuple[Stmt, ...]
+    dims: Dims
+    body: Body
 
 
 TransferKind: TypeAlias = Literal["upload", "copy_in", "copy_out"]
@@ -478,8 +518,57 @@ class Transfer:
     """
 
     kind: TransferKind
-    buffer: Buffer
-    shape: tuple[Value, ...] = ()  # of what is copied; () for all
+    buffer: Read
+    shape: Operands = ()  # of what is copied; () for all
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Bind a buffer to memory at an address."""
+
+    buffer: Allocated
+    address: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``results = symbol(args)``, a C function; addresses are i64.
+
+    Without a symbol, it is the function whose address is the first argument.
+    """
+
+    symbol: str
+    args: Operands
+    results: Results = ()
+
+
+AtomicOp: TypeAlias = Literal["load", "store", "swap", "sub", "replace"]
+MemoryOrder: TypeAlias = Literal[
+    "monotonic", "acquire", "release", "acq_rel", "seq_cst"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """Access an integer that other threads use, too.
+
+    ``load``, ``swap`` and ``sub`` give the integer before. ``replace`` writes the
+    second argument if the first one is there, and gives whether it was (bool).
+    """
+
+    op: AtomicOp
+    buffer: Written
+    index: Operand
+    args: Operands
+    order: MemoryOrder
+    results: Results = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Leave a routine with its result."""
+
+    values: Operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,18 +582,21 @@ class Named:
     """
 
     name: str
-    args: tuple[Value, ...]
-    body: tuple[Stmt, ...]
-    values: tuple[Value, ...]
-    results: tuple[Value, ...]
+    args: Operands
+    body: Body
+    values: Operands
+    results: Results
 
 
 #: Statements on memory: all except Prefetch write their first buffer.
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
-Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Named
+#: Only routines have them.
+Foreign: TypeAlias = View | Call | Atomic | Return
+Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Foreign | Named
 
-Body: TypeAlias = tuple[Stmt, ...]
+Body: TypeAlias = Annotated[tuple[Stmt, ...], "body"]
+Bodies: TypeAlias = Annotated[tuple[Body, ...], "bodies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,3 +606,14 @@ class Function:
     name: str
     params: tuple[Value | Buffer, ...]
     body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Routine(Function):
+    """A C function: its parameters are arguments, buffers as their addresses.
+
+    It ends with a ``Return`` if it has a result; ``local`` hides its name.
+    """
+
+    result: Scalar | None = None
+    local: bool = False

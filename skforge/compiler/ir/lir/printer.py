@@ -21,6 +21,7 @@ from typing import Any
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.operations import OPERATIONS
 from skforge.compiler.ir.lir.walk import buffers_of
 
 
@@ -54,9 +55,6 @@ def print_type(type_: lir.Type) -> str:
             assert_never(type_)
 
 
-# ---------------------------------------------------------------- parts of a line
-
-
 def _bound(value: lir.Value) -> str:
     return f"%{value.name}: {print_type(value.type)}"
 
@@ -74,24 +72,14 @@ def _names(values: Sequence[lir.Value]) -> str:
     return ", ".join("%" + v.name for v in values)
 
 
-# Other operations print their name and all their fields.
-_TEXT: dict[type[Any], str] = {
-    lir.Const: "const {value!r}",
-    lir.Unary: "{op} {a}",
-    lir.Binary: "{op} {a}, {b}",
-    lir.Compare: "compare {op}{unordered} {a}, {b}",
-    lir.Permute: "permute [{tables}] by {index}",
-    lir.Shuffle: "shuffle {a}, {b} <{lanes}>",
-    lir.Compress: "compress {a} where {mask}",
-    lir.Load: "load {buffer}[{index}]",
-    lir.Gather: "gather {buffer}[{index}]{mask}{other}",
-    lir.LoadPlane: "load_plane {table}[{index}]",
-    lir.WarpReduce: "warp_reduce {a}, width {width}",
+_STATEMENTS: dict[type[Any], str] = {
     lir.Store: "store {buffer}[{index}] = {value}",
     lir.Scatter: "scatter {buffer}[{index}] = {value}",
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
     lir.Prefetch: "prefetch {buffer}[{index}]",
     lir.StorePlane: "store_plane {table}[{index}] = {value}",
+    lir.Call: "call {symbol}({args})",
+    lir.Atomic: "atomic {op} {order} {buffer}[{index}] ({args})",
 }
 # Fields that may be absent, with the text that precedes them.
 _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
@@ -100,8 +88,10 @@ _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 def _line(node: lir.Op | lir.Stmt) -> str:
     """Return an operation, or a statement without bodies, as text."""
     words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
-    text = _TEXT.get(type(node))
-    if text is not None:
+    kind = type(node)
+    operation = OPERATIONS.get(kind)
+    text = operation.text if operation else _STATEMENTS.get(kind)
+    if text:
         return text.format_map(words)
     return f"{name_of(node)} {', '.join(map(str, words.values()))}".rstrip()
 
@@ -126,12 +116,9 @@ def _word(field: Field[Any], value: Any) -> Any:
             text = field.name
         case _:
             text = value
-    if field.default is MISSING:
+    if field.default is MISSING or field.name not in _OPTIONAL:
         return text
     return "" if value in (None, False) else _OPTIONAL[field.name] + text
-
-
-# ---------------------------------------------------------------- statements
 
 
 def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
@@ -139,7 +126,11 @@ def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
         yield from _stmt(stmt)
 
 
-def _block(body: Sequence[lir.Stmt], yields: Sequence[lir.Value] = ()) -> Iterator[str]:
+def _block(
+    head: str, body: Sequence[lir.Stmt], yields: Sequence[lir.Value] = ()
+) -> Iterator[str]:
+    """Yield a line and a body below it."""
+    yield head
     for line in _body(body):
         yield "  " + line
     if yields:
@@ -169,46 +160,41 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
         case lir.For():
             bounds = f"%{stmt.lo.name} to %{stmt.hi.name} step %{stmt.step.name}"
             carry = _carry(stmt.params, stmt.inits)
-            head = f"for {_bound(stmt.var)} = {bounds}{carry}"
-            yield f"{_results(stmt.results)}{head} {{"
-            yield from _block(stmt.body, stmt.yields)
+            head = f"for {_bound(stmt.var)} = {bounds}{carry} {{"
+            yield from _block(_results(stmt.results) + head, stmt.body, stmt.yields)
             yield "}"
         case lir.While():
-            carry = _carry(stmt.params, stmt.inits)
-            yield f"{_results(stmt.results)}while{carry} {{"
-            yield from _block(stmt.before)
-            yield f"}} %{stmt.cond.name} {{"
-            yield from _block(stmt.body, stmt.yields)
+            head = f"while{_carry(stmt.params, stmt.inits)} {{"
+            yield from _block(_results(stmt.results) + head, stmt.before)
+            yield from _block(f"}} %{stmt.cond.name} {{", stmt.body, stmt.yields)
             yield "}"
         case lir.If():
-            yield f"{_results(stmt.results)}if %{stmt.cond.name} {{"
-            yield from _block(stmt.then, stmt.then_yields)
+            head = f"{_results(stmt.results)}if %{stmt.cond.name} {{"
+            yield from _block(head, stmt.then, stmt.then_yields)
             if stmt.orelse or stmt.else_yields:
-                yield "} else {"
-                yield from _block(stmt.orelse, stmt.else_yields)
+                yield from _block("} else {", stmt.orelse, stmt.else_yields)
             yield "}"
-        case lir.Switch():
+        case lir.Switch(cases=cases):
             yield f"{_results(stmt.results)}switch %{stmt.selector.name} {{"
-            last = len(stmt.cases) - 1
-            for number, case in enumerate(stmt.cases):
-                label = f"{number}" if number < last else "else"
-                yields = stmt.yields[number] if number < len(stmt.yields) else ()
-                yield f"{label}:"
-                yield from _block(case, yields)
+            for number, case in enumerate(cases):
+                head = f"{number}:" if number < len(cases) - 1 else "else:"
+                yield from _block(head, case, *stmt.yields[number : number + 1])
             yield "}"
-        case lir.ParallelFor(var=var, count=count, body=body):
-            yield f"parallel_for {_bound(var)} < %{count.name} {{"
-            yield from _block(body)
+        case lir.ParallelFor(var=var, count=count):
+            head = f"parallel_for {_bound(var)} < %{count.name} {{"
+            yield from _block(head, stmt.body)
             yield "}"
-        case lir.Grid(dims=dims, body=body) | lir.BlockRegion(dims=dims, body=body):
-            kind = "grid" if isinstance(stmt, lir.Grid) else "block_region"
-            yield f"{kind} {_dims(dims)} {{"
-            yield from _block(body)
+        case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
+            yield from _block(f"{name_of(stmt)} {_dims(dims)} {{", stmt.body)
             yield "}"
         case lir.Transfer(kind="upload", buffer=buffer):
             yield f"upload @{buffer.name} <once>"
         case lir.Transfer(kind=copy, buffer=buffer, shape=shape):
             yield f"{copy} @{buffer.name}[{_names(shape)}] <unless on the device>"
+        case lir.View(buffer=buffer, address=address):
+            yield f"view {_declared(buffer)} at %{address.name}"
+        case lir.Call() | lir.Atomic():
+            yield f"{_results(stmt.results)}{_line(stmt)}"
         case lir.Named(name=name):
             read = {f"@{b.name}": b for s in stmt.body for b in _read(s)}
             args = ", ".join([*read, *(f"%{arg.name}" for arg in stmt.args)])

@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-ScalarName: TypeAlias = Literal["bool", "u8", "u16", "u32", "i32", "i64", "f32", "f64"]
+ScalarName: TypeAlias = Literal[
+    "bool", "i16", "u8", "u16", "u32", "i32", "i64", "f32", "f64"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Scalar:
     @property
     def is_signed(self) -> bool:
         """Whether this is two's complement."""
-        return self.name in ("i32", "i64")
+        return self.name in ("i16", "i32", "i64")
 
     @property
     def bytes(self) -> int:
@@ -45,11 +47,13 @@ class Scalar:
 
 
 _BYTES: dict[str, int] = {
-    "bool": 1, "u8": 1, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4, "f64": 8,
+    "bool": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4,
+    "f64": 8,
 }  # fmt: skip
 
 BOOL = Scalar("bool")
 U8 = Scalar("u8")
+I16 = Scalar("i16")
 U16 = Scalar("u16")
 U32 = Scalar("u32")
 I32 = Scalar("i32")
@@ -97,8 +101,6 @@ class Plane:
 
 Type: TypeAlias = Scalar | Vec | Mask | Plane
 
-# ---------------------------------------------------------------- values, buffers
-
 
 #: The builder to which expressions append their operations; see ``Builder``.
 BUILDER: ContextVar[Any] = ContextVar("builder")
@@ -136,6 +138,11 @@ class Value:
         made: Value = BUILDER.get().invert(self)
         return made
 
+    def __neg__(self) -> Value:
+        """Return a float with the other sign."""
+        made: Value = BUILDER.get().negate(self)
+        return made
+
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
@@ -158,20 +165,18 @@ class Buffer:
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
 
-    def __getitem__(self, at: Value | tuple[Value, Type]) -> Value:
+    def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
         given = at if isinstance(at, tuple) else (at,)
         made: Value = BUILDER.get().load(self, *given)
         return made
 
-    def __setitem__(self, at: Value, value: Value) -> None:
+    def __setitem__(self, at: Value | int, value: Value) -> None:
         """Store a value at an element."""
         BUILDER.get().store(self, at, value)
 
     __iter__ = None  # it has no length
 
-
-# ------------------------------------------------------------ dtypes
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype("?" if name == "bool" else f"{name[0]}{size}")

@@ -8,14 +8,13 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, NoReturn
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir import signatures, walk
-from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Value
-from skforge.compiler.ir.lir.printer import print_stmt, print_type
-from skforge.compiler.ir.lir.signatures import check_index, check_same, refuse
+from skforge.compiler.ir.lir import operations, walk
+from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Type, Value
+from skforge.compiler.ir.lir.operations import HOST_OPS, OPERATIONS
+from skforge.compiler.ir.lir.printer import name_of, print_stmt, print_type
 from skforge.exceptions import CompilerError
 
 # Where a statement runs: outside any launch, in a block, or in a thread of a block.
@@ -27,19 +26,62 @@ def verify_lir(function: lir.Function) -> None:
     launches = any(
         isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
     )
-    verifier = _Verifier(launches)
+    verifier = _Verifier(launches, function)
     try:
         for param in function.params:
             verifier.param(param)
         verifier.check(function.body)
-    except signatures.Refused as error:
+        verifier.end(function.body)
+    except _Refused as error:
         where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
 
+class _Refused(Exception):
+    """Reason why a statement is not valid LIR."""
+
+
+def refuse(reason: str) -> NoReturn:
+    """Raise _Refused with a reason."""
+    raise _Refused(reason)
+
+
+def check_index(index: Value) -> None:
+    """Require an i32 or i64."""
+    if not operations.is_index(index.type):
+        refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
+
+
+def check_bool(value: Value) -> None:
+    """Require a bool."""
+    if value.type != lir.BOOL:
+        refuse(f"%{value.name} is {print_type(value.type)}, not bool")
+
+
+def check_same(what: str, *types: Type) -> None:
+    """Require equal types."""
+    if any(t != types[0] for t in types):
+        refuse(f"{what} differ in type: {', '.join(map(print_type, types))}")
+
+
+def check_type(type_: Type) -> None:
+    """Require a type that can exist."""
+    match type_:
+        case lir.Scalar():
+            pass
+        case lir.Vec(element, lanes) if lanes < 1 or element == lir.BOOL:
+            refuse(f"{print_type(type_)} is not a vector; bools make a mask")
+        case lir.Mask(lanes) if lanes < 1:
+            refuse(f"{print_type(type_)} has no lanes")
+        case lir.Plane(rows) if rows < 8 or rows % 8:
+            refuse(f"{print_type(type_)}: rows come in whole bytes")
+
+
 class _Verifier:
-    def __init__(self, launches: bool) -> None:
+    def __init__(self, launches: bool, function: lir.Function) -> None:
         self._launches = launches
+        self._routine = function if isinstance(function, lir.Routine) else None
+        self._called: dict[str, tuple[int | lir.Type, ...]] = {}  # types by symbol
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
@@ -75,11 +117,11 @@ class _Verifier:
             refuse(f"{name} is bound twice")
         self._bound.add(name)
 
-    def _bind(self, value: lir.Value) -> None:
-        self._once(value.name)
-        if not isinstance(value.type, lir.Scalar):
-            signatures.check_type(value.type)
-        self._values[value.name] = value
+    def _bind(self, *values: lir.Value) -> None:
+        for value in values:
+            self._once(value.name)
+            check_type(value.type)
+            self._values[value.name] = value
 
     def _bind_buffer(self, buffer: lir.Buffer) -> None:
         self._once("@" + buffer.name)
@@ -124,6 +166,15 @@ class _Verifier:
         if self._place == "block":
             refuse("every thread would write; a grid writes in its regions only")
 
+    def _hand_on(
+        self, values: Sequence[Value], names: Sequence[Value], wrong: str
+    ) -> None:
+        if len(values) != len(names):
+            refuse(wrong.format(len(values), len(names)))
+        self._use(*values)
+        for value, name in zip(values, names, strict=True):
+            check_same(f"%{value.name} and %{name.name}", value.type, name.type)
+
     # ------------------------------------------------------------ statements
 
     def check(
@@ -139,8 +190,7 @@ class _Verifier:
         values, buffers = len(self._values), len(self._buffers)
         private = self._private
         self._depth += 1
-        for value in binds:
-            self._bind(value)
+        self._bind(*binds)
         if before is not None:
             for stmt in before[0]:
                 self._check_stmt(stmt)
@@ -149,11 +199,7 @@ class _Verifier:
         for stmt in body:
             self._check_stmt(stmt)
         self._stmt = owner
-        if len(yields) != len(results):
-            refuse(f"yields {len(yields)} values for {len(results)} results")
-        self._use(*yields)
-        for value, result in zip(yields, results, strict=True):
-            check_same(f"%{value.name} and %{result.name}", value.type, result.type)
+        self._hand_on(yields, results, "yields {} values for {} results")
         # Dicts keep insertion order: this body's bindings are at the end.
         while len(self._values) > values:
             self._values.popitem()
@@ -167,14 +213,14 @@ class _Verifier:
         if self._launches and self._place == "host":
             check_host(stmt)
         match stmt:
-            case lir.Let(value=value, op=op):
-                self._let(value, op)
+            case lir.Let():
+                return self._let(stmt.value, stmt.op)
             case lir.For():
                 self._for(stmt)
             case lir.If():
                 self._if(stmt)
             case lir.While():
-                signatures.check_bool(stmt.cond)
+                check_bool(stmt.cond)
                 self._loop(stmt, (), (stmt.before, stmt.cond))
             case lir.Alloc(buffer=buffer, size=size):
                 self._use(size)
@@ -185,9 +231,7 @@ class _Verifier:
             case lir.ParallelFor(var=var, count=count, body=body):
                 if self._place != "host":
                     refuse("a parallel loop in a launch")
-                self._use(count)
-                check_index(count)
-                check_same("variable and count", var.type, count.type)
+                self._count(var, count)
                 self.check(body, (var,))
             case lir.Grid():
                 self._grid(stmt)
@@ -197,39 +241,43 @@ class _Verifier:
                 self._transfer(stmt)
             case lir.Named():
                 self._named(stmt)
+            case lir.View() | lir.Call() | lir.Atomic() | lir.Return():
+                self._foreign(stmt)
             case _:
                 self._access(stmt)
+        self._bind(*walk.bound_by(stmt))
+
+    def _count(self, var: lir.Value, count: lir.Value) -> None:
+        self._use(count)
+        check_index(count)
+        check_same("variable and count", var.type, count.type)
 
     def _access(self, stmt: lir.Access) -> None:
-        """Check a prefetch, or a statement that writes its first buffer."""
-        first, *others = walk.buffers_of(stmt)
-        touch = self._read if isinstance(stmt, lir.Prefetch) else self._write
-        touch(first)
-        for buffer in others:
+        for buffer in walk.buffers_of(stmt, "reads"):
             self._read(buffer)
-        self._use(*walk.operands_of_stmt(stmt))
+        for buffer in walk.buffers_of(stmt, "writes"):
+            self._write(buffer)
+        self._use(*walk.operands(stmt))
+        index = stmt.index
+        if not isinstance(stmt, lir.Scatter):
+            check_index(index)
         match stmt:
-            case lir.Store(buffer=buffer, index=index, value=value):
-                check_index(index)
+            case lir.Store(buffer=buffer, value=value):
                 self._check_element(buffer, value)
-            case lir.Scatter(buffer=buffer, index=index, value=value):
+            case lir.Scatter(buffer=buffer, value=value):
                 lanes = value.type.lanes
-                if not signatures.are_indices(index.type) or index.type.lanes != lanes:
+                if not operations.are_indices(index.type) or index.type.lanes != lanes:
                     refuse(f"%{index.name} is no vector of {lanes} indices")
                 self._check_element(buffer, value)
-            case lir.AtomicAdd(buffer=buffer, index=index, value=value):
-                check_index(index)
+            case lir.AtomicAdd(buffer=buffer, value=value):
                 if value.type != buffer.element or value.type == lir.BOOL:
                     added = print_type(value.type)
                     refuse(f"adds {added} to a {buffer.element.name} buffer")
-            case lir.Prefetch(index=index):
-                check_index(index)
-            case lir.StorePlane(table=table, index=index, value=value):
-                check_index(index)
-                if not signatures.holds_planes(table, value.type):
+            case lir.StorePlane(table=table, value=value):
+                if not operations.holds_planes(table, value.type):
                     refuse(f"@{table.name} does not hold {print_type(value.type)}")
-            case _:
-                assert_never(stmt)
+            case lir.Prefetch():
+                pass
 
     def _check_element(self, buffer: lir.Buffer, value: lir.Value) -> None:
         if value.type == buffer.element:
@@ -256,22 +304,20 @@ class _Verifier:
         for buffer in walk.buffers_of(op):
             self._read(buffer)
         self._use(*walk.operands(op))
-        signatures.check_op(op, value.type)
+        if not OPERATIONS[type(op)].gives(op, value.type):
+            taken = ", ".join(print_type(v.type) for v in walk.operands(op))
+            refuse(f"{name_of(op)}({taken}) does not give {print_type(value.type)}")
         if isinstance(op, lir.WarpReduce) and self._place != "thread":
             refuse("a warp reduction outside a block region")
         self._bind(value)
 
     # ------------------------------------------------------------ control
 
-    def _results(self, results: Sequence[lir.Value]) -> None:
-        for result in results:
-            self._bind(result)
-
     def _for(self, stmt: lir.For) -> None:
-        self._use(stmt.lo, stmt.hi, stmt.step)
+        bounds = walk.steers(stmt)
+        self._use(*bounds)
         check_index(stmt.lo)
-        types = (v.type for v in (stmt.var, stmt.lo, stmt.hi, stmt.step))
-        check_same("variable and bounds", *types)
+        check_same("variable and bounds", stmt.var.type, *(v.type for v in bounds))
         self._loop(stmt, (stmt.var,))
 
     def _loop(
@@ -280,30 +326,25 @@ class _Verifier:
         binds: Sequence[lir.Value],
         before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
     ) -> None:
-        inits, params = stmt.inits, stmt.params
-        self._use(*inits)
-        if len(inits) != len(params):
-            refuse(f"{len(inits)} initial values for {len(params)} carried values")
-        for init, param in zip(inits, params, strict=True):
-            check_same(f"%{init.name} and %{param.name}", init.type, param.type)
-            self._bind(param)
+        params = stmt.params
+        wrong = "{} initial values for {} carried values"
+        self._hand_on(stmt.inits, params, wrong)
+        self._bind(*params)
         if len(stmt.results) != len(params):
             refuse(f"{len(stmt.results)} results for {len(params)} carried values")
         self.check(stmt.body, binds, stmt.yields, stmt.results, before)
         for param in params:
             del self._values[param.name]
-        self._results(stmt.results)
 
     def _if(self, stmt: lir.If) -> None:
         self._use(stmt.cond)
-        signatures.check_bool(stmt.cond)
+        check_bool(stmt.cond)
         self.check(stmt.then, (), stmt.then_yields, stmt.results)
         self.check(stmt.orelse, (), stmt.else_yields, stmt.results)
-        self._results(stmt.results)
 
     def _switch(self, stmt: lir.Switch) -> None:
         self._use(stmt.selector)
-        if stmt.selector.type.lanes or not signatures.is_integer(stmt.selector.type):
+        if stmt.selector.type.lanes or not operations.is_integer(stmt.selector.type):
             refuse(f"%{stmt.selector.name} is not an integer")
         if not stmt.cases:
             refuse("a switch without cases")
@@ -312,19 +353,60 @@ class _Verifier:
             refuse(f"{len(yields)} yields for {len(stmt.cases)} cases")
         for case, values in zip(stmt.cases, yields, strict=True):
             self.check(case, (), values, stmt.results)
-        self._results(stmt.results)
 
     def _named(self, stmt: lir.Named) -> None:
         self._use(*stmt.args)
         for inner in stmt.body:
             self._check_stmt(inner)
         self._stmt = stmt
-        self._use(*stmt.values)
-        if len(stmt.values) != len(stmt.results):
-            refuse(f"{len(stmt.values)} values for {len(stmt.results)} results")
-        for value, result in zip(stmt.values, stmt.results, strict=True):
-            check_same(f"%{value.name} and %{result.name}", value.type, result.type)
-        self._results(stmt.results)
+        self._hand_on(stmt.values, stmt.results, "{} values for {} results")
+
+    # ------------------------------------------------------------ routines
+
+    def end(self, body: lir.Body) -> None:
+        """Require a result at the end of a routine that has one."""
+        result = None if self._routine is None else self._routine.result
+        if result is not None and not (body and isinstance(body[-1], lir.Return)):
+            refuse("the routine ends without a result")
+
+    def _foreign(self, stmt: lir.Foreign) -> None:
+        if self._routine is None:
+            refuse("only a routine has views, calls, atomics and returns")
+        self._use(*walk.operands(stmt))
+        match stmt:
+            case lir.View(buffer=buffer, address=address):
+                check_same("address and i64", address.type, lir.I64)
+                self._bind_buffer(buffer)
+            case lir.Call(symbol=symbol, args=args, results=results):
+                if not symbol and (not args or args[0].type != lir.I64):
+                    refuse("a call without a symbol or an address")
+                if len(results) > 1:
+                    refuse("a function has one result")
+                if not all(isinstance(v.type, lir.Scalar) for v in (*args, *results)):
+                    refuse("a function takes and gives scalars")
+                types = len(results), *(v.type for v in (*results, *args))
+                if symbol and self._called.setdefault(symbol, types) != types:
+                    refuse(f"{symbol} is called with other types before")
+            case lir.Atomic():
+                self._atomic(stmt)
+            case lir.Return(values=values):
+                result = self._routine.result
+                if [v.type for v in values] != ([] if result is None else [result]):
+                    refuse("the routine has another result")
+
+    def _atomic(self, stmt: lir.Atomic) -> None:
+        touch = self._read if stmt.op == "load" else self._write
+        touch(stmt.buffer)
+        check_index(stmt.index)
+        element = stmt.buffer.element
+        if not operations.is_integer(element):
+            refuse(f"@{stmt.buffer.name} holds no integers")
+        n_args = {"load": 0, "replace": 2}.get(stmt.op, 1)
+        gives = {"store": [], "replace": [lir.BOOL]}.get(stmt.op, [element])
+        if [v.type for v in stmt.args] != [element] * n_args:
+            refuse(f"{stmt.op} takes {n_args} of {element.name}")
+        if [v.type for v in stmt.results] != gives:
+            refuse(f"{stmt.op} does not give this")
 
     # ------------------------------------------------------------ launches
 
@@ -353,9 +435,7 @@ class _Verifier:
         for name, var, count in dims:
             if not name.startswith(kind):
                 refuse(f"{name} is not a dimension of a {kind}")
-            self._use(count)
-            check_index(count)
-            check_same("variable and count", var.type, count.type)
+            self._count(var, count)
         return names
 
     def _grid(self, stmt: lir.Grid) -> None:
@@ -430,8 +510,6 @@ def _spread(body: Body, stored: set[str], names: set[str]) -> None:
 
 # ---------------------------------------------------------------- hosts
 
-_HOST_OPS = (lir.Unary, lir.Binary, lir.Compare, lir.Select, lir.Convert)
-
 
 def check_host(stmt: Stmt) -> None:
     """Refuse a statement that the host cannot run between launches.
@@ -444,7 +522,7 @@ def check_host(stmt: Stmt) -> None:
             _check_number(value)
             if isinstance(op, lir.Const):
                 return
-            if not isinstance(op, _HOST_OPS):
+            if not isinstance(op, HOST_OPS):
                 refuse("the host of a launch computes integers and nothing else")
             for number in (value, *walk.operands(op)):
                 if number.type.element.is_float:

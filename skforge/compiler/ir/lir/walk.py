@@ -1,27 +1,23 @@
 """Generic access to operands, buffers and bodies of LIR operations and statements.
 
-It is derived from the fields of the classes: a value is an operand unless the statement
-binds it, and a tuple of statements is a body.
+It is derived from the roles that the classes declare for their fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Buffer, Op, Stmt, Value
+from skforge.compiler.ir.lir.roles import Operand, Role, Steering
 
 OpOrStmt = TypeVar("OpOrStmt")
 P = ParamSpec("P")
 T = TypeVar("T")
-
-# Fields that a statement binds; its other values are operands.
-_BINDS = {"var", "params", "results"}
-VALUE_TYPES = ("Value", "Value | None", "tuple[Value, ...]")
 
 
 def per_class(make: Callable[P, T]) -> Callable[P, T]:
@@ -30,45 +26,68 @@ def per_class(make: Callable[P, T]) -> Callable[P, T]:
 
 
 @per_class
-def _fields(kind: type[Any], *types: str) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if f.type in types)
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 @per_class
-def _operand_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the fields of a class that hold operands."""
-    binds = _BINDS | {"value"} if kind is lir.Let else _BINDS
-    return tuple(name for name in _fields(kind, *VALUE_TYPES) if name not in binds)
+def names_of(kind: type[Any], *roles: Role) -> tuple[str, ...]:
+    """Return the fields of a class that have one of some roles."""
+    hints = _hints(kind)
+    declared = {name: getattr(hints[name], "__metadata__", ()) for name in hints}
+    return tuple(f.name for f in fields(kind) if {*declared[f.name]} & {*roles})
 
 
-def operands(op: Op) -> tuple[Value, ...]:
-    """Return the values an operation reads."""
-    return _reader(type(op))(op)
+def _listed(part: Any) -> Iterator[Value]:
+    """Yield the values of a field: one, none, or any number in tuples."""
+    if isinstance(part, Value):
+        yield part
+    elif part is not None:
+        for item in part:
+            yield from _listed(item)
+
+
+def operands(node: Op | Stmt) -> tuple[Value, ...]:
+    """Return the values that an operation or a statement reads, without its bodies'."""
+    return _reader(type(node))(node)
 
 
 @per_class
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
     """Return the fastest function that reads a class's operands."""
-    names = _operand_names(kind)
+    if kind is lir.Let:
+        return lambda let: operands(let.op)
+    if names_of(kind, "dims"):
+        return lambda launch: tuple(count for _, _, count in launch.dims)
+    names = names_of(kind, "operand", "steers")
     if not names:
-        return lambda op: ()
-    if not {*names} <= {*_fields(kind, "Value")}:
-        return lambda op: _listed(op, names)
+        return lambda node: ()
     read: Callable[[Any], Any] = attrgetter(*names)
-    if len(names) == 1:
-        return lambda op: (read(op),)
-    return read
+    if any(_hints(kind)[name] not in (Operand, Steering) for name in names):
+        return lambda node: tuple(_listed(read(node)))
+    return read if len(names) > 1 else lambda node: (read(node),)
 
 
-def _listed(op: Any, names: tuple[str, ...]) -> tuple[Value, ...]:
-    found: list[Value] = []
-    for name in names:
-        part = getattr(op, name)
-        if isinstance(part, Value):
-            found.append(part)
-        elif part is not None:
-            found.extend(part)
-    return tuple(found)
+def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
+    """Return an operation or statement with its operands changed.
+
+    Bound values and bodies stay.
+    """
+    changes: dict[str, Any] = {}
+    for name in names_of(type(node), "operand", "steers"):
+        part = getattr(node, name)
+        new = _changed(part, change)
+        if new is not part and new != part:
+            changes[name] = new
+    if isinstance(node, lir.Grid | lir.BlockRegion):
+        changes["dims"] = tuple((d, var, change(count)) for d, var, count in node.dims)
+    return replace(node, **changes) if changes else node  # type: ignore[type-var]
+
+
+def _changed(part: Any, change: Callable[[Value], Value]) -> Any:
+    if isinstance(part, Value):
+        return change(part)
+    return part and tuple(_changed(item, change) for item in part)
 
 
 def scalars_of(op: Op) -> Any:
@@ -78,71 +97,36 @@ def scalars_of(op: Op) -> Any:
 
 @per_class
 def _scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
-    known = _operand_names(kind)
-    names = [f.name for f in fields(kind) if f.name not in known]
+    names = [name for name in _hints(kind) if name not in names_of(kind, "operand")]
     return attrgetter(*names) if names else lambda op: None
 
 
-def buffers_of(node: Op | Stmt) -> list[Buffer]:
-    """Return the buffers an operation or statement names."""
-    return [getattr(node, name) for name in _fields(type(node), "Buffer")]
+_BUFFERS: tuple[Role, ...] = ("reads", "writes", "allocates")
 
 
-def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
-    """Return an operation or statement with its operands changed.
-
-    Bound values and bodies stay.
-    """
-    changes: dict[str, Any] = {}
-    for name in _operand_names(type(node)):
-        part = getattr(node, name)
-        new: Any
-        if isinstance(part, Value):
-            new = change(part)
-        elif part:
-            new = tuple(map(change, part))
-        else:
-            continue
-        if new is not part and new != part:
-            changes[name] = new
-    if isinstance(node, lir.Grid | lir.BlockRegion):
-        changes["dims"] = tuple((d, var, change(count)) for d, var, count in node.dims)
-    elif isinstance(node, lir.Switch):
-        changes["yields"] = tuple(tuple(map(change, case)) for case in node.yields)
-    return replace(node, **changes) if changes else node  # type: ignore[type-var]
+def buffers_of(node: Op | Stmt, *roles: Role) -> list[Buffer]:
+    """Return the buffers an operation or statement names, in some roles or in any."""
+    return [getattr(node, name) for name in names_of(type(node), *(roles or _BUFFERS))]
 
 
-def operands_of_stmt(stmt: Stmt) -> Sequence[Value]:
-    """Return the values a statement reads: operands, conditions and yields."""
-    found: list[Value] = []
-
-    def note(value: Value) -> Value:
-        found.append(value)
-        return value
-
-    if isinstance(stmt, lir.Let):
-        return operands(stmt.op)
-    map_operands(stmt, note)
-    return found
-
-
-@per_class
-def _body_names(kind: type[Any]) -> tuple[str, ...]:
-    return _fields(kind, "tuple[Stmt, ...]")
+def written(body: Body) -> set[str]:
+    """Return the names of the buffers that a body writes."""
+    nodes = statements(body)
+    return {buffer.name for node in nodes for buffer in buffers_of(node, "writes")}
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
     """Return the bodies of a statement in execution order."""
     if isinstance(stmt, lir.Switch):
         return stmt.cases
-    return tuple(getattr(stmt, name) for name in _body_names(type(stmt)))
+    return tuple([getattr(stmt, name) for name in names_of(type(stmt), "body")])
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     """Return a statement with its bodies changed, in execution order."""
     if isinstance(stmt, lir.Switch):
         return replace(stmt, cases=tuple(map(change, stmt.cases)))
-    names = _body_names(type(stmt))
+    names = names_of(type(stmt), "body")
     changes: dict[str, Any] = {name: change(getattr(stmt, name)) for name in names}
     return replace(stmt, **changes) if changes else stmt
 
@@ -161,37 +145,21 @@ def holds_region(stmt: Stmt) -> bool:
     return any(isinstance(inner, lir.BlockRegion) for inner in inside)
 
 
-def written(body: Body) -> set[str]:
-    """Return the names of the buffers that a body writes: each statement's first."""
-    reads = (lir.Let, lir.Prefetch, lir.Alloc, lir.Transfer)
-    found = (buffers_of(s)[:1] for s in statements(body) if not isinstance(s, reads))
-    return {buffer.name for first in found for buffer in first}
-
-
-# ---------------------------------------------------------------- names
-
-
 def bound_by(stmt: Stmt) -> tuple[Value, ...]:
     """Return the values that a statement binds for later statements."""
-    if isinstance(stmt, lir.Let):
-        return (stmt.value,)
-    found: tuple[Value, ...] = getattr(stmt, "results", ())
-    return found
+    return _values(stmt, "result")
 
 
 def bound_in(stmt: Stmt) -> tuple[Value, ...]:
     """Return all values that a statement binds itself, without those in its bodies."""
-    match stmt:
-        case lir.For(var=var, params=params):
-            return (var, *params, *stmt.results)
-        case lir.While(params=params):
-            return (*params, *stmt.results)
-        case lir.ParallelFor(var=var):
-            return (var,)
-        case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
-            return tuple(var for _, var, _ in dims)
-        case _:
-            return bound_by(stmt)
+    if isinstance(stmt, lir.Grid | lir.BlockRegion):
+        return tuple(var for _, var, _ in stmt.dims)
+    return _values(stmt, "inside", "result")
+
+
+def _values(stmt: Stmt, *roles: Role) -> tuple[Value, ...]:
+    names = names_of(type(stmt), *roles)
+    return tuple(_listed([getattr(stmt, name) for name in names]))
 
 
 def free_values(body: Body) -> dict[str, Value]:
@@ -199,27 +167,16 @@ def free_values(body: Body) -> dict[str, Value]:
     read: dict[str, Value] = {}
     bound: set[str] = set()
     for stmt in statements(body):
-        read.update((v.name, v) for v in operands_of_stmt(stmt))
+        read.update((v.name, v) for v in operands(stmt))
         bound.update(v.name for v in bound_in(stmt))
     return {name: value for name, value in read.items() if name not in bound}
 
 
-# ---------------------------------------------------------------- control
-
-
 def steers(stmt: Stmt) -> tuple[Value, ...]:
     """Return the values that decide which bodies of a statement run, and how often."""
-    match stmt:
-        case lir.For(lo=lo, hi=hi, step=step):
-            return (lo, hi, step)
-        case lir.While(cond=cond) | lir.If(cond=cond):
-            return (cond,)
-        case lir.Switch(selector=selector):
-            return (selector,)
-        case lir.BlockRegion(dims=dims):
-            return tuple(count for _, _, count in dims)
-        case _:
-            return ()
+    if isinstance(stmt, lir.Grid | lir.BlockRegion):
+        return operands(stmt)
+    return _values(stmt, "steers")
 
 
 def flows(stmt: Stmt) -> Iterable[tuple[tuple[Value, ...], tuple[Value, ...]]]:

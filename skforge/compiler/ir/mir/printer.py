@@ -127,12 +127,12 @@ def _least(bounds: Sequence[mir.Bound], start: mir.Affine) -> str:
     """Return ``start + min(limit - minus)`` as text, with equal terms cancelled."""
     texts = []
     for bound in bounds:
-        added, taken = list(start.terms), []
+        added, subtracted = list(start.terms), []
         for name in bound.minus.terms:
             if name in added:
                 added.remove(name)
             else:
-                taken.append(name)
+                subtracted.append(name)
         sizes = [(s, n) for s, n in start.sizes if (s, n) not in bound.minus.sizes]
         less = [(s, n) for s, n in bound.minus.sizes if (s, n) not in start.sizes]
         constant = start.constant - bound.minus.constant
@@ -143,8 +143,8 @@ def _least(bounds: Sequence[mir.Bound], start: mir.Affine) -> str:
         if limit != 0 or not parts:
             parts.append(size_text(limit))
         text = " + ".join(parts)
-        taken += [affine_text(mir.multiple(s, n)) for s, n in less]
-        for name in taken:
+        subtracted += [affine_text(mir.multiple(s, n)) for s, n in less]
+        for name in subtracted:
             text += f" - {name}"
         if constant:
             text += f" {'+' if constant > 0 else '-'} {abs(constant)}"
@@ -280,8 +280,8 @@ def _simple(stmt: mir.Simple) -> str:
             if array.element != "accumulator":
                 words.append(array.element)
             shape = _array(array).removeprefix(array.name)
-            made = "zeros" if zero else "alloc"
-            return f"{array.name} = {made}{shape}{_attributes(words)}"
+            verb = "zeros" if zero else "alloc"
+            return f"{array.name} = {verb}{shape}{_attributes(words)}"
         case mir.Fill(target=target, rows=rows):
             return f"{target}[{_range(rows)}] = base"
         case mir.Finish(source=source, rows=rows, source_rows=at):

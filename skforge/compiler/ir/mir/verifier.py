@@ -284,7 +284,7 @@ class _Verifier:
 
     def _operator(self, operator: str) -> None:
         if operator not in mir.OPERATORS:
-            known = ", ".join(f'"{one}"' for one in mir.OPERATORS)
+            known = ", ".join(f'"{symbol}"' for symbol in mir.OPERATORS)
             self._fail(f'reductions have the operator {known}, not "{operator}"')
 
     def _reduce(self, stmt: mir.Reduce) -> None:
@@ -391,11 +391,11 @@ class _Verifier:
 
     def _names(self, kind: _Kind, names: Sequence[str]) -> None:
         for name in names:
-            found = self._scope.names.get(name)
-            if found is None:
+            known = self._scope.names.get(name)
+            if known is None:
                 self._fail(f"{name} is not bound here")
-            if found != kind:
-                self._fail(f"{name} is a {found}, not a {kind}")
+            if known != kind:
+                self._fail(f"{name} is a {known}, not a {kind}")
 
     def _array(self, name: str) -> _Known:
         known = self._scope.arrays.get(name)
@@ -405,11 +405,11 @@ class _Verifier:
 
     def _affine(self, index: mir.Affine, root: str | None) -> None:
         for var in index.terms:
-            found = self._scope.root(var)
-            if found is None:
+            known = self._scope.root(var)
+            if known is None:
                 self._fail(f'the loop variable "{var}" is not in scope')
-            if root is not None and found != root:
-                self._fail(f'"{var}" counts along {found}, not {root}')
+            if root is not None and known != root:
+                self._fail(f'"{var}" counts along {known}, not {root}')
         if len(set(index.terms)) < len(index.terms):
             self._fail("an index adds a loop variable twice")
 

@@ -23,8 +23,8 @@ def substitute(node: T, var: str, by: mir.Affine) -> T:
         terms.remove(var)
         return mir.Affine(tuple(terms), a.constant, a.sizes).plus(by)
 
-    made: T = _rewrite(node, change, lambda text: text)
-    return made
+    changed: T = _rewrite(node, change, lambda text: text)
+    return changed
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
@@ -33,8 +33,8 @@ def rename(node: T, suffix: str, names: frozenset[str]) -> T:
     def change(text: str) -> str:
         return text + suffix if text in names else text
 
-    made: T = _rewrite(node, lambda affine: affine, change)
-    return made
+    changed: T = _rewrite(node, lambda affine: affine, change)
+    return changed
 
 
 def _rewrite(
@@ -49,9 +49,9 @@ def _rewrite(
         case str():
             return change_text(node)
         case tuple():
-            made = tuple(_rewrite(item, change_affine, change_text) for item in node)
-            same = all(a is b for a, b in zip(made, node, strict=True))
-            return node if same else made
+            items = tuple(_rewrite(item, change_affine, change_text) for item in node)
+            same = all(a is b for a, b in zip(items, node, strict=True))
+            return node if same else items
         case _ if is_dataclass(node) and not isinstance(node, type):
             changes = {}
             for f in fields(node):
@@ -104,30 +104,30 @@ def map_loops(
     body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
 ) -> mir.Body:
     """Rebuild a body with ``change`` applied to every loop, innermost first."""
-    made: list[mir.Stmt] = []
+    stmts: list[mir.Stmt] = []
     for stmt in body:
         new: mir.Stmt | mir.Body = map_bodies(
             stmt, lambda inner: map_loops(inner, change)
         )
         if isinstance(new, mir.Loop):
             new = change(new)
-        made.extend(new if isinstance(new, tuple) else (new,))
-    return tuple(made)
+        stmts.extend(new if isinstance(new, tuple) else (new,))
+    return tuple(stmts)
 
 
 def map_statements(
     body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
 ) -> mir.Body:
     """Rebuild a body with ``change`` applied to every statement without bodies."""
-    made: list[mir.Stmt] = []
+    stmts: list[mir.Stmt] = []
     for stmt in body:
         new: mir.Stmt | mir.Body
         if isinstance(stmt, mir.Loop | mir.DepthSwitch):
             new = map_bodies(stmt, lambda inner: map_statements(inner, change))
         else:
             new = change(stmt)
-        made.extend(new if isinstance(new, tuple) else (new,))
-    return tuple(made)
+        stmts.extend(new if isinstance(new, tuple) else (new,))
+    return tuple(stmts)
 
 
 def map_nest(
@@ -210,15 +210,15 @@ def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:
     subtracts more is lower.
     """
 
-    def implies(one: mir.Bound, two: mir.Bound) -> bool:
-        a, b = one.minus, two.minus
+    def implies(first: mir.Bound, second: mir.Bound) -> bool:
+        a, b = first.minus, second.minus
         rest = list(a.terms)
         for term in b.terms:
             if term not in rest:
                 return False
             rest.remove(term)
-        same = (one.limit, a.constant, a.sizes) == (two.limit, b.constant, b.sizes)
-        return same and one != two
+        same = (first.limit, a.constant, a.sizes) == (second.limit, b.constant, b.sizes)
+        return same and first != second
 
-    kept = tuple(dict.fromkeys(bounds))
-    return tuple(b for b in kept if not any(implies(other, b) for other in kept))
+    known = tuple(dict.fromkeys(bounds))
+    return tuple(b for b in known if not any(implies(other, b) for other in known))

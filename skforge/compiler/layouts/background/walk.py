@@ -32,21 +32,22 @@ state, in which one or two rows of eight were left, and .9 times in shallow ones
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add, or_
 from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Vec
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.background.game import GROUP, Game
-from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
+from skforge.compiler.layouts.background.tables import GROUP, Preorder
+from skforge.compiler.layouts.contributions.block import CodeLayout, TreeBlock
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -54,33 +55,13 @@ from skforge.exceptions import ScheduleError
 BLOCK = 64
 
 
-def game_of(hir: PredictEnsemble) -> Game:
+def preorder_of(hir: PredictEnsemble) -> Preorder:
     """Return the layout of a schedule's forest, made on its first use."""
     key = ("background",)
     if key not in hir.shared:
-        hir.shared[key] = Game.of(hir.forest)
-    found: Game = hir.shared[key]
+        hir.shared[key] = Preorder.of(hir.forest)
+    found: Preorder = hir.shared[key]
     return found
-
-
-class BackgroundLayout(layouts.BlockLayout):
-    """One forest, for background rows that come later."""
-
-    def __init__(self, hir: PredictEnsemble) -> None:
-        self._hir, self._game = hir, game_of(hir)
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        hir, game = self._hir, self._game
-        rules = Rules(b, hir.forest, hir.comparison, model)
-        trees = Trees(
-            forest=hir.forest,
-            tests=game.tests,
-            start=game.start,
-            line=game.line,
-            before=game.before,
-            bias=np.zeros(hir.forest.n_outputs),
-        )
-        return BackgroundCode(rules, game, trees, rows, BLOCK)
 
 
 class Background(layouts.BlockRepresentation):
@@ -104,7 +85,8 @@ class Background(layouts.BlockRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        return BackgroundLayout(hir)
+        order = preorder_of(hir)
+        return CodeLayout(hir, lambda rules, rows: BackgroundCode(rules, order, rows))
 
 
 layouts.register(Background())
@@ -127,94 +109,98 @@ STATES = Vec(I64, LANES)
 Gains: TypeAlias = Callable[[list[Value], Value, Value], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node on the walk: its number, its left edge, its area and that below left."""
+
+    n: Value
+    edge: Value
+    area: Value
+    below: Value
+
+
 class BackgroundCode(TreeBlock):
     """Emits the code for one block of rows."""
 
-    def __init__(
-        self, rules: Rules, game: Game, trees: Trees, rows: BlockRows, block: int
-    ) -> None:
-        super().__init__(rules, trees, rows, block, F64)
-        b, lanes = self.b, self._lanes
-        self._game = game
-        model, table = self._model, self._table
-        most = game.most_distinct
+    def __init__(self, rules: Rules, order: Preorder, rows: BlockRows) -> None:
+        super().__init__(rules, order.trees, rows, BLOCK, F64)
+        model, table, most = self._model, self._table, order.most_distinct
+        self._order, forest = order, order.trees.forest
         self._n_needs = max(1, -(-most // 64))
         self._fields = 1 + WORDS_GIVEN + self._n_needs
         #: Elements of a list of states.
         self._list = self._fields * MOST_STATES
-        weights = game.weights()
+        weights = order.weights()
         self._weights = model("weights", weights.reshape(-1))
         #: Weights of one a; those over c follow.
         self._entries = weights.shape[2]
-        area = np.where(game.depth > 0, 2 * game.depth - 1 + game.is_right, 0)
+        area = np.where(order.depth > 0, 2 * order.depth - 1 + order.is_right, 0)
         self._node_area = table("node_area", area)
-        self._node_below = table("node_below", 2 * game.depth + 1)
-        self._node_skip = table("node_skip", 2 * game.size)
-        feature = game.forest.feature[game.forest.predicate[game.node]]
-        self._node_feature = table("node_feature", feature * block)
-        self._node_gains = table("node_gains", np.where(game.before, -1, game.bit))
-        self._events = table("events", game.events)
-        bits = np.zeros((len(game.node), self._n_needs), np.uint64)
-        at = np.arange(len(game.node)), game.bit // 64
-        bits[at] = np.uint64(1) << (game.bit % 64).astype(np.uint64)
+        self._node_below = table("node_below", 2 * order.depth + 1)
+        self._node_skip = table("node_skip", 2 * order.size)
+        feature = forest.feature[forest.predicate[order.node]]
+        self._node_feature = table("node_feature", feature * BLOCK)
+        first_gains = np.where(order.trees.before, -1, order.bit)
+        self._node_gains = table("node_gains", first_gains)
+        self._events = table("events", order.events)
+        bits = np.zeros((len(order.node), self._n_needs), np.uint64)
+        word, bit = np.divmod(order.bit, 64)
+        bits[np.arange(len(bits)), word] = np.uint64(1) << bit.astype(np.uint64)
         self._node_bits = model("node_bits", bits.view(np.int64).reshape(-1))
-        self._side_leaf = table("side_leaf", game.side_leaf.reshape(-1))
-        self._leaf_distinct = table("leaf_distinct", game.distinct)
+        self._side_leaf = table("side_leaf", order.side_leaf.reshape(-1))
+        self._leaf_distinct = table("leaf_distinct", order.distinct)
         # Of the background rows; these stand for none, see ``background_tables``.
         self._groups = model("groups", np.zeros(1, np.int64))
         self._members = model("members", np.zeros(WORDS_GIVEN, np.int64))
-        self._given = model("given", np.zeros(4 * len(game.node), np.int64))
+        self._given = model("given", np.zeros(4 * len(order.node), np.int64))
         self._scores = model("leaf_scores", np.zeros(1))
         #: Counts of features: bytes where these are enough.
         self._few = Vec(lir.U8, 64) if most < 256 else Vec(lir.U16, 32)
-
-        def scratch(name: str, size: int, vec: Type = self._vec) -> Buffer:
-            return b.alloc(name, vec.element, b.const(size), alignment=64)
-
-        areas = 2 * int(game.depth.max(initial=0)) + 3
-        self._states = scratch("states", areas * self._list, STATES)
-        self._counts = scratch("counts", areas, STATES)
-        self._losses = scratch("losses", areas * block)
-        self._failed = scratch("failed", areas * block, self._few)
+        areas = 2 * int(order.depth.max(initial=0)) + 3
+        self._states = self._alloc("states", I64, areas * self._list)
+        self._counts = self._alloc("counts", I64, areas)
+        self._losses = self._alloc("losses", F64, areas * BLOCK)
+        self._failed = self._alloc("failed", self._few.element, areas * BLOCK)
         #: A row's gains, in whole vectors.
-        self._row_gains = -(-max(1, most) // lanes) * lanes
-        self._gains = scratch("gains", block * self._row_gains)
-        self._numbers = scratch("state_rows", MOST_STATES)
-        self._each = scratch("state_parts", MOST_STATES)
-        self._weight_rows = scratch("state_weights", MOST_STATES, STATES)
+        self._row_gains = -(-max(1, most) // self._lanes) * self._lanes
+        self._gains = self._alloc("gains", F64, BLOCK * self._row_gains)
+        self._numbers = self._alloc("state_rows", F64, MOST_STATES)
+        self._each = self._alloc("state_parts", F64, MOST_STATES)
+        self._weight_rows = self._alloc("state_weights", I64, MOST_STATES)
 
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b = self.b
-        at = {name: self._number(table, tree) for name, table in self._tree.items()}
-        first, last = at["first"], at["last"]
+        b, numbers = self.b, self._numbers_of(tree)
+        first, last = numbers["first"], numbers["last"]
         self._pass_tests(first, last)
-        size = self._block * self._row_gains
-        with b.loop(0, size, self._lanes, hint="clear") as i:
-            self._gains[i] = b.const(0.0, self._vec)
+        self._clear(self._gains, b.const(0), BLOCK * self._row_gains)
         with (
             b.loop(self._n_held, hint="output") as output,
             b.loop(self._groups[b.const(0)], hint="group") as group,
         ):
             self._start_at_root(group)
             self._walk(first, last, group, output, sums)
-        self._write_if_last(at["output"], sums)
+        self._write_if_last(numbers["output"], sums)
+
+    def _clear(self, buffer: Buffer, first: Value, size: int) -> None:
+        """Set some sums to zero."""
+        with self.b.loop(0, size, self._lanes, hint="clear") as i:
+            buffer[first + i] = self.b.const(0.0, self._vec)
 
     def _start_at_root(self, group: Value) -> None:
         """Make the root's state: all rows of the block, all of the group, no need."""
         b, few = self.b, self._few
         some = (b.const(1) << (self._count & 63)) - 1
-        full = self._count >= 64
-        fields = [b.select(full, b.const(-1), some)]
+        fields = [b.select(self._count >= 64, b.const(-1), some)]
         for k in range(WORDS_GIVEN):
             fields.append(self._members[group * WORDS_GIVEN + k])
         fields += [b.const(0)] * self._n_needs
         for k, value in enumerate(fields):
             self._states[b.const(k * MOST_STATES)] = value
-        b.store(self._counts, b.const(0), b.const(1))
-        for first in range(0, self._block, few.lanes):
-            b.store(self._failed, b.const(first), b.const(0, few))
+        self._counts[b.const(0)] = b.const(1)
+        for first in range(0, BLOCK, few.lanes):
+            self._failed[b.const(first)] = b.const(0, few)
 
     def _walk(
         self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
@@ -230,193 +216,148 @@ class BackgroundCode(TreeBlock):
             enters = (number & 1).eq(0)
             none = enters & count.eq(0)
 
-            def go() -> None:
-                own = n - first
+            def step() -> None:
+                below = self._number(self._node_below, n)
+                node = Node(n, self._edge(n - first), area, below)
                 b.if_(
                     enters,
-                    lambda: self._enter(n, own, area, count, group, output),
-                    lambda: self._leave(n, own, area, output, sums),
+                    lambda: self._down(node, count, group, output),
+                    lambda: self._up(node, output, sums),
                 )
 
-            b.if_(none, lambda: None, go)
+            b.if_(none, lambda: None, step)
             past = event[0] + self._number(self._node_skip, n)
             event[0] = b.select(none, past, event[0] + 1)
 
     # ------------------------------------------------------------ a node
 
-    def _enter(
-        self,
-        n: Value,
-        own: Value,
-        area: Value,
-        count: Value,
-        group: Value,
-        output: Value,
-    ) -> None:
+    def _down(self, node: Node, count: Value, group: Value, output: Value) -> None:
         """Split the states of a node to those of its children; add its leaves."""
-        b, size = self.b, self._block // 8
-        at = own * (2 * size) + size
-        passed = [self._passed[at + k * size, I64] for k in range(2)]
-        edge = group * (2 * len(self._game.node)) + n * 2
-        given = [
-            [
-                self._given[edge * WORDS_GIVEN + k]
-                for k in range(side * WORDS_GIVEN, (side + 1) * WORDS_GIVEN)
-            ]
-            for side in range(2)
-        ]
-        bits = [self._node_bits[n * self._n_needs + k] for k in range(self._n_needs)]
-        below = self._number(self._node_below, n)
-        source = area * self._list
-        left = below * self._list
+        b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
+        passed = [self._passed[node.edge + k * self._line, I64] for k in (0, 1)]
+        at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
+        words = [self._given[at + k] for k in range(2 * WORDS_GIVEN)]
+        given = words[:WORDS_GIVEN], words[WORDS_GIVEN:]
+        bits = [self._node_bits[n * self._n_needs + k] for k in needs]
+        source, left = node.area * self._list, below * self._list
         targets = [left, left + self._list]
-        zero = b.const(0, STATES)
-        iota = b.iota(I64, LANES)
+        zero, iota = b.const(0, STATES), b.iota(I64, LANES)
 
         ends = [b.const(0), b.const(0)]
         # All that pass first: then their order does not depend on other rows.
         for fails in (False, True):
             with b.loop(0, count, LANES, carry=ends, hint="state") as i:
-                here = source + i
                 held = i + iota < count
-                rows, *rest = [
-                    self._states[here + k * MOST_STATES, STATES]
-                    for k in range(self._fields)
-                ]
-                sets, needs = rest[:WORDS_GIVEN], rest[WORDS_GIVEN:]
-                for child, end in enumerate(ends):
-                    mine, keep, more = rows, held, needs
-                    z = given[child]
+                rows, *rest = self._fields_of(source + i, range(self._fields))
+                for side, end in enumerate(ends):
+                    mine, keep, z = rows, held, given[side]
+                    sets, needed = rest[:WORDS_GIVEN], rest[WORDS_GIVEN:]
                     if fails:
                         z = [~word for word in z]
-                        mine = rows & passed[child]
+                        mine = rows & passed[side]
                         keep = keep & mine.ne(zero)
-                        more = [
-                            need | bit for need, bit in zip(needs, bits, strict=True)
-                        ]
-                    parts = [x & y for x, y in zip(sets, z, strict=True)]
-                    some = parts[0]
-                    for part in parts[1:]:
-                        some = some | part
-                    keep = keep & some.ne(zero)
-                    to = targets[child] + end
-                    for k, field in enumerate([mine, *parts, *more]):
-                        packed = b.compress(field, keep)
-                        self._states[to + k * MOST_STATES] = packed
-                    ends[child] = end + b.popcount(b.mask_bits(keep, U32).to(I64))
-        for k, end in enumerate(ends):
-            self._counts[below + k] = end
-        self._count_failed(at, area, below)
-        with b.loop(2, hint="side") as side:
-            leaf = self._number(self._side_leaf, n * 2 + side)
-            area = below + side
+                        needed = [x | y for x, y in zip(needed, bits, strict=True)]
+                    sets = [x & y for x, y in zip(sets, z, strict=True)]
+                    keep = keep & reduce(or_, sets).ne(zero)
+                    to = targets[side] + end
+                    for k, field in enumerate([mine, *sets, *needed]):
+                        self._states[to + k * MOST_STATES] = b.compress(field, keep)
+                    ends[side] = end + b.popcount(b.mask_bits(keep, U32).to(I64))
+        for side, end in enumerate(ends):
+            self._counts[below + side] = end
+        self._count_failed(node)
+        with b.loop(2, hint="side") as child:
+            leaf = self._number(self._side_leaf, n * 2 + child)
+            area = below + child
             count = self._counts[area]
             none = count.eq(0)
-            is_leaf = leaf >= 0
-            with b.when(none | is_leaf):
-                with b.loop(0, self._block, self._lanes, hint="clear") as row:
-                    to = area * self._block + row
-                    self._losses[to] = b.const(0.0, self._vec)
+            with b.when(none | (leaf >= 0)):
+                self._clear(self._losses, area * BLOCK, BLOCK)
                 with b.when(~none):
                     self._leaf(leaf, area, count, output)
 
-    def _count_failed(self, at: Value, area: Value, below: Value) -> None:
+    def _fields_of(self, at: Value, fields: Iterable[int]) -> Iterator[Value]:
+        """Load fields of some states."""
+        return (self._states[at + k * MOST_STATES, STATES] for k in fields)
+
+    def _count_failed(self, node: Node) -> None:
         """Count the features of the path that rows fail, for both children.
 
         Rows that passed the feature's tests above now fail it on one side.
         """
-        b, few, size = self.b, self._few, self._block // 8
+        b, few = self.b, self._few
         word = {64: I64, 32: U32}[few.lanes]
-        for row in range(0, self._block, few.lanes):
-            failed = self._failed[area * self._block + row, few]
-            for side in range(2):
-                other = at + ((1 - side) * size + row // 8)
+        for row in range(0, BLOCK, few.lanes):
+            failed = self._failed[node.area * BLOCK + row, few]
+            for side in (0, 1):
+                other = node.edge + ((1 - side) * self._line + row // 8)
                 mask = b.reinterpret(self._passed[other, word], Mask(few.lanes))
                 more = b.select(mask, b.const(1, few), b.const(0, few))
-                to = (below + side) * self._block + row
+                to = (node.below + side) * BLOCK + row
                 self._failed[to] = failed + more
 
-    def _leave(
-        self, n: Value, own: Value, area: Value, output: Value, sums: Buffer
-    ) -> None:
-        """Sum the losses of both sides; add to the sums of the node's feature."""
-        b, size, lanes = self.b, self._block // 8, self._lanes
-        zero = b.const(0.0, self._vec)
-        at = own * (2 * size) + size
-        gains = self._number(self._node_gains, n)
+    def _up(self, node: Node, output: Value, sums: Buffer) -> None:
+        """Sum the losses of both sides, and give the node's feature its share."""
+        b, lanes = self.b, self._lanes
+        gains = self._number(self._node_gains, node.n)
         is_first = gains >= 0
-        start = output * (self._t.forest.n_features * self._block)
-        start = start + self._number(self._node_feature, n)
-        below = self._number(self._node_below, n) * self._block
-        here = area * self._block
+        start = output * (self._t.forest.n_features * BLOCK)
+        start = start + self._number(self._node_feature, node.n)
+        below, here = node.below * BLOCK, node.area * BLOCK
         iota = b.iota(I64, lanes)
         with b.loop(self._n_vectors, hint="v") as v:
             row = v * lanes
-            place = below + row
-            left = self._losses[place, self._vec]
-            right = self._losses[place + self._block, self._vec]
-            b.store(self._losses, here + row, left + right)
-            byte = at + v * (lanes // 8)
-            loss = b.select(self._mask(byte + size), left, zero) + b.select(
-                self._mask(byte), right, zero
-            )
-            place = start + row
-            total = sums[place, self._vec] - loss
-            sums[place] = total
+            place, source = start + row, below + row
+            left = self._losses[source, self._vec]
+            right = self._losses[source + BLOCK, self._vec]
+            self._losses[here + row] = left + right
+            total = self._give(sums, place, node.edge + v * (lanes // 8), left, right)
             with b.when(is_first):
-                column = (iota + b.splat(row, lanes)) * self._row_gains
-                column = column + b.splat(gains, lanes)
+                column = (iota + row) * self._row_gains + gains
                 more = self._gains[column]
-                self._gains[column] = zero
+                self._gains[column] = b.const(0.0, self._vec)
                 sums[place] = total + more
+
+    def _give(
+        self, sums: Buffer, place: Value, edge: Value, left: Value, right: Value
+    ) -> Value:
+        """Take a side's losses from a feature where rows pass the other side."""
+        b, zero = self.b, self.b.const(0.0, self._vec)
+        loss = b.select(self._mask(edge + self._line), left, zero)
+        loss = loss + b.select(self._mask(edge), right, zero)
+        total = sums[place] = sums[place, self._vec] - loss
+        return total
 
     # ------------------------------------------------------------ a leaf
 
     def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
         """Add what a leaf gives to the features of its path."""
-        b = self.b
+        b, lanes = self.b, self._lanes
         value = self._scores[leaf * self._t.forest.leaf_value.shape[1] + output]
-        source = area * self._list
-        rows = area * self._block
+        source, rows = area * self._list, area * BLOCK
         distinct = self._number(self._leaf_distinct, leaf)
         with b.loop(0, count, LANES, hint="state") as i:
-            self._weigh(source, i, value)
-        self._add_states(source, rows, count, distinct)
+            self._weigh(source + i, i, value)
+        most = self._row_gains // lanes
+        ways: list[Gains] = [partial(self._gain, n) for n in range(1, most + 1)]
+        if most > UNROLLED:
+            ways = [partial(self._gain_in_loops, distinct)]
+        cases = [partial(self._turns, source, rows, count, way) for way in ways]
+        b.switch((distinct - 1) // lanes, cases)
 
-    def _weigh(self, source: Value, i: Value, value: Value) -> None:
+    def _weigh(self, at: Value, i: Value, value: Value) -> None:
         """Store the value of some states' background rows, and each need's part."""
         b = self.b
-        at = source + i
 
         def ones(first: int, last: int) -> Value:
-            total: Value | None = None
-            for k in range(first, last):
-                more = b.popcount(self._states[at + k * MOST_STATES, STATES])
-                total = more if total is None else total + more
-            assert total is not None
-            return total
+            return reduce(add, map(b.popcount, self._fields_of(at, range(first, last))))
 
-        number = ones(1, 1 + WORDS_GIVEN).to(F64) * b.splat(value, LANES)
+        number = ones(1, 1 + WORDS_GIVEN).to(F64) * value
         needs = ones(1 + WORDS_GIVEN, self._fields)
         at_least = needs.max(b.const(1, STATES))
         self._numbers[i] = number
         self._each[i] = number / at_least.to(F64)
         self._weight_rows[i] = needs * (2 * self._entries)
-
-    def _add_states(
-        self, source: Value, rows: Value, count: Value, distinct: Value
-    ) -> None:
-        """Add the weights of a leaf's states: to their needs, and to what rows fail."""
-        b, lanes = self.b, self._lanes
-        most = self._row_gains // lanes
-        if most > UNROLLED:
-            self._turns(source, rows, count, partial(self._gain_in_loops, distinct))
-            return
-        cases = [
-            partial(self._turns, source, rows, count, partial(self._gain, n))
-            for n in range(1, most + 1)
-        ]
-        b.switch((distinct - 1) // lanes, cases)
 
     def _turns(self, source: Value, rows: Value, count: Value, gains: Gains) -> None:
         """Take one row of one state a turn, so that no branch depends on the rows."""

@@ -154,8 +154,6 @@ def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
     return found[found >= 0].astype(np.int64)
 
 
-# ------------------------------------------------------------ on a CPU
-
 #: A schedule whose table of predicates takes more bytes a thread is an error.
 TABLE_BYTES = 1 << 30
 

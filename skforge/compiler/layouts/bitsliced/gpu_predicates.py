@@ -12,16 +12,16 @@ feature and one rule for missing values, so forests may mix the rules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import set_members
+from skforge.compiler.binning.rules import Pool, set_answers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
+from skforge.compiler.forest.bins import Columns, missing_right
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.predicate_table import columns_of
 
 #: Rows in a word.
 WORD = 32
@@ -71,7 +71,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class Records:
     """Columns of one kind; those of tile k are ``start[k] … start[k + 1]``."""
 
     records: IntArray  # (n, RECORD)
@@ -87,30 +87,17 @@ class TestPlan:
     line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
     #: Records of (feature, first threshold, levels of the search, element of the line
     #: before the first, code of missing values, kind of missing).
-    ordered: Columns
+    ordered: Records
     #: Records of (feature, first word, words of a class, element of the first line,
     #: kind of missing, categories or first threshold, levels of the search).
-    classes: dict[ClassKind, Columns]
+    classes: dict[ClassKind, Records]
     #: Records of (element of the first line, lines, whether a line of missing rows
     #: follows, first mask).
-    jobs: Columns
+    jobs: Records
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
     masks: IntArray  # for each line with mixed rules: -1 where missing rows go right
     words: NDArray[np.uint32]  # rows of classes: which predicates send them right
     plain: bool  # no ordered column tests for missing values: NaN goes left anyway
-
-
-@dataclass(slots=True)
-class _Records:
-    rows: list[tuple[int, ...]] = field(default_factory=list)
-    start: list[int] = field(default_factory=lambda: [0])
-    missing: set[int] = field(default_factory=set)
-
-    def columns(self, width: int) -> Columns:
-        made = np.zeros((len(self.rows), width), np.int32)
-        for to, row in zip(made, self.rows, strict=True):
-            to[: len(row)] = row
-        return Columns(made, np.asarray(self.start, np.int32), frozenset(self.missing))
 
 
 def plan_tests(
@@ -129,55 +116,54 @@ def plan_tests(
 class _Builder:
     def __init__(self, forest: Forest, stride: int) -> None:
         self._forest, self._stride = forest, stride
-        self._ordered, self._jobs = _Records(), _Records()
-        self._classes: dict[ClassKind, _Records] = {k: _Records() for k in CLASS_KINDS}
+        names = "ordered", "jobs", *CLASS_KINDS
+        self._rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
+        self._start: dict[str, list[int]] = {name: [0] for name in names}
         self._line_of: list[IntArray] = []
         self._n_lines = self._most = 0
-        self._thresholds: list[NDArray[Any]] = []
-        self._n_thresholds = 0
-        self._masks: list[IntArray] = []
-        self._n_masks = 0
-        self._words: list[NDArray[np.uint32]] = []
-        self._n_words = 0
+        self._thresholds, self._masks, self._words = Pool(), Pool(), Pool()
+        self._right = missing_right(forest)
+        self._kind = np.full(forest.n_predicates, -1)
+        for number, test in enumerate(CLASS_KINDS.values()):
+            self._kind[forest.comparison == test] = number
 
     def plan(self) -> TestPlan:
-        dtype = self._forest.threshold.dtype
+        ordered = self._records("ordered", RECORD, missing=5)
         return TestPlan(
             -(-self._most // 4) * 4,  # cleared four words at a time
             tuple(self._line_of),
-            self._ordered.columns(RECORD),
-            {k: made.columns(RECORD) for k, made in self._classes.items()},
-            self._jobs.columns(JOB),
-            np.concatenate([*self._thresholds, np.zeros(1)]).astype(dtype),
-            np.concatenate([*self._masks, np.zeros(1)]).astype(np.int32),
-            np.concatenate([*self._words, np.zeros(1, np.uint32)]),
-            plain=self._ordered.missing <= {Missing.NAN}
-            and not any(row[4] for row in self._ordered.rows),
+            ordered,
+            {kind: self._records(kind, RECORD, missing=4) for kind in CLASS_KINDS},
+            self._records("jobs", JOB, missing=0),
+            self._thresholds.array(self._forest.threshold.dtype, spare=1),
+            self._masks.array(np.int32, spare=1),
+            self._words.array(np.uint32, spare=1),
+            plain=ordered.missing <= {Missing.NAN} and not ordered.records[:, 4].any(),
         )
+
+    def _records(self, name: str, width: int, missing: int) -> Records:
+        rows = [(*row, *[0] * (width - len(row))) for row in self._rows[name]]
+        records = np.array(rows, np.int32).reshape(-1, width)
+        start = np.asarray(self._start[name], np.int32)
+        return Records(records, start, frozenset(records[:, missing].tolist()))
 
     def tile(self, predicates: NDArray[np.int64]) -> None:
         """Add the columns of a tile's predicates."""
-        f = self._forest
+        f, jobs = self._forest, self._rows["jobs"]
         self._line_of.append(np.full(f.n_predicates, -1, np.int32))
-        self._n_lines, first_job = 0, len(self._jobs.rows)
-        kind = np.full(len(predicates), -1)
-        for number, test in enumerate(CLASS_KINDS.values()):
-            kind[f.comparison[predicates] == test] = number
-        keys = kind, f.feature[predicates], f.missing[predicates]
-        for column in columns_of(f, predicates, *keys):
-            test = Comparison(int(f.comparison[column[0]]))
-            of = next((k for k, known in CLASS_KINDS.items() if known == test), None)
-            if of is None:
+        self._n_lines, first_job = 0, len(jobs)
+        keys = self._kind, f.feature, f.missing
+        for column in Columns.of(predicates, f.threshold, *keys):
+            kind = self._kind[column[0]]
+            if kind < 0:
                 self._order(column)
             else:
-                self._class(of, column)
+                self._class(list(CLASS_KINDS)[kind], column)
         self._most = max(self._most, self._n_lines)
         # The longest first, because threads take one after another.
-        self._jobs.rows[first_job:] = sorted(
-            self._jobs.rows[first_job:], key=lambda job: -job[1]
-        )
-        for made in (self._ordered, self._jobs, *self._classes.values()):
-            made.start.append(len(made.rows))
+        jobs[first_job:] = sorted(jobs[first_job:], key=lambda job: -job[1])
+        for name, start in self._start.items():
+            start.append(len(self._rows[name]))
 
     def _take(self, column: NDArray[np.int64], spare: int = 0) -> int:
         first = self._n_lines
@@ -190,50 +176,38 @@ class _Builder:
         levels = len(thresholds).bit_length()
         padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
         padded[: len(thresholds)] = thresholds
-        first = self._n_thresholds
-        self._thresholds.append(padded)
-        self._n_thresholds += len(padded)
-        return first, levels
+        return self._thresholds.add(padded), levels
 
     def _order(self, column: NDArray[np.int64]) -> None:
         f, n = self._forest, len(column)
         missing = int(f.missing[column[0]])
-        right = ~f.missing_left[column] & (missing != Missing.NEVER)
+        right = self._right[column]
         mixed = bool(right.any() and not right.all())
         first = self._take(column, spare=int(mixed))
         gone = n + 1 if mixed else n * int(right.all())
         where, levels = self._search(f.threshold[column])
         before = (first - 1) * self._stride
-        row = (int(f.feature[column[0]]), where, levels, before, gone, missing)
-        self._ordered.rows.append(row)
-        self._ordered.missing.add(missing)
-        self._jobs.rows.append((first * self._stride, n, int(mixed), self._n_masks))
-        if mixed:
-            self._masks.append(-right.astype(np.int32))
-            self._n_masks += n
+        row = int(f.feature[column[0]]), where, levels, before, gone, missing
+        self._rows["ordered"].append(row)
+        mask = self._masks.add(-right[: n * mixed].astype(np.int32))
+        self._rows["jobs"].append((first * self._stride, n, int(mixed), mask))
 
     def _class(self, kind: ClassKind, column: NDArray[np.int64]) -> None:
         f, n = self._forest, len(column)
-        missing = int(f.missing[column[0]])
-        first = self._take(column)
+        first, values = self._take(column), f.threshold[column]
         if kind == "equal":
-            values = f.threshold[column]
             where, levels = self._search(values)
-            holds = values[:, None] == values[None, :]  # -0.0 is 0.0
+            gone = ~f.missing_left[column][:, None]  # -0.0 is 0.0 below
+            answers = np.hstack([values[:, None] != values, gone, np.ones_like(gone)])
         else:
-            holds = set_members(f, column)
-            where, levels = holds.shape[1], 0
-        right = np.ones((n, FIRST_CATEGORY + holds.shape[1]), np.bool_)
-        right[:, GONE] = ~f.missing_left[column]
-        right[:, FIRST_CATEGORY:] = ~holds
-        n_words = -(-n // 32)
-        bits = np.zeros((right.shape[1], 32 * n_words), np.bool_)
+            answers = set_answers(f, column)
+            where, levels = answers.shape[1] - FIRST_CATEGORY, 0
+        right = np.roll(answers, FIRST_CATEGORY, axis=1)
+        right[:, [NONE, GONE]] = answers[:, [-1, -2]]
+        n_words = -(-n // WORD)
+        bits = np.zeros((right.shape[1], WORD * n_words), np.bool_)
         bits[:, :n] = right.T
-        packed = np.packbits(bits, axis=1, bitorder="little").view("<u4")
-        self._words.append(packed.astype(np.uint32).reshape(-1))
-        made = self._classes[kind]
-        start = first * self._stride
-        row = (int(f.feature[column[0]]), self._n_words, n_words, start, missing)
-        made.rows.append((*row, where, levels))
-        made.missing.add(missing)
-        self._n_words += packed.size
+        words = np.packbits(bits, axis=1, bitorder="little").view("<u4").reshape(-1)
+        feature, missing = int(f.feature[column[0]]), int(f.missing[column[0]])
+        at = self._words.add(words), n_words, first * self._stride
+        self._rows[kind].append((feature, *at, missing, where, levels))

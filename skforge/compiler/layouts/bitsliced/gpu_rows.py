@@ -17,11 +17,10 @@ import numpy as np
 from skforge.compiler.binning.rules import NO_CATEGORY, Rules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockThreads
 from skforge.compiler.layouts.bitsliced import gpu_predicates
-from skforge.compiler.layouts.bitsliced.gpu_predicates import JOB, NONE, WORD, Columns
+from skforge.compiler.layouts.bitsliced.gpu_predicates import JOB, NONE, WORD, Records
 
 #: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8
@@ -77,7 +76,7 @@ class BitRows:
         with b.loop(thread.to(I32), end, g.threads) as i:
             self.lines[i * 4] = zero
 
-    def _range(self, name: str, columns: Columns, tile: Value) -> tuple[Value, Value]:
+    def _range(self, name: str, columns: Records, tile: Value) -> tuple[Value, Value]:
         b, starts = self.b, columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
@@ -89,7 +88,7 @@ class BitRows:
     def _columns(
         self,
         name: str,
-        columns: Columns,
+        columns: Records,
         tile: Value,
         thread: Value,
         body: Callable[[tuple[Value, ...], list[_Row]], None],
@@ -244,7 +243,7 @@ class BitRows:
     def _take_up(self, tile: Value, thread: Value) -> None:
         """Let each line of a column take the union with the lines above it."""
         b, g, plan = self.b, self.geometry, self._plan
-        lane, row = split_thread(b, thread.to(I32), g.lanes)
+        lane, row = split_thread(thread.to(I32), g.lanes)
         low, high = self._range("job", plan.jobs, tile)
         jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))
         has_masks = bool(plan.jobs.records[:, 2].any())
@@ -285,7 +284,7 @@ class _Row:
     mark: Value  # the row's bit in its word
 
 
-def split_thread(b: Builder, thread: Value, lanes: int) -> tuple[Value, Value]:
+def split_thread(thread: Value, lanes: int) -> tuple[Value, Value]:
     """Return the word of each line that a thread handles, and its rank in that word."""
     if lanes & (lanes - 1) == 0:
         shift = lanes.bit_length() - 1

@@ -15,7 +15,6 @@ from functools import partial
 from typing import TypeAlias
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import GpuBlockCode
@@ -95,8 +94,7 @@ class BitWalks(GpuBlockCode):
 
     def _each_row(self, thread: Value) -> list[Value]:
         """Return the batch index of each of a thread's rows."""
-        b = self.b
-        lane, part = split_thread(b, thread.to(I32), self._g.lanes)
+        lane, part = split_thread(thread.to(I32), self._g.lanes)
         own = self._own_rows(part)
         base = lane * WORD
         if own.shift is not None:  # a byte is eight bits, a row eight rows on
@@ -127,7 +125,7 @@ class BitWalks(GpuBlockCode):
 
     def _constants(self, thread: Value) -> None:
         b, g = self.b, self._g
-        lane, row = split_thread(b, thread.to(I32), g.lanes)
+        lane, row = split_thread(thread.to(I32), g.lanes)
 
         with b.when(row.eq(0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
@@ -188,7 +186,7 @@ class BitWalks(GpuBlockCode):
             def fold(thread: Value) -> None:
                 own = thread.to(I32)
                 self._stage(own, leaf, n_leaves)
-                lane, row = split_thread(b, own, self._g.lanes // self._g.wide)
+                lane, row = split_thread(own, self._g.lanes // self._g.wide)
                 with b.when(row < count):
                     self._fold_one(first + row, lane, row)
 
@@ -244,7 +242,7 @@ class BitWalks(GpuBlockCode):
             number = b.extract(quads[at // QUAD], at % QUAD) * self._g.wide
             return self._lines[number + lane, self._word]
 
-        return fold(depth, line, partial(_mux, b))
+        return fold(depth, line, _mux)
 
     def _run(self, lines: Value, op: Value, end: Value, lane: Value) -> list[Value]:
         """Run a tree's operations; return the planes of its codes."""
@@ -258,7 +256,7 @@ class BitWalks(GpuBlockCode):
         with b.loop(op, end, hint="op") as i:
             record = ops[i * 4, Vec(I32, 4)]
             target, *read = (b.extract(record, k) for k in range(4))
-            value = _mux(b, *map(line, read))
+            value = _mux(*map(line, read))
             self._lines[target + lane] = value
         planes = []
         for first in range(0, MAX_BITS, QUAD):
@@ -275,7 +273,7 @@ class BitWalks(GpuBlockCode):
             for i in range(NUMBERS):
                 if not i & distance:
                     j = i + distance
-                    words[i], words[j] = _exchange(b, words[i], words[j], distance, low)
+                    words[i], words[j] = _exchange(words[i], words[j], distance, low)
         first = row * (NUMBERS * lanes) + lane
         for k, word in enumerate(words):
             value = b.const(0, self._word) if word is None else word
@@ -288,7 +286,7 @@ class BitWalks(GpuBlockCode):
     ) -> None:
         """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
-        lane, part = split_thread(b, thread.to(I32), self._g.lanes)
+        lane, part = split_thread(thread.to(I32), self._g.lanes)
         own = self._own_rows(part)
         if forest.n_outputs == 1:
             self._add_output(own, lane, first, count, leaf, None)
@@ -345,7 +343,7 @@ class BitWalks(GpuBlockCode):
             self._sums[place] = total
 
 
-def _mux(b: Builder, select: Value, a: Value, other: Value) -> Value:
+def _mux(select: Value, a: Value, other: Value) -> Value:
     """Return the bits of ``a`` where ``select`` is set, else those of ``other``."""
     # Exclusive ors would be shorter here, but compilers then fail to use the one
     # instruction that this becomes (402 against 277 for a tree of depth 8).
@@ -354,7 +352,7 @@ def _mux(b: Builder, select: Value, a: Value, other: Value) -> Value:
 
 
 def _exchange(
-    b: Builder, low: Value | None, high: Value | None, distance: int, stays: int
+    low: Value | None, high: Value | None, distance: int, stays: int
 ) -> tuple[Value | None, Value | None]:
     """Swap the upper bits of a word with the lower bits of another; None is zero."""
     goes = stays ^ 0xFFFFFFFF

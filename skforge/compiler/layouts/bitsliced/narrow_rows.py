@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
@@ -68,13 +68,14 @@ class Ties:
 
     def __init__(
         self,
-        b: Builder,
+        rules: Rules,
         exact: Buffer,
         columns: ColumnTile,
         clean: Callable[[Value], Value],
         unordered: bool,
     ) -> None:
-        self.b, self.lanes, self.part = b, columns.lanes, columns.part
+        b = self.b = rules.b
+        self._rules, self.lanes, self.part = rules, columns.lanes, columns.part
         self._exact, self._clean, self._unordered = exact, clean, unordered
         self._found = b.alloc("ties", U32, b.const(self.lanes), alignment=64)
         self._column = b.alloc("exact_column", F64, b.const(self.part), alignment=64)
@@ -131,7 +132,7 @@ class Ties:
             end, step = b.const(self.part), b.const(ROWS)
             with b.loop(0, end, step, hint="rows") as r:
                 masks = [
-                    b.compare("gt", x, threshold, unordered=self._unordered)
+                    self._rules.goes_right(x, threshold, unordered=self._unordered)
                     for x in (
                         self._column[r + v, Vec(F64, half)]
                         for v in range(0, ROWS, half)

@@ -78,8 +78,9 @@ class PredicateLowering:
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
         self.searches = np.flatnonzero(predicate_table.searched(jobs.kind))
-        # Whether a number with a fraction is in no set.
-        self._exact = bool((forest.comparison == Comparison.MEMBER).any())
+        # The only comparison of sets: by MEMBER a number with a fraction is in none.
+        members = bool((forest.comparison == Comparison.MEMBER).any())
+        self._test = Comparison.MEMBER if members else Comparison.IN
 
     # ------------------------------------------------------------ the stage
 
@@ -92,7 +93,9 @@ class PredicateLowering:
             exact = np.zeros(self.t.n_lines, np.float64)
             exact[self.t.line_of] = self._rules.forest.threshold
             exacts = self._model("exact_thresholds", exact)
-            self.ties = Ties(b, exacts, self.columns, self._clean, self.t.unordered)
+            self.ties = Ties(
+                self._rules, exacts, self.columns, self._clean, self.t.unordered
+            )
         held = len(self.searches) if self.kept else 1
         # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
@@ -210,10 +213,6 @@ class PredicateLowering:
     def _clean_narrow(self, x: Value) -> Value:
         return round_down(self.b, self._clean(x))
 
-    def _compare(self, x: Value, number: Value) -> Value:
-        passes = self._rules.passes
-        return self.b.compare(passes, x, number, unordered=self.t.unordered)
-
     def _noting_ties(
         self,
         start: Value,
@@ -235,13 +234,14 @@ class PredicateLowering:
     def _direct(self, job: Job) -> None:
         """Compare a column with every threshold."""
         b = self.b
+        right = partial(self._rules.goes_right, unordered=self.t.unordered)
 
         def one(i: Value, compared: list[tuple[Value, Value]]) -> None:
             number = self.numbers[job.offset + i]
             threshold = b.splat(number, self.shape.registers.lanes)
             at = job.place + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
-            masks = [self._compare(x, threshold) for x in vectors]
+            masks = [right(x, threshold) for x in vectors]
             store_masks(b, self._lines, at, masks)
             compared += [(x, threshold) for x in vectors]
 
@@ -254,6 +254,7 @@ class PredicateLowering:
         index = U32 if self.scalar == F32 else I64
         index_vec = Vec(index, registers.lanes)
         step = registers.lockstep * registers.lanes
+        right = partial(self._rules.goes_right, unordered=self.t.unordered)
 
         def some_rows(r: Value, compared: list[tuple[Value, Value]]) -> None:
             x = self.columns.vectors(job.column + r, step)
@@ -263,7 +264,7 @@ class PredicateLowering:
             for j, table in enumerate(tables):
                 for v, own in enumerate(x):
                     pivot = registers.pivot_of(b, table, index[v], answers[v])
-                    answers[v].append(self._compare(own, pivot))
+                    answers[v].append(right(own, pivot))
                     compared.append((own, pivot))
                 masks = [found[j] for found in answers]
                 place = byte + (levels - 1 - j) * self.line_bytes
@@ -379,10 +380,11 @@ class PredicateLowering:
         b, n = self.b, self.columns.lanes
         tables = self._model("set_tables", self.t.set_tables)
         vec = Vec(U8, SET_ROWS)
+        members = self._test == Comparison.MEMBER
         codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
         with b.loop(0, self.part, n, hint="row") as v:
             (x,) = self.columns.vectors(job.column + v, n)
-            codes[v] = self._rules.category_entry(x, entries, self._exact).to(U8)
+            codes[v] = self._rules.category_entry(x, entries, members).to(U8)
         top = b.const(1 << 7, vec)
         groups = (job.count + (SETS_A_BYTE - 1)) // SETS_A_BYTE
         with b.loop(groups, hint="sets") as g:
@@ -406,9 +408,9 @@ class PredicateLowering:
             with b.loop(0, self.part, step, hint="v") as v:
                 masks = []
                 for x in self.columns.vectors(job.column + v, step):
-                    out = ~self._rules.in_set(number, x, self._exact)
+                    right = self._rules.goes_right(x, number, self._test)
                     # A missing value has its own rule: it does not go right here.
-                    masks.append(out & ~b.is_nan(x))
+                    masks.append(right & ~b.is_nan(x))
                 store_masks(b, self._lines, at + v // 8, masks)
 
 

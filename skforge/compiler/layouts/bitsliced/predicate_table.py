@@ -9,21 +9,21 @@ tables are data, so the code does not depend on the forest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.binning.rules import set_members, set_numbers
+from skforge.compiler.binning.rules import Pool, set_answers, set_members, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
+from skforge.compiler.forest.bins import Columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import ScheduleError
-
-_Int = TypeVar("_Int", bound=np.integer[Any])
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; any other kind
 #: is the number of levels of a search.
@@ -120,16 +120,6 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def columns_of(
-    forest: Forest, predicates: NDArray[_Int], *keys: NDArray[Any]
-) -> list[NDArray[_Int]]:
-    """Split predicates into columns that agree on all keys, thresholds ascending."""
-    order = np.lexsort((forest.threshold[predicates], *keys[::-1]))
-    changes = [np.diff(key[order]) != 0 for key in keys]
-    cuts = np.flatnonzero(np.any(changes, axis=0)) + 1
-    return np.split(predicates[order], cuts) if len(order) else []
-
-
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     """Lay out the predicates of a normalised forest.
 
@@ -139,130 +129,88 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
-    planner = _Planner(forest, registers)
-    starts = tile_starts(np.unique(forest.feature), forest.n_features, registers.lanes)
-    ends = np.asarray(starts) + registers.lanes
+    used, lanes = np.unique(forest.feature), registers.lanes
+    start = np.asarray(tile_starts(used, forest.n_features, lanes), np.int32)
     category = forest.comparison >= Comparison.IN
-    everything = np.arange(forest.n_predicates, dtype=np.int32)
-    tiles = []
-    for part in columns_of(forest, everything, forest.feature, category):
-        feature = int(forest.feature[part[0]])
-        tiles.append(int(np.searchsorted(ends, feature, "right")))
-        add = planner.sets if category[part[0]] else planner.thresholds
-        add(feature - starts[tiles[-1]], part)
-        tiles += [tiles[-1]] * (len(planner.jobs) - len(tiles))
-    lines, n_lines = planner.number_lines()
+    every = np.arange(forest.n_predicates)
+    columns = Columns.of(every, forest.threshold, forest.feature, category)
+    features = forest.feature[columns.first]
+    numbers, set_tables = Pool(lanes), Pool()
+    made: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
+    for c, column in enumerate(columns):
+        work = _sets(forest, column)
+        if not category[column[0]]:
+            work = _thresholds(forest.threshold[column], registers)
+        for k, n, data in work:
+            made.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
+    of, kind, count, offset = np.array(made, np.int32).reshape(-1, 4).T
+    tile = np.searchsorted(start + lanes, features[of], "right")
+    line, n_lines = _number_lines(kind, count)
+    jobs = Columns(columns.tests, np.append(0, np.cumsum(count)))
+    lines = np.repeat(line, count) + jobs.rank
     line_of = np.zeros(forest.n_predicates, np.int32)
-    right, offsets = [], [0]
-    for first, job in zip(lines, planner.jobs, strict=True):
-        line_of[job.predicates] = first + np.arange(len(job.predicates))
-        right.append(line_of[job.predicates[~forest.missing_left[job.predicates]]])
-        offsets.append(offsets[-1] + len(right[-1]))
+    line_of[jobs.tests] = lines
+    right = ~forest.missing_left[jobs.tests]
     return PredicateTable(
         n_lines=n_lines + SPARE_LINES,
         line_of=line_of,
-        tile_start=np.asarray(starts, np.int32),
-        tile_jobs=np.searchsorted(tiles, np.arange(len(starts) + 1)).astype(np.int32),
-        jobs=Jobs(
-            kind=np.array([job.kind for job in planner.jobs], np.int32),
-            column=np.array([job.column for job in planner.jobs], np.int32),
-            line=lines,
-            count=np.array([len(job.predicates) for job in planner.jobs], np.int32),
-            offset=np.array([job.offset for job in planner.jobs], np.int32),
-        ),
-        numbers=np.concatenate([*planner.numbers, np.zeros(registers.lanes)]).astype(
-            forest.threshold.dtype
-        ),
-        set_tables=np.concatenate([*planner.set_tables, np.zeros(0, np.uint8)]),
-        kinds=tuple(sorted({job.kind for job in planner.jobs})),
-        right_lines=np.concatenate([*right, np.zeros(1)]).astype(np.int32),
-        right_offset=np.asarray(offsets, np.int32),
+        tile_start=start,
+        tile_jobs=np.searchsorted(tile, np.arange(len(start) + 1)).astype(np.int32),
+        jobs=Jobs(kind, features[of] - start[tile], line, count, offset),
+        numbers=numbers.array(forest.threshold.dtype, spare=lanes),
+        set_tables=set_tables.array(np.uint8),
+        kinds=tuple(np.unique(kind).tolist()),
+        right_lines=np.append(lines[right], 0).astype(np.int32),
+        right_offset=np.append(0, np.cumsum(right))[jobs.offset].astype(np.int32),
         unordered=not forest.missing_left.any() and not category.any(),
         missing=Missing(int(forest.missing[0])),
     )
 
 
-class _Planned(NamedTuple):
-    kind: int
-    column: int
-    predicates: IntArray
-    offset: int
+def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
+    """Return each job's first line, and the number of lines; searches come first.
+
+    A search writes up to 15 lines too many, into those of the next job or spare lines.
+    Tables of sets write lines in groups of eight.
+    """
+    groups = -(-count // SETS_A_BYTE) * SETS_A_BYTE
+    count = np.where(np.isin(kind, tuple(SETS)), groups, count)
+    other = ~searched(kind)
+    order = np.argsort(other, kind="stable")
+    line = np.zeros(len(count), np.int32)
+    line[order] = np.cumsum(count[order]) - count[order]
+    if not other.all():
+        line[other] += SPARE_LINES
+    return line, int(count.sum())
 
 
-class _Planner:
-    """Collects jobs, then numbers their lines."""
+def _thresholds(
+    thresholds: NDArray[Any], registers: Registers
+) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Yield kind, count and numbers of the jobs of a column of thresholds."""
+    most = (1 << registers.levels) - 1 or len(thresholds)
+    for part in np.split(thresholds, range(most, len(thresholds), most)):
+        if len(part) <= DIRECT_LIMIT or not registers.levels:
+            yield DIRECT, len(part), part
+            continue
+        kind = max(4, len(part).bit_length())
+        pivots = registers.pivots(part, kind, np.inf, low_first=True)
+        yield kind, len(part), np.concatenate(pivots)
 
-    def __init__(self, forest: Forest, registers: Registers) -> None:
-        self._forest, self._registers = forest, registers
-        self.jobs: list[_Planned] = []
-        self.numbers: list[NDArray[Any]] = []
-        self.set_tables: list[NDArray[np.uint8]] = []
-        self._size = self._set_size = 0
 
-    def number_lines(self) -> tuple[IntArray, int]:
-        """Return each job's first line, and the number of lines; searches come first.
-
-        A search writes up to 15 lines too many, into those of the next job or spare
-        lines. Tables of sets write lines in groups of eight.
-        """
-        kind = np.array([job.kind for job in self.jobs], np.int32)
-        count = np.array([len(job.predicates) for job in self.jobs], np.int32)
-        tables = np.isin(kind, tuple(SETS))
-        count[tables] = -(-count[tables] // SETS_A_BYTE) * SETS_A_BYTE
-        other = ~searched(kind)
-        order = np.argsort(other, kind="stable")
-        line = np.zeros(len(count), np.int32)
-        line[order] = np.cumsum(count[order]) - count[order]
-        if not other.all():
-            line[other] += SPARE_LINES
-        return line, int(count.sum())
-
-    def thresholds(self, column: int, predicates: IntArray) -> None:
-        """Add the numeric predicates of a feature, sorted by threshold."""
-        most = (1 << self._registers.levels) - 1
-        while len(predicates):
-            few = len(predicates) <= DIRECT_LIMIT or not most
-            part = predicates if few else predicates[:most]
-            predicates = predicates[len(part) :]
-            numbers = self._forest.threshold[part]
-            kind = DIRECT
-            if not few:
-                kind = max(4, len(part).bit_length())
-                pivots = self._registers.pivots(numbers, kind, np.inf, low_first=True)
-                numbers = np.concatenate(pivots)
-            self._add(kind, column, part, numbers)
-
-    def sets(self, column: int, predicates: IntArray) -> None:
-        """Add the category predicates of a feature."""
-        holds = set_members(self._forest, predicates)
-        entries = 3 + int(np.flatnonzero(holds.any(axis=0)).max(initial=-1))
-        kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
-        if kind == CATEGORY:
-            numbers = set_numbers(self._forest)[predicates]
-            self._add(kind, column, predicates, numbers.astype(np.float64))
-            return
-        size = SETS[kind]
-        groups = -(-len(holds) // SETS_A_BYTE)
-        right = np.ones((groups * SETS_A_BYTE, size), np.bool_)
-        held = holds[:, :size]
-        right[: len(held), : held.shape[1]] = ~held
-        right[:, size - 2] = False  # missing values have their own rule
-        bits = right.reshape(groups, SETS_A_BYTE, size)
-        self.set_tables.append(np.packbits(bits, axis=1).reshape(-1))
-        self._add(kind, column, predicates, np.zeros(0), self._set_size)
-        self._set_size += groups * size
-
-    def _add(
-        self,
-        kind: int,
-        column: int,
-        predicates: IntArray,
-        numbers: NDArray[Any],
-        offset: int | None = None,
-    ) -> None:
-        offset = self._size if offset is None else offset
-        self.jobs.append(_Planned(kind, column, predicates, offset))
-        # Searches load whole vectors from aligned offsets.
-        padding = -len(numbers) % self._registers.lanes
-        self.numbers.append(np.pad(numbers, (0, padding), constant_values=np.inf))
-        self._size += len(numbers) + padding
+def _sets(
+    forest: Forest, predicates: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Yield kind, count and table (or numbers) of the job of a column of sets."""
+    n, some = len(predicates), set_members(forest, predicates).any(axis=0)
+    entries = 3 + int(np.flatnonzero(some).max(initial=-1))
+    kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
+    if kind == CATEGORY:
+        yield kind, n, set_numbers(forest)[predicates].astype(np.float64)
+        return
+    size = SETS[kind]
+    right = np.ones((-(-n // SETS_A_BYTE) * SETS_A_BYTE, size), np.bool_)
+    right[:n] = set_answers(forest, predicates, size // 32)[:, :size]
+    right[:, size - 2] = False  # missing values have their own rule
+    bits = right.reshape(-1, SETS_A_BYTE, size)
+    yield kind, n, np.packbits(bits, axis=1).reshape(-1)

@@ -323,9 +323,7 @@ class BitslicedLowering(BlockCode):
         with b.loop(self.groups, hint="group") as g:
             planes = tuple(
                 b.let(
-                    lir.LoadPlane(self.planes, g + level * groups),
-                    Plane(GROUP),
-                    "bits",
+                    lir.LoadPlane(self.planes, g + level * groups), Plane(GROUP), "bits"
                 )
                 for level in range(depth)
             )

@@ -1,26 +1,40 @@
 """Code for one block of rows that walks of contributions share.
 
 It evaluates the predicates, sets a bit for each edge of a tree and row, and writes the
-sums with the bias.
+sums with the bias. A walk goes ``_down`` from a node to its children, where a ``_leaf``
+has its value, and comes ``_up`` with what both sides sum to ``_give`` the node's
+feature its share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, Model, Rules, set_numbers
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import F64, I64, U8, U16, Buffer, Scalar, Value, Vec
-from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.contributions.predicates import Evaluation, Tests
-
-IntArray = NDArray[np.int64]
+from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.nodes import (
+    F64,
+    I64,
+    U8,
+    U16,
+    Buffer,
+    CompareOp,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.layouts.base import BlockCode, BlockLayout
+from skforge.compiler.layouts.contributions.paths import IntArray, Paths
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
@@ -30,6 +44,37 @@ WORDS: dict[int, Scalar | Vec] = {
 
 #: Bytes of a vector: always 512 bits, which narrower machines split.
 VECTOR = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tests:
+    """The predicates of a normalised forest, by feature and kind of test."""
+
+    kinds: tuple[tuple[Comparison, Missing, bool], ...]
+    of_line: NDArray[np.int64]  # (2, n_lines): feature and kind
+    jobs: NDArray[np.int64]  # (n_jobs, 4): feature, kind, first line, last line + 1
+    line_of: NDArray[np.int64]  # (n_predicates,)
+    numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
+
+    @classmethod
+    def of(cls, forest: Forest) -> Tests:
+        """Sort the predicates of a normalised forest."""
+        number = forest.comparison.astype(int) * 8 + forest.missing * 2
+        kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
+        kind = kind.reshape(-1)
+        order = np.lexsort((forest.threshold, kind, forest.feature))
+        line_of = np.zeros(forest.n_predicates, np.int64)
+        line_of[order] = np.arange(forest.n_predicates)
+        keys = np.stack([forest.feature, kind])[:, order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1).any(axis=0))
+        last = np.append(first[1:], forest.n_predicates)[: len(first)]
+        jobs = np.stack([*keys[:, first], first, last], axis=1)
+        numbers = np.where(
+            forest.comparison >= Comparison.IN, set_numbers(forest), forest.threshold
+        ).astype(forest.threshold.dtype)
+        rules = [(k // 8, k // 2 % 4, bool(k % 2)) for k in kinds.tolist()]
+        named = tuple((Comparison(op), Missing(gone), left) for op, gone, left in rules)
+        return cls(named, keys, jobs, line_of, numbers[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +91,21 @@ class Trees:
     line: IntArray  # of each inner node's predicate
     before: IntArray
     bias: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, forest: Forest, paths: Paths, node: IntArray, bias: NDArray[np.float64]
+    ) -> Trees:
+        """Return what walks know of a forest whose inner nodes are in some order."""
+        tests = Tests.of(forest)
+        return cls(
+            forest=forest,
+            tests=tests,
+            start=np.searchsorted(paths.tree[node], np.arange(forest.n_trees + 1)),
+            line=tests.line_of[forest.predicate[node]],
+            before=paths.edges(node, paths.before[node]),
+            bias=bias,
+        )
 
     @property
     def order(self) -> IntArray:
@@ -66,6 +126,18 @@ class Trees:
         return np.setdiff1d(every, self.forest.tree_output)
 
 
+@dataclass(frozen=True, slots=True)
+class CodeLayout(BlockLayout):
+    """One forest, and what makes the code of a block of rows."""
+
+    hir: PredictEnsemble
+    make: Callable[[Rules, BlockRows], BlockCode]
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
+        return self.make(rules, rows)
+
+
 class TreeBlock(BlockCode):
     """Emits the code for one block of rows, except what a tree adds.
 
@@ -82,7 +154,7 @@ class TreeBlock(BlockCode):
     ) -> None:
         self.b: Builder = rules.b
         self._t, self._rows, self._block = trees, rows, block
-        self._model = rules.model
+        self._rules, self._model = rules, rules.model
         self._scalar = element
         self._lanes = lanes = min(block, VECTOR // element.bytes)
         self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
@@ -90,28 +162,72 @@ class TreeBlock(BlockCode):
         self._line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
-        self._count = (rows.n_rows - rows.first).min(block)
+        self._count = self.b.const(1)
+        if block > 1:
+            self._count = (rows.n_rows - rows.first).min(block)
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
         self._n_vectors = (self._count + (some - 1)) // some * self._together
-        self._evaluate(rules)
+        self._thresholds = self._model("test_numbers", trees.tests.numbers)
+        self._evaluate()
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
-        order = trees.order
         self._node_line = self._table("node_line", trees.line * self._line)
         self._node_before = self._table("node_before", trees.before * self._line)
-        self._tree = {
-            "first": self._table("tree_first", trees.start[:-1][order]),
-            "last": self._table("tree_last", trees.start[1:][order]),
-            "output": self._table("tree_output", trees.written),
-        }
+        #: Tables of numbers of trees, in the order of the walk.
+        self._tree: dict[str, Buffer] = {}
+        self._of_trees("first", "last", trees.start)
+        self._tree["output"] = self._table("tree_output", trees.written)
         self._bias = self._model("bias", trees.bias)
+        #: Results of a row and output.
+        self._width = trees.forest.n_features + 1
 
-    def _evaluate(self, rules: Rules) -> None:
-        """Evaluate all predicates on the rows of the block."""
-        evaluation = Evaluation(rules, self._t.tests, self._block, self._lanes)
-        evaluation.run(self._rows, self._n_vectors)
-        self._lines = evaluation.lines
+    def _evaluate(self) -> None:
+        """Fill ``lines``: bit r of line p is whether row r goes left at predicate p.
+
+        The rows past the last one of the batch repeat it.
+        """
+        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self._lanes
+        numbers = self._thresholds
+        jobs = self._table("test_jobs", tests.jobs.reshape(-1))
+        column = self._alloc("column", numbers.element, self._block)
+        vector = with_lanes(numbers.element, self._vec)
+        size = max(1, len(tests.numbers)) * self._line
+        self._lines = self._alloc("test_lines", U8, size)
+        last, count = rows.n_rows - 1, self._n_vectors * lanes
+
+        def lines(first: Value, end: Value, kind: int) -> None:
+            with b.loop(first, end, hint="line") as line:
+                number = numbers[line]
+                with b.loop(self._n_vectors, hint="v") as v:
+                    left = self._left(kind, number, column[v * lanes, vector])
+                    at = line * self._line + v * (lanes // 8)
+                    is_bool = lanes == 1
+                    bits = left.to(U8) if is_bool else b.mask_bits(left, self._bits)
+                    self._lines[at] = bits
+
+        with b.loop(len(tests.jobs), hint="job") as job:
+            feature = self._number(jobs, job * 4)
+            with b.loop(count, hint="row") as r:
+                at = (rows.first + r).min(last) * rows.stride + feature
+                column[r] = rows.rows[at]
+            first, end = (self._number(jobs, job * 4 + k) for k in (2, 3))
+            kinds = range(len(tests.kinds))
+            cases = [partial(lines, first, end, kind) for kind in kinds]
+            b.switch(self._number(jobs, job * 4 + 1), cases)
+
+    def _left(self, kind: int, number: Value, x: Value) -> Value:
+        """Return which values of a column go left."""
+        b, rules = self.b, self._rules
+        comparison, missing, missing_left = self._t.tests.kinds[kind]
+        x = rules.nan_if_missing(x, missing)
+        if comparison >= Comparison.IN:
+            inside = rules.in_set(number, x, comparison == Comparison.MEMBER)
+            gone = b.is_nan(x)
+            return inside | gone if missing_left else inside & ~gone
+        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op = "eq" if comparison == Comparison.EQ else op
+        return b.compare(op, x, number, unordered=missing_left)
 
     def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
         """Allocate scratch."""
@@ -127,20 +243,33 @@ class TreeBlock(BlockCode):
     def _table(self, name: str, values: NDArray[Any]) -> Buffer:
         return self._model(name, values.astype(np.int32))
 
+    def _of_trees(self, first: str, last: str, start: IntArray) -> None:
+        """Declare the first and the last of what each tree has in other tables."""
+        for k, name in enumerate((first, last)):
+            numbers = start[self._t.order + k]
+            self._tree[name] = self._table(f"tree_{name}", numbers)
+
     def _number(self, table: Buffer, at: Value) -> Value:
         return table[at].to(I64)
+
+    def _numbers_of(self, tree: Value) -> dict[str, Value]:
+        """Return all numbers of a tree."""
+        return {name: self._number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
         """Tell where outputs are written, each as soon as its last tree is added."""
         self._result = result
 
     def start(self, sums: Buffer) -> None:
-        """Set the sums of the block, (outputs, features, rows), to zero."""
-        b = self.b
-        zero = b.const(0.0, F64)
-        size = self._n_held * self._t.forest.n_features * self._block
-        with b.loop(size, hint="sum") as i:
-            sums[i] = zero
+        """Set the sums of the block to zero."""
+        for total, columns in self._totals(sums):
+            size = self._n_held * columns * self._block
+            with self.b.loop(size, hint="sum") as i:
+                total[i] = self.b.const(0.0, F64)
+
+    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
+        """Return sums of the block, (outputs, columns, rows), and their columns."""
+        return [(sums, self._t.forest.n_features)]
 
     def _write_if_last(self, output: Value, sums: Buffer) -> None:
         """Write a scalar output after its last tree."""
@@ -163,33 +292,59 @@ class TreeBlock(BlockCode):
 
     def _pass_tests(self, first: Value, last: Value) -> None:
         """Set the bits of all edges of a tree: who passed each feature's tests."""
-        b, size = self.b, self._line
-        self._passed[b.const(0)] = ~b.const(0, self._word)
-        with b.loop(first, last, hint="n") as n:
-            before = self._passed[self._number(self._node_before, n), self._word]
-            line = self._lines[self._number(self._node_line, n), self._word]
-            at = (n - first) * (2 * size) + size
-            self._passed[at] = before & line
-            self._passed[at + size] = before & ~line
+        self._pass_root()
+        with self.b.loop(first, last, hint="n") as n:
+            self._pass(n, first)
+
+    def _pass_root(self) -> None:
+        """Set the bits of edge 0, which all rows pass."""
+        b = self.b
+        all_rows = ~b.const(0, self._word) if self._block > 1 else b.const(1, U8)
+        self._passed[b.const(0)] = all_rows
+
+    def _pass(self, n: Value, first: Value) -> tuple[Value, Value]:
+        """Set and return the bits of a node's edges; ``first`` is its tree's first."""
+        before = self._passed[self._number(self._node_before, n), self._word]
+        line = self._goes_left(n)
+        at = self._edge(n - first)
+        left = self._passed[at] = before & line
+        right = self._passed[at + self._line] = before & ~line
+        return left, right
+
+    def _goes_left(self, n: Value) -> Value:
+        """Return which rows go left by a node's predicate, a bit for each."""
+        return self._lines[self._number(self._node_line, n), self._word]
+
+    def _edge(self, own: Value) -> Value:
+        """Return where ``passed`` has the left edge of a tree's node."""
+        return own * (2 * self._line) + self._line
 
     def _mask(self, at: Value) -> Value:
         """Return the rows of a vector whose bits lie at a byte of ``passed``."""
-        b = self.b
-        return b.reinterpret(self._passed[at, self._bits], lir.Mask(self._lanes))
+        bits = self._passed[at, self._bits]
+        if self._lanes == 1:
+            return bits.ne(0)
+        return self.b.reinterpret(bits, lir.Mask(self._lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         """Write the contributions to one output, and its bias."""
-        b, rows, forest = self.b, self._rows, self._t.forest
         bias = self._bias[output].to(self._result.element)
-        divisor = b.const(float(forest.divisor), F64)
-        start = held * (forest.n_features * self._block)
-        count = (rows.n_rows - rows.first).min(self._block)
-        with b.loop(count, hint="r") as r:
-            row = (rows.first + r) * forest.n_outputs + output
-            at = row * (forest.n_features + 1)
-            with b.loop(forest.n_features, hint="f") as f:
-                x = sums[start + f * self._block + r]
-                if forest.divisor != 1:
-                    x = x / divisor
-                b.store(self._result, at + f, x.to(self._result.element))
-            self._result[at + forest.n_features] = bias
+        with self.b.loop(self._count, hint="r") as r:
+            row = (self._rows.first + r) * self._t.forest.n_outputs + output
+            at = row * self._width
+            self._write_row(at, r, sums, held)
+            self._result[at + (self._width - 1)] = bias
+
+    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+        """Write the contributions to one output of a row."""
+        n_features = self._t.forest.n_features
+        start = held * (n_features * self._block)
+        with self.b.loop(n_features, hint="f") as f:
+            x = self._divided(sums[start + f * self._block + r])
+            cell = at + f
+            self._result[cell] = x.to(self._result.element)
+
+    def _divided(self, x: Value) -> Value:
+        """Return a sum, or the mean over trees."""
+        divisor = self._t.forest.divisor
+        return x if divisor == 1 else x / float(divisor)

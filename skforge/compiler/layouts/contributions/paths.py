@@ -10,7 +10,6 @@ goes down one range of nodes and up another one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +42,26 @@ class Paths:
     def inner(self) -> IntArray:
         """All inner nodes, level by level."""
         return np.concatenate([*self.levels, np.zeros(0, np.int64)])
+
+    def sums_below(self, number: IntArray) -> IntArray:
+        """Return the sum of the inner nodes' numbers over the subtree of each."""
+        total = number.copy()
+        for level in self.levels[:0:-1]:
+            np.add.at(total, self.parent[level], total[level])
+        return total
+
+    def edges(self, order: IntArray, below: IntArray) -> IntArray:
+        """Return which edge of its tree leads to each node, and 0 for -1.
+
+        With inner nodes in this order, tree after tree, 2 i + 1 is the left edge of a
+        tree's i-th node, 2 i + 2 its right one.
+        """
+        place = np.zeros(len(self.tree), np.int64)
+        place[order] = np.arange(len(order))
+        up = self.parent[below]
+        start = np.searchsorted(self.tree[order], self.tree[up])
+        number = 2 * (place[up] - start) + 1 + self.is_right[below]
+        return np.where(below >= 0, number, 0)
 
 
 def trace(forest: Forest) -> Paths:
@@ -95,15 +114,14 @@ def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
 class Order:
     """Inner nodes in the order of the walk, all trees one after another.
 
-    ``before`` counts the edges of the node's tree: 2 i + 1 is the left edge of its
-    i-th node, 2 i + 2 the right one, 0 none. Slot 0 is above the root; the right edge's
-    slot follows the left one's. A run has four numbers: it goes down from the first to
-    the second, then up from the fourth to the third.
+    Slot 0 is above the root; the right edge's slot follows the left one's. A run has
+    four numbers: it goes down from the first to the second, then up from the fourth to
+    the third.
     """
 
     node: IntArray
+    tree: IntArray
     start: IntArray  # (n_trees + 1,) into the nodes
-    before: IntArray
     slot: IntArray
     left_slot: IntArray
     runs: IntArray  # (n_runs, 4)
@@ -150,16 +168,14 @@ def put_in_order(forest: Forest, paths: Paths, most: IntArray) -> Order:
     up = parent[node]
     slot = np.where(up >= 0, lefts[up] + paths.is_right[node], 0)
     tree = paths.tree[node]
-    edge = paths.before[node]
-    before = 2 * (place[parent[edge]] - start[tree]) + 1 + paths.is_right[edge]
     feature = forest.feature[forest.predicate[node]]
     pairs, which = np.unique(tree * forest.n_features + feature, return_inverse=True)
     feature_start = np.searchsorted(pairs, np.arange(n_trees + 1) * forest.n_features)
     runs, run_tree = _runs(tops, begin, own, size, paths.tree)
     return Order(
         node=node,
+        tree=tree,
         start=start,
-        before=np.where(edge >= 0, before, 0),
         slot=slot,
         left_slot=left_slot,
         runs=runs,
@@ -181,9 +197,7 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
     number = 0
     while left.any():
         number += 1
-        count = left.astype(np.int64)
-        for level in paths.levels[:0:-1]:
-            np.add.at(count, parent[level], count[level])
+        count = paths.sums_below(left.astype(np.int64))
         if number == 1:
             size = count
         now = left & (count <= most[paths.tree])
@@ -223,4 +237,60 @@ def _runs(
     return runs, tree[tops[cluster[up]]]
 
 
-__all__: list[Any] = ["Order", "Paths", "put_in_order", "trace"]
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """The other features at each node, and the pairs of columns they make.
+
+    The edges above a node hold the state of every other feature of its path: for each
+    feature the lowest edge that tests it.
+
+    Entry e of a node, ``start[i] <= e < start[i + 1]``, is the edge number ``edge[e]``
+    of its tree (see :meth:`Paths.edges`), and adds to the tree's pair ``slot[e]``.
+    """
+
+    start: IntArray  # (n_nodes + 1,) into the entries
+    edge: IntArray
+    slot: IntArray
+    pair_start: IntArray  # (n_trees + 1,) into the pairs of trees
+    pair: IntArray  # of a tree's pair, among the forest's
+    columns: IntArray  # (n_pairs, 2) features, the lower one first
+
+
+def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
+    """Return the pairs of a forest; those of one column are left out."""
+    parent, tree = paths.parent, paths.tree
+    column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
+    players = forest.node_feature
+    node = order.node
+    n = len(node)
+    number, at = np.arange(n), node
+    seen = players[node][:, None]  # features met below, the node's own first
+    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    while len(at):
+        some = parent[at] >= 0
+        number, at, seen = number[some], at[some], seen[some]
+        above = parent[at]
+        new = (seen != players[above][:, None]).all(axis=1)
+        new &= column[above] != column[node[number]]
+        owners.append(number[new])
+        edges.append(at[new])
+        seen = np.column_stack([seen, players[above]])
+        at = above
+    owner, edge = np.concatenate(owners), np.concatenate(edges)
+    by = np.argsort(owner, kind="stable")
+    owner, edge = owner[by], edge[by]
+    own = tree[node[owner]]
+    mine, other = column[node[owner]], column[parent[edge]]
+    low, high = np.minimum(mine, other), np.maximum(mine, other)
+    width = forest.n_features
+    codes, which = np.unique(low * width + high, return_inverse=True)
+    in_tree, slot = np.unique(own * len(codes) + which.reshape(-1), return_inverse=True)
+    pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
+    return Pairs(
+        start=np.searchsorted(owner, np.arange(n + 1)),
+        edge=paths.edges(node, edge),
+        slot=slot.reshape(-1) - pair_start[own],
+        pair_start=pair_start,
+        pair=in_tree % max(1, len(codes)),
+        columns=np.stack([codes // width, codes % width], axis=1),
+    )

@@ -90,26 +90,20 @@ def _in_parts(
     forest: Forest, paths: Paths, few: NDArray[np.bool_], many: NDArray[np.bool_]
 ) -> Parts:
     """Return the nodes of both kinds as parts; a node may be in both."""
-    nodes, parts, kept = [], [], []
-    for number, own in enumerate((few, many)):
-        below = own[paths.parent] & (paths.parent >= 0)
-        some = own | below  # a child that is cut off becomes a leaf
-        found = np.flatnonzero(some)
-        nodes.append(found)
-        parts.append(2 * paths.tree[found] + number)
-        kept.append(own[found])
-    node, part = np.concatenate(nodes), np.concatenate(parts)
-    keep = np.concatenate(kept)
+    own = np.stack([few, many])
+    below = own[:, paths.parent] & (paths.parent >= 0)
+    side, node = np.nonzero(own | below)  # a child that is cut off becomes a leaf
+    part = 2 * paths.tree[node] + side
     by = np.argsort(part, kind="stable")
-    node, part, keep = node[by], part[by], keep[by]
+    side, node, part = side[by], node[by], part[by]
     place = np.zeros((2, forest.n_nodes), np.int64)
-    place[part % 2, node] = np.arange(len(node))
+    place[side, node] = np.arange(len(node))
     used, counts = np.unique(part, return_counts=True)
+    keep = own[side, node]
     inner = (forest.left[node] >= 0) & keep
 
     def children(of_whole: NDArray[np.int32]) -> NDArray[np.int32]:
-        moved = place[part % 2, of_whole[node]]
-        return np.where(inner, moved, -1).astype(np.int32)
+        return np.where(inner, place[side, of_whole[node]], -1).astype(np.int32)
 
     named = forest.source_feature
     made = replace(
@@ -126,9 +120,6 @@ def _in_parts(
     )
     start = np.searchsorted(used // 2, np.arange(forest.n_trees + 1))
     return Parts(made, start, node, keep & ~inner)
-
-
-# ------------------------------------------------------------ points
 
 
 FloatArray = NDArray[np.float64]
@@ -199,8 +190,7 @@ def fill(
     rows: tuple[int, ...],
 ) -> Constants:
     """Return the constants of a forest; those of leaves include ``values[node]``."""
-    sizes = np.diff(order.start)
-    each = sizes * points.turns * points.places * len(rows)
+    each = np.diff(order.start) * points.turns * points.places * len(rows)
     made = np.zeros(int(each.sum()), dtype)
     first = np.zeros(forest.n_trees, np.int64)
     step = np.zeros(forest.n_trees, np.int64)
@@ -208,7 +198,8 @@ def fill(
     at = 0
     for n, turns, places in np.unique(shapes, axis=0).tolist():
         trees = np.flatnonzero((shapes == (n, turns, places)).all(axis=1))
-        nodes, offset = _nodes_of(order, trees)
+        nodes = np.flatnonzero(np.isin(order.tree, trees))
+        offset = np.searchsorted(order.tree[nodes], trees)
         first[trees] = at + offset * len(rows) * places
         step[trees] = len(nodes) * len(rows) * places
         # Points of a turn lie together, turn after turn.
@@ -223,16 +214,6 @@ def fill(
                     part[:, k : k + CHUNK, place, :n] = of_turns
         at += part.size
     return Constants(made, first, step)
-
-
-def _nodes_of(
-    order: Order, trees: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nodes of some trees, and where each tree's begin among them."""
-    sizes = np.diff(order.start)[trees]
-    offset = np.cumsum(sizes) - sizes
-    within = np.arange(int(sizes.sum())) - np.repeat(offset, sizes)
-    return np.repeat(order.start[trees], sizes) + within, offset
 
 
 class _Formula:
@@ -267,11 +248,8 @@ class _Formula:
             scale = np.ones(left.shape)
             scale[leaf] = self._products(at) * self._values[at][:, None]
             gain = (1 - share) / passed
-            made[first], made[first + 1], made[first + 2] = (
-                scale,
-                left * scale,
-                stays * scale,
-            )
+            factors = scale, left * scale, stays * scale
+            made.update(zip(range(first, first + 3), factors, strict=True))
             made[WEIGHTS + first // 3] = weight * (gain - gain_above)
             made[GAINS + first // 3] = gain
         made[WEIGHTS + 2] = -weight / (rest * passed_above)

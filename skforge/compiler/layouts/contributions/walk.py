@@ -1,4 +1,7 @@
-"""Emits the walk of contributions for blocks of rows, one row a lane.
+"""Emits the walk of contributions for blocks of rows.
+
+Rows are the lanes of vectors. For a single row, points are the lanes; a GPU thread has
+one row and no lanes; and interactions give each node's share to pairs of features, too.
 
 For each tree, with bits for all rows of the block::
 
@@ -19,84 +22,29 @@ then added in float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
+from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, U8, Buffer, Type, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.contributions import quadrature
 from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
-from skforge.compiler.layouts.contributions.paths import IntArray, Order, Paths
-from skforge.compiler.layouts.contributions.quadrature import LEFT, Constants, Points
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """The other features at each node, and the pairs of columns they make.
-
-    The edges above a node hold the state of every other feature of its path: for each
-    feature the lowest edge that tests it.
-
-    Entry e of a node, ``start[i] <= e < start[i + 1]``, is the edge number ``edge[e]``
-    of its tree (as in :class:`Order`), and adds to the tree's pair ``slot[e]``.
-    """
-
-    start: IntArray  # (n_nodes + 1,) into the entries
-    edge: IntArray
-    slot: IntArray
-    pair_start: IntArray  # (n_trees + 1,) into the pairs of trees
-    pair: IntArray  # of a tree's pair, among the forest's
-    columns: IntArray  # (n_pairs, 2) features, the lower one first
-
-
-def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
-    """Return the pairs of a forest; those of one column are left out."""
-    parent, tree = paths.parent, paths.tree
-    column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
-    players = forest.node_feature
-    node = order.node
-    n = len(node)
-    number, at = np.arange(n), node
-    seen = players[node][:, None]  # features met below, the node's own first
-    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    while len(at):
-        some = parent[at] >= 0
-        number, at, seen = number[some], at[some], seen[some]
-        above = parent[at]
-        new = (seen != players[above][:, None]).all(axis=1)
-        new &= column[above] != column[node[number]]
-        owners.append(number[new])
-        edges.append(at[new])
-        seen = np.column_stack([seen, players[above]])
-        at = above
-    owner, edge = np.concatenate(owners), np.concatenate(edges)
-    by = np.argsort(owner, kind="stable")
-    owner, edge = owner[by], edge[by]
-    place = np.zeros(forest.n_nodes, np.int64)
-    place[node] = np.arange(n)
-    up = parent[edge]
-    own = tree[node[owner]]
-    mine, other = column[node[owner]], column[up]
-    low, high = np.minimum(mine, other), np.maximum(mine, other)
-    width = forest.n_features
-    codes, which = np.unique(low * width + high, return_inverse=True)
-    in_tree, slot = np.unique(own * len(codes) + which.reshape(-1), return_inverse=True)
-    pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
-    return Pairs(
-        start=np.searchsorted(owner, np.arange(n + 1)),
-        edge=2 * (place[up] - order.start[own]) + 1 + paths.is_right[edge],
-        slot=slot.reshape(-1) - pair_start[own],
-        pair_start=pair_start,
-        pair=in_tree % max(1, len(codes)),
-        columns=np.stack([codes // width, codes % width], axis=1),
-    )
-
+from skforge.compiler.layouts.contributions.paths import IntArray, Order, Pairs
+from skforge.compiler.layouts.contributions.quadrature import (
+    GAINS,
+    LEFT,
+    LOSS,
+    RIGHT,
+    WEIGHTS,
+    Constants,
+    Points,
+)
 
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
@@ -123,17 +71,50 @@ class WalkData:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One walk: a tree's numbers, its constants, the first vector and the output."""
+class Walk:
+    """One walk: a tree's numbers, its constants, the first vector and the output.
+
+    It takes ``points`` one after another, of which each is a value of type ``vec``.
+    """
 
     tree: dict[str, Value]
     constants: Value
     vector: Value
     output: Value
+    points: int = 0
+    vec: Type = F64
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node on a walk: its number, its slot and those below, its constants.
+
+    Each vector of rows has two masks: who passed the tests up to the left edge, and up
+    to the right one.
+    """
+
+    i: Value
+    slot: Value
+    below: Value
+    constants: Value
+    passed: Sequence[tuple[Value, Value]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Features or pairs, whose sums of one tree are added to those of the block.
+
+    A tree's columns are ``tree[name]`` to ``tree["last_" + name]`` in ``places``, which
+    says where each lies among the block's sums.
+    """
+
+    name: str
+    own: Buffer  # the sums of one tree
+    places: Buffer
 
 
 class ContributionCode(TreeBlock):
-    """Emits the code for one block of rows."""
+    """Emits the code for one block of rows, which are the lanes."""
 
     together = TOGETHER
 
@@ -147,149 +128,179 @@ class ContributionCode(TreeBlock):
         some = self._lanes * self._together  # elements of a point in a slot
         slots = order.n_slots * max(data.classes, default=1) * some
         self._slots = self._alloc("slots", self._scalar, slots)
-        held = int(np.diff(order.feature_start).max(initial=0))
-        of_feature = self._lanes * self._together  # elements of its sum of one tree
-        self._own = self._alloc("tree_sums", self._scalar, max(1, held) * of_feature)
-        tree = np.searchsorted(order.start, np.arange(len(order.node)), "right") - 1
-        each = points.places[tree] * some
+        self._of_trees("run", "last_run", order.run_start)
+        features = self._sums_of("feature", order.features, order.feature_start)
+        self._columns, self._own = [features], features.own
+        each = points.places[order.tree] * some
         self._node_slot = table("node_slot", order.slot * each)
         self._node_left = table("node_left_slot", order.left_slot * each)
-        self._node_feature = table("node_feature", order.feature_slot * of_feature)
+        self._node_feature = table("node_feature", order.feature_slot * some)
         self._runs = table("runs", order.runs.reshape(-1))
-        self._features = table("tree_features", order.features * block)
         trees = data.trees.order
-        of_trees = {
-            "run": order.run_start[:-1],
-            "last_run": order.run_start[1:],
-            "feature": order.feature_start[:-1],
-            "last_feature": order.feature_start[1:],
-            "turns": points.turns,
-            "points": np.searchsorted(data.classes, points.places),
-        }
-        for name, numbers in of_trees.items():
-            self._tree[name] = table(f"tree_{name}", numbers[trees])
+        self._tree["turns"] = table("tree_turns", points.turns[trees])
+        case = np.searchsorted(data.classes, points.places)
+        self._tree["points"] = table("tree_points", case[trees])
         self._parts = self._model("parts", data.part_start)
         self._constants = self._model("constants", data.constants.values)
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
         if data.leaf is not None:
-            self._leaf = table("side_leaf", data.leaf.reshape(-1))
+            self._leaf_row = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
-        self._declare_more()
 
-    def _declare_more(self) -> None:
-        """Declare what a walk of another kind needs besides."""
+    def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
+        """Declare the columns of all trees, and scratch for the sums of a tree."""
+        self._of_trees(name, f"last_{name}", start)
+        most = max(1, int(np.diff(start).max(initial=0)))
+        size = most * self._lanes * self._together
+        own = self._alloc("tree_sums", self._scalar, size)
+        places = self._table(f"tree_{name}s", columns * self._block)
+        return Columns(name, own, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b
         first, last = (self._parts[tree + k] for k in range(2))
         with b.loop(first, last, hint="part") as part:
-            self._add_part(part, sums)
+            numbers = self._numbers_of(part)
+            self._pass_tests(numbers["first"], numbers["last"])
+            start, step = self._first[part], self._step[part]
+            with b.loop(numbers["turns"], hint="turn") as turn:
+                constants = start + turn * step
+                with (
+                    b.loop(0, self._n_vectors, self._together, hint="v") as v,
+                    b.loop(self._n_held, hint="output") as output,
+                ):
+                    self._add(Walk(numbers, constants, v, output), sums)
+            self._write_if_last(numbers["output"], sums)
 
-    def _add_part(self, part: Value, sums: Buffer) -> None:
-        b = self.b
-        at = {name: self._number(table, part) for name, table in self._tree.items()}
-        self._pass_tests(at["first"], at["last"])
-        first, step = self._first[part], self._step[part]
-        with b.loop(at["turns"], hint="turn") as turn:
-            constants = first + turn * step
-            with (
-                b.loop(0, self._n_vectors, self._together, hint="v") as v,
-                b.loop(self._n_held, hint="output") as output,
-            ):
-                self._turn(Turn(at, constants, v, output), sums)
-        self._write_if_last(at["output"], sums)
-
-    def _turn(self, turn: Turn, sums: Buffer) -> None:
+    def _add(self, walk: Walk, sums: Buffer) -> None:
         """Add a tree's contributions to an output, for some points and rows."""
         b, lanes, together = self.b, self._lanes, self._together
-        first, last = turn.tree["feature"], turn.tree["last_feature"]
-        features = last - first
         zero = b.const(0.0, self._vec)
-        with b.loop(features * together, hint="f") as f:
-            self._own[f * lanes] = zero
-        walks = [partial(self._walk, n, turn) for n in self.d.classes]
-        b.switch(turn.tree["points"], walks)
-        start = turn.output * (self._t.forest.n_features * self._block)
-        start = start + turn.vector * lanes
-        with b.loop(features, hint="f") as f:
-            column = self._number(self._features, first + f)
-            for k in range(together):
-                own = self._own[f * (together * lanes) + k * lanes, self._vec]
-                at = start + column + k * lanes
-                sums[at] = sums[at, with_lanes(F64, self._vec)] + own.to(F64)
+        counts = []
+        for columns in self._columns:
+            first, last = (walk.tree[k + columns.name] for k in ("", "last_"))
+            counts.append(last - first)
+            with b.loop(counts[-1] * together, hint=columns.name) as i:
+                columns.own[i * lanes] = zero
+        walks = [partial(self._walk, self._with(walk, n)) for n in self.d.classes]
+        b.switch(walk.tree["points"], walks)
+        totals = zip(self._columns, counts, self._totals(sums), strict=True)
+        for columns, count, (total, n) in totals:
+            start = walk.output * (n * self._block) + walk.vector * lanes
+            with b.loop(count, hint=columns.name) as i:
+                place = self._number(columns.places, walk.tree[columns.name] + i)
+                for k in range(together):
+                    own = columns.own[i * (together * lanes) + k * lanes, self._vec]
+                    at = start + place + k * lanes
+                    total[at] = total[at, with_lanes(F64, self._vec)] + own.to(F64)
 
     # ------------------------------------------------------------ the walk
 
-    def _walk(self, n: int, turn: Turn) -> None:
-        """Walk one tree with ``n`` points for some vectors of rows."""
-        b, first = self.b, turn.tree["first"]
-        one = b.const(1.0, self._vec)
-        for k in range(n * self._together):
+    def _with(self, walk: Walk, n: int) -> Walk:
+        """Return a walk with ``n`` points."""
+        return replace(walk, points=n, vec=self._vec)
+
+    def _walk(self, walk: Walk) -> None:
+        """Go down and up a tree, run by run."""
+        b, one = self.b, self.b.const(1.0, walk.vec)
+        for k in range(walk.points * self._together):
             self._slots[b.const(k * self._lanes)] = one
-        with b.loop(turn.tree["run"], turn.tree["last_run"], hint="run") as run:
+        with b.loop(walk.tree["run"], walk.tree["last_run"], hint="run") as run:
             ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
-                self._down(n, turn, i, i - first)
+                self._down(walk, self._node(walk, i, enters=True))
             with b.loop(ends[3] - ends[2], hint="up") as j:
-                i = ends[3] - 1 - j
-                self._up(n, turn, i, i - first)
+                self._up(walk, self._node(walk, ends[3] - 1 - j, enters=False))
 
-    def _masks(self, turn: Turn, i: Value) -> list[tuple[Value, Value]]:
-        """Return which rows of each vector passed the tests up to a node's edges."""
-        size, each = self._block // 8, self._lanes // 8
-        at = i * (2 * size) + size + turn.vector * each
-        places = [at + k * each for k in range(self._together)]
-        return [(self._mask(p), self._mask(p + size)) for p in places]
+    def _down(self, walk: Walk, node: Node) -> None:
+        """Multiply what a node's slot holds by the factors of both its edges."""
+        for q in range(walk.points):
+            above = self._slot(walk, node.slot, q)
+            for side in (0, 1):
+                for k, factor in enumerate(self._factors(walk, node, side, q)):
+                    x, point = above[k] * factor, side * walk.points + q
+                    self._slots[self._place(walk, node.below, point, k)] = x
 
-    def _down(self, n: int, turn: Turn, i: Value, own: Value) -> None:
-        b = self.b
-        masks = self._masks(turn, own)
-        source = self._number(self._node_slot, i)
-        target = self._number(self._node_left, i)
-        at = turn.constants + own * (self.d.rows * n)
-        for q in range(n):
-            above = self._slot(source, q)
-            for row, place in ((LEFT, q), (quadrature.RIGHT, n + q)):
-                a = [self._constant(at, n, row + k, q) for k in range(3)]
-                for k, (left, right) in enumerate(masks):
-                    mine, other = (left, right) if row == LEFT else (right, left)
-                    factor = b.select(mine, a[0], b.select(other, a[1], a[2]))
-                    self._slots[self._place(target, place, k)] = above[k] * factor
+    def _up(self, walk: Walk, node: Node) -> None:
+        """Sum what both sides hold; give the feature its share of each."""
+        gifts: list[list[Value]] = [[] for _ in range(self._together)]
+        values = self._leaf(walk, node)
+        for q in range(walk.points):
+            lows = self._slot(walk, node.below, q)
+            highs = self._slot(walk, node.below, walk.points + q)
+            weight = self._weights(walk, node, q)
+            for k, (low, high) in enumerate(zip(lows, highs, strict=True)):
+                if values:
+                    low, high = low * values[0], high * values[1]
+                self._slots[self._place(walk, node.slot, q, k)] = low + high
+                given = low * weight(0, k)
+                gifts[k].append(self._multiply_add(high, weight(1, k), given))
+        self._give(walk, node, gifts)
 
-    def _up(self, n: int, turn: Turn, i: Value, own: Value) -> None:
-        b = self.b
-        masks = self._masks(turn, own)
-        scale = (
-            None
-            if self.d.leaf is None
-            else self._leaf_values(i, turn.output, self._vec.lanes)
-        )
-        target = self._number(self._node_slot, i)
-        source = self._number(self._node_left, i)
-        at = turn.constants + own * (self.d.rows * n)
-        gifts: list[list[Value]] = []
-        for q in range(n):
-            gifts.append([])
-            low, high = self._slot(source, q), self._slot(source, n + q)
-            w = [self._constant(at, n, quadrature.WEIGHTS + k, q) for k in range(3)]
-            for k, (left, right) in enumerate(masks):
-                if scale is not None:
-                    low[k] = low[k] * scale[0]
-                    high[k] = high[k] * scale[1]
-                self._slots[self._place(target, q, k)] = low[k] + high[k]
-                given = low[k] * b.select(left, w[0], w[2])
-                weight = b.select(right, w[1], w[2])
-                gifts[q].append(self._multiply_add(high[k], weight, given))
-        feature = self._number(self._node_feature, i)
-        for k, (left, right) in enumerate(masks):
-            passed = left | right
-            total = self._sum_of_points([of_point[k] for of_point in gifts])
-            total = b.select(passed, total, b.const(0.0, self._vec))
+    def _leaf(self, walk: Walk, node: Node) -> list[Value]:
+        """Return a leaf's value or 1 for each side, if no constant has it."""
+        if self.d.leaf is None:
+            return []
+        values = []
+        for side in (0, 1):
+            row = self._number(self._leaf_row, node.i * 2 + side)
+            value = self._values[row * self._n_held + walk.output]
+            values.append(self.b.splat(value, walk.vec.lanes))
+        return values
+
+    def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
+        """Add what each point gives to the sums of a node's feature."""
+        feature = self._number(self._node_feature, node.i)
+        for k, of_points in enumerate(gifts):
+            total = self._total(node, k, of_points)
             place = feature + k * self._lanes
             self._own[place] = self._own[place, self._vec] + total
-        self._pair_up(n, turn, i, gifts, masks)
+
+    # ------------------------------------------------------------ rows as lanes
+
+    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
+        """Return a node that the walk enters or leaves."""
+        own, each = i - walk.tree["first"], self._lanes // 8
+        at = self._edge(own) + walk.vector * each
+        places = [at + k * each for k in range(self._together)]
+        passed = [(self._mask(p), self._mask(p + self._line)) for p in places]
+        slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
+        constants = walk.constants + own * (self.d.rows * walk.points)
+        return Node(i, slot, below, constants, passed)
+
+    def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
+        """Yield the factor of an edge at a point, for each vector of rows."""
+        rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
+        a = [self._constant(walk, node.constants, row, q) for row in rows]
+        for passed in node.passed:
+            other = self.b.select(passed[1 - side], a[1], a[2])
+            yield self.b.select(passed[side], a[0], other)
+
+    def _weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
+        """Return what multiplies a side's sum at a point, for a vector of rows."""
+        w = [self._constant(walk, node.constants, WEIGHTS + k, q) for k in range(3)]
+        return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
+
+    def _total(self, node: Node, k: int, gifts: list[Value]) -> Value:
+        """Return the sum over points; zero for rows that left the feature's tests.
+
+        Halves of a power of two are added, the order of lanes in ``PointCode``.
+        """
+        left, right = node.passed[k]
+        passed, gifts = left | right, list(gifts)
+        while len(gifts) > 1:
+            half = 1 << (len(gifts) - 1).bit_length() - 1
+            for q, gift in enumerate(gifts[half:]):
+                gifts[q] = gifts[q] + gift
+            del gifts[half:]
+        return self.b.select(passed, gifts[0], self.b.const(0.0, self._vec))
+
+    def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
+        """Return a constant of a point for all rows."""
+        constant = self._constants[at + (row * walk.points + q)]
+        return self.b.splat(constant, walk.vec.lanes)
 
     def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
         """Return x * y + total, fused if that is fast."""
@@ -297,45 +308,166 @@ class ContributionCode(TreeBlock):
             return self.b.multiply_add(x, y, total)
         return x * y + total
 
-    def _sum_of_points(self, gifts: list[Value]) -> Value:
-        """Add halves of a power of two, the order of lanes in ``Points``."""
-        n = len(gifts)
-        while n > 1:
-            half = 1 << (n - 1).bit_length() - 1
-            for q in range(half, n):
-                gifts[q - half] = gifts[q - half] + gifts[q]
-            n = half
-        return gifts[0]
-
-    def _pair_up(
-        self,
-        n: int,
-        turn: Turn,
-        i: Value,
-        gifts: list[list[Value]],
-        masks: list[tuple[Value, Value]],
-    ) -> None:
-        """Use what a node gives its feature, by point and vector; see interactions."""
-
-    def _place(self, slot: Value, q: int, k: int) -> Value:
+    def _place(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
         """Return where a slot holds a point of a vector."""
-        return slot + (q * self._together + k) * self._lanes
+        return slot + (q * self._together + k) * max(1, walk.vec.lanes)
 
-    def _slot(self, slot: Value, q: int) -> list[Value]:
+    def _slot(self, walk: Walk, slot: Value, q: int) -> list[Value]:
         """Load a point of all vectors from a slot."""
-        return [
-            self._slots[self._place(slot, q, k), self._vec]
-            for k in range(self._together)
-        ]
+        places = (self._place(walk, slot, q, k) for k in range(self._together))
+        return [self._slots[place, walk.vec] for place in places]
 
-    def _leaf_values(self, i: Value, output: Value, lanes: int) -> list[Value]:
-        """Return what multiplies both sides of a node: a leaf's value, or one."""
-        b, found = self.b, []
-        for side in range(2):
-            at = self._number(self._leaf, i * 2 + side) * self._n_held + output
-            found.append(b.splat(self._values[at], lanes))
-        return found
 
-    def _constant(self, at: Value, n: int, row: int, q: int) -> Value:
-        b = self.b
-        return b.splat(self._constants[at + (row * n + q)], self._vec.lanes)
+class PointCode(ContributionCode):
+    """Emits the code for one row, with points as lanes.
+
+    Constants come in four rows for the side that the row takes: factors of both edges,
+    then weights of both. On the way down the walk records where they are.
+    """
+
+    def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
+        super().__init__(rules, data, *rest)
+        most = int(np.diff(data.order.start).max(initial=0))
+        self._records = self._alloc("records", I64, max(1, most))
+
+    def _with(self, walk: Walk, n: int) -> Walk:
+        return replace(walk, points=1, vec=Vec(self._scalar, n))
+
+    def _pass_tests(self, first: Value, last: Value) -> None:
+        """Pass the tests of nodes on the way down."""
+        self._pass_root()
+
+    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
+        own = i - walk.tree["first"]
+        if enters:
+            left, right = self._pass(i, walk.tree["first"])
+            # The side that the row takes, or 2 if it left the feature's tests above.
+            side = (self.b.const(2, U8) - (left + left + right)).to(I64)
+            at = walk.constants + (own * 3 + side) * (4 * walk.vec.lanes)
+            self._records[own] = at
+        else:
+            at = self._records[own]
+        slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
+        return Node(i, slot, below, at)
+
+    def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
+        return self._constants[at + row * walk.vec.lanes, walk.vec]
+
+    def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
+        yield self._constant(walk, node.constants, side, q)
+
+    def _weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
+        return lambda side, k: self._constant(walk, node.constants, 2 + side, q)
+
+    def _total(self, node: Node, k: int, gifts: list[Value]) -> Value:
+        (total,) = gifts
+        while total.type.lanes > 1:
+            half = total.type.lanes // 2
+            low = self.b.shuffle(total, total, range(half))
+            total = low + self.b.shuffle(total, total, range(half, 2 * half))
+        return self.b.extract(total, 0)
+
+
+class ThreadCode(ContributionCode):
+    """Emits the code of one GPU thread for one row (Mitchell et al. 2022).
+
+    Slots, the edges that the row passed and the sums of a tree are each thread's own
+    memory. A test is evaluated at its node: no thread has the bits of other rows.
+    """
+
+    space = "private"
+
+    def _evaluate(self) -> None:
+        feature, kind = self._t.tests.of_line
+        self._line_feature = self._table("line_feature", feature)
+        self._line_kind = self._table("line_kind", kind)
+
+    def take(self, row: Value) -> None:
+        """Set the row to explain."""
+        self._rows = replace(self._rows, n_rows=row + 1, first=row)
+
+    def _goes_left(self, n: Value) -> Value:
+        rows, line = self._rows, self._number(self._node_line, n)
+        feature = self._number(self._line_feature, line)
+        x = rows.rows[rows.first * rows.stride + feature]
+        number = self._thresholds[line]
+        kinds = range(len(self._t.tests.kinds))
+        cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
+        (left,) = self.b.switch(self._number(self._line_kind, line), cases, [BOOL])
+        return left.to(U8)
+
+
+class InteractionCode(ContributionCode):
+    """Emits interaction values: one more sum at each node of the walk.
+
+    A pair of features i, j gets half of the formula of ``quadrature.py`` with
+    (o_i - z_i) (o_j - z_j) outside the integral and both factors left out inside. So
+    what a node gives its feature at a point, times A of each other feature on its path,
+    sums to the pair (SHAP interaction values: Lundberg et al. 2018, section 4).
+    """
+
+    def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
+        super().__init__(rules, data, *rest)
+        assert data.pairs is not None
+        pairs, table, order = data.pairs, self._table, data.order
+        self._n_pairs = len(pairs.columns)
+        size = max(1, self._n_held * self._n_pairs) * self._block
+        self._pair_sums = self._alloc("pair_sums", F64, size)
+        self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
+        self._others = self._model("others", pairs.start)
+        self._other_bits = table("other_bits", pairs.edge * self._line)
+        points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
+        node, side = np.divmod(pairs.edge - 1, 2)
+        gains = (node * data.rows + GAINS + side) * points
+        self._other_gain = table("other_gain", gains)
+        slots = pairs.slot * (self._lanes * self._together)
+        self._other_slot = table("other_slot", slots)
+        self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
+        self._width = self._width**2
+
+    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
+        return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
+
+    def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
+        """Add a node's gifts to its feature; times A of each other one, to pairs."""
+        super()._give(walk, node, gifts)
+        b, each, points = self.b, self._lanes // 8, range(walk.points)
+        zero = b.const(0.0, self._vec)
+        for k, (left, right) in enumerate(node.passed):
+            passed = left | right
+            gifts[k] = [b.select(passed, gift, zero) for gift in gifts[k]]
+        loss = [self._constant(walk, node.constants, LOSS, q) for q in points]
+        own = self._columns[1].own
+        with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
+            place = self._number(self._other_bits, e) + walk.vector * each
+            at = walk.constants + self._number(self._other_gain, e)
+            slot = self._number(self._other_slot, e)
+            gains = [self._constant(walk, at, 0, q) for q in points]
+            for k, gift in enumerate(gifts):
+                mask = self._mask(place + k * each)
+                total = own[slot + k * self._lanes, self._vec]
+                for q in points:
+                    a = b.select(mask, gains[q], loss[q])
+                    total = self._multiply_add(gift[q], a, total)
+                own[slot + k * self._lanes] = total
+
+    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+        """Write a row's interactions, whose rows sum to the values of features."""
+        b, n_features, block = self.b, self._t.forest.n_features, self._block
+        width = n_features + 1
+        start = held * (n_features * block) + r
+        first = held * (self._n_pairs * block) + r
+        half, zero = b.const(0.5, F64), b.const(0.0, self._result.element)
+        with b.loop(width * width, hint="cell") as cell:
+            self._result[at + cell] = zero
+        with b.loop(self._n_pairs, hint="pair") as pair:
+            x = self._pair_sums[first + pair * block] * half
+            ends = [self._number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
+            value = self._divided(x).to(zero.type.element)
+            for feature, other in (ends, ends[::-1]):
+                self._result[at + (feature * width + other)] = value
+                total = start + feature * block
+                sums[total] = sums[total] - x
+        with b.loop(n_features, hint="f") as f:
+            x = self._divided(sums[start + f * block])
+            self._result[at + f * (width + 1)] = x.to(zero.type.element)

@@ -3,8 +3,8 @@
 A row becomes one byte a column (``row_blocks.py``), which fits one or a few registers.
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
-(``lane_levels.py``), and the rest is walked (``lane_walks.py``). Leaves are added one
-by one, in model order.
+(``lane_levels.py``), and the rest is walked. Leaves are added one by one, in model
+order.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
-from skforge.compiler.layouts.lanes.lane_levels import RowTests, TopLevelsLowering
+from skforge.compiler.layouts.lanes.lane_levels import (
+    IN_FLIGHT,
+    Rest,
+    RowTests,
+    TopLevelsLowering,
+    plan_rest,
+)
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
-from skforge.compiler.layouts.lanes.lane_walks import IN_FLIGHT, Rest, plan_rest
-from skforge.compiler.layouts.lanes.lane_walks import refusal as walk_refusal
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -42,12 +46,12 @@ MOST_COLUMNS = 256
 MOST_LEVELS = 7
 
 #: Approximate instructions: of a position and a slot without looking codes up, of a
-#: slot's mask, of a hop of the walk, of a leaf. They decide the levels and the way.
-POSITION, SLOT, MASK, HOP, LEAF = 3.0, 4.0, 1.5, 5.0, 5.0
+#: slot's mask, of a hop of the walk. They decide the levels and the way.
+POSITION, SLOT, MASK, HOP = 3.0, 4.0, 1.5, 5.0
 
-#: Approximate instructions for finding a category's row, for reading one of its
-#: registers, and for a position's bit.
-ENTRY, READ, SET_BIT = 20.0, 3.0, 1.0
+#: Approximate instructions for reading a register of a category's row, and for a
+#: position's bit.
+READ, SET_BIT = 3.0, 1.0
 
 #: Most registers that hold sums.
 MOST_REGISTERS = 8
@@ -386,14 +390,7 @@ def refusal(forest: Forest) -> str | None:
             f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "
             "representation."
         )
-    return walk_refusal(forest)
-
-
-def lanes_cost(forest: Forest, target: Target) -> float:
-    """Return the approximate instructions of a row; infinite if not supported."""
-    cost = LanesCost.of(forest, target)
-    sets = ENTRY * len(set_groups(forest))
-    return cost.search + cost.tests + HOP * cost.hops + sets + LEAF * forest.n_trees
+    return lane_levels.refusal(forest)
 
 
 @dataclass(frozen=True, slots=True)

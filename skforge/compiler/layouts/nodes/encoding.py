@@ -20,29 +20,6 @@ from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.exceptions import UnsupportedModelError
 
 
-@dataclass(frozen=True, slots=True)
-class TestFacts:
-    """Which kinds of test a normalised forest has; code is emitted only for these."""
-
-    flags: tuple[str, ...]
-    all_nan_is_zero: bool = False  # true of every test, so no flag is needed
-    exact_members: bool = False  # for "member": fractions are in no set
-
-    @classmethod
-    def of(cls, forest: Forest) -> TestFacts:
-        """Collect the facts from every predicate of a forest."""
-        values = flag_values(forest)
-        held = {flag for flag, own in values.items() if bool(own.any())}
-        exact = "member" in held
-        all_never = bool(values["nan_is_zero"].all()) and "nan_is_zero" in held
-        if all_never:
-            held.remove("nan_is_zero")
-        if not bool((values["category"] & ~values["member"]).any()):
-            held.discard("member")
-        flags = tuple(flag for flag in values if flag in held)
-        return cls(flags, all_never, exact)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Tests:
     """The value each predicate reads and the threshold it compares with.
@@ -51,29 +28,33 @@ class Tests:
     right. There are no flags then, since codes include missing values and categories.
     """
 
-    facts: TestFacts
     feature: NDArray[np.uint32]  # (n_predicates,)
     threshold: NDArray[Any]  # (n_predicates,) floats, or codes
     n_features: int
+    #: The flags that tests differ in, in bit order; code is emitted only for these.
     flags: dict[str, NDArray[np.bool_]]
+    all_nan_is_zero: bool = False  # true of every test, so no flag is needed
+    exact_members: bool = False  # for "member": fractions are in no set
 
     @classmethod
     def of(cls, hir: PredictEnsemble) -> Tests:
         """Collect the tests of every predicate of a kernel's forest."""
         forest, table = hir.forest, hir.codes
-        if table is None:
-            facts = TestFacts.of(forest)
-            flags = flag_values(forest)
-            return cls(
-                facts,
-                forest.feature.astype(np.uint32),
-                stored_thresholds(forest),
-                forest.n_features,
-                {flag: flags[flag] for flag in facts.flags},
-            )
-        least = (table.rank_of + 1).astype(table.dtype)
-        column = table.column_of.astype(np.uint32)
-        return cls(TestFacts(()), column, least, table.n_columns, {})
+        if table is not None:
+            least = (table.rank_of + 1).astype(table.dtype)
+            return cls(table.column_of.astype(np.uint32), least, table.n_columns, {})
+        flags = {k: values for k, values in flag_values(forest).items() if values.any()}
+        exact = "member" in flags
+        all_never = "nan_is_zero" in flags and bool(flags["nan_is_zero"].all())
+        if all_never:
+            del flags["nan_is_zero"]
+        if exact and bool((flags["member"] == flags["category"]).all()):
+            del flags["member"]
+        feature, thresholds = (
+            forest.feature.astype(np.uint32),
+            stored_thresholds(forest),
+        )
+        return cls(feature, thresholds, forest.n_features, flags, all_never, exact)
 
     @property
     def are_codes(self) -> bool:
@@ -134,10 +115,8 @@ class TestEncoding:
         """Return the words of nodes; predicate -1 (a dummy or a leaf) gives 0."""
         tests = self.tests
         word = tests.feature.copy()
-        up = self.feature_bits
-        for flag in tests.facts.flags:
-            word |= tests.flags[flag].astype(np.uint32) << np.uint32(up)
-            up += 1
+        for up, flag in enumerate(tests.flags.values(), self.feature_bits):
+            word |= flag.astype(np.uint32) << np.uint32(up)
         if tests.are_codes and self.code_bits:
             word |= tests.threshold.astype(np.uint32) << np.uint32(self.code_at)
         return _take(word, predicate, np.uint32(0))
@@ -146,7 +125,7 @@ class TestEncoding:
         """Return the thresholds of nodes."""
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
-    def feature(self, b: Builder, word: Value) -> Value:
+    def feature(self, word: Value) -> Value:
         """Decode the feature index of a word."""
         if self.feature_bits == 32:
             return word
@@ -163,7 +142,7 @@ class TestEncoding:
 
     def flag(self, b: Builder, word: Value, flag: str) -> Value:
         """Decode a flag of a word as a truth value."""
-        bit = self.feature_bits + self.tests.facts.flags.index(flag)
+        bit = self.feature_bits + list(self.tests.flags).index(flag)
         picked = word & 1 << bit
         return picked.ne(b.const(0, with_lanes(U32, picked.type)))
 

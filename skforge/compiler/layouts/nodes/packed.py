@@ -106,7 +106,7 @@ class PackedLayout(layouts.WalkLayout):
         low, high = b.extract(words, 2), b.extract(words, 3)
         test = b.extract(words, 0)
         for level in range(LEVELS):
-            right = self._right(b, test, read, whole=level == 0)
+            right = self._right(test, read, whole=level == 0)
             place = place * 2 + right.to(place.type)  # type: ignore[arg-type]
             if level == 0:
                 pair = b.extract(words, 1)
@@ -118,9 +118,7 @@ class PackedLayout(layouts.WalkLayout):
             test = b.select(right, pair >> 16, pair)
         return place
 
-    def _right(
-        self, b: Builder, test: Value, read: Callable[[Value], Value], whole: bool
-    ) -> Value:
+    def _right(self, test: Value, read: Callable[[Value], Value], whole: bool) -> Value:
         """Return whether the test in a word's lower half sends the row right."""
         code = test >> 8
         if not whole:  # the upper half holds another test

@@ -184,7 +184,7 @@ class RecordLayout(Layout):
         shared._shared_from = first
         return shared
 
-    def _features(self, b: Builder, at: Cursor) -> Value:
+    def _features(self, at: Cursor) -> Value:
         if self.shape.tile_size == 1:
             return at.words[1]
         index = at.words[0] + self.shape.feature_at
@@ -193,17 +193,17 @@ class RecordLayout(Layout):
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
         """Return one threshold, or a vector of the tile's."""
         if not self.encoding.threshold_words:
-            return self.encoding.code(b, self._features(b, at))
+            return self.encoding.code(b, self._features(at))
         size, type_ = self.shape.tile_size, self.threshold_type
         if self._pairs and size == 1:
             return b.bitcast(at.words[2], type_)
         return self.nodes[at.words[0], type_ if size == 1 else Vec(type_, size)]
 
     def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        return self.encoding.feature(b, self._features(b, at))
+        return self.encoding.feature(self._features(at))
 
     def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        return self.encoding.flag(b, self._features(b, at), flag)
+        return self.encoding.flag(b, self._features(at), flag)
 
     def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
         return self.nodes[at.words[0] + self.shape.shape_at].to(I64)

@@ -74,9 +74,6 @@ class SparseLayout(records.RecordLayout):
         return self._share(memory, lo, hi - lo, longest)
 
 
-# -------------------------------------------------------------------- single nodes
-
-
 def _pairs(tiles: TiledForest) -> NDArray[np.int64]:
     """Return each tree's first record, and the end, in pairs of siblings."""
     inner = np.concatenate([[0], np.cumsum(tiles.leaf < 0)])[tiles.item_offset]
@@ -111,9 +108,6 @@ class SingleNodes(SparseLayout):
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
         return (self.child_word(b, at) + 1).eq(at.node)
-
-
-# ------------------------------------------------------------------- several nodes
 
 
 def _stored(tiles: TiledForest) -> NDArray[np.bool_]:
@@ -171,9 +165,6 @@ class Tiles(SparseLayout):
         if first is None:
             first = b.const(0, node.type)
         return b.select(node >= self._first_leaf, first, node)
-
-
-# ------------------------------------------------------------------ representation
 
 
 def _n_records(tiles: TiledForest) -> int:

@@ -20,20 +20,12 @@ branch depends on a row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from skforge.compiler.binning.buckets import BucketBins, CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.tiles.block_sums import GROUP, BlockSums, Tiling
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
-from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
-from skforge.compiler.target import Target
-
-#: Rows decoded together, one register of entries; groups have a multiple of them.
-GROUP = 16
 
 #: From this many bytes of tiles or leaves on, the next tree's are prefetched; and the
 #: cache lines for each four rows: 1.6 million nodes took 2.6 us a row without it, 1.4
@@ -44,35 +36,6 @@ STREAMED_BYTES, LINES_AHEAD = 4 << 20, 2
 UNROLL = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tiling:
-    """A forest as tiles, and how a target holds its rows."""
-
-    hir: PredictEnsemble
-    target: Target
-    codes: CodePlaces | None  # None: tiles compare row values
-    trees: TiledTrees
-    leaves: LeafTable
-
-    @property
-    def lanes(self) -> int:
-        """Entries of a register."""
-        return self.target.vector_bits // 32
-
-    def encode(
-        self, b: Builder, rows: BlockRows, left: Value, block: int, model: Model
-    ) -> tuple[Buffer, Value]:
-        """Quantise ``left`` rows; return codes, and whether any value is missing."""
-        hir, places = self.hir, self.codes
-        assert places is not None
-        size = b.const(block * places.width * places.copies)
-        codes = b.alloc("codes", U16, size, alignment=64)
-        rules = Rules(b, hir.forest, hir.comparison, model)
-        lanes = max(2, self.target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
-        search = BucketBins(rules, places, lanes)
-        return codes, search.encode(rows, left, codes, block)
-
-
 class TileWalks:
     """Emits the walks of at most ``block`` rows, which compare codes."""
 
@@ -80,7 +43,9 @@ class TileWalks:
     #: Their cache misses then overlap, and the next tree is not prefetched.
     fetches = False
 
-    def __init__(self, b: Builder, tiling: Tiling, block: int, model: Model) -> None:
+    def __init__(
+        self, b: Builder, tiling: Tiling[TiledTrees], block: int, model: Model
+    ) -> None:
         trees = tiling.trees
         self.b, self.t, self.tiling, self.block = b, trees, tiling, block
         self.width = 0 if tiling.codes is None else tiling.codes.width
@@ -380,55 +345,22 @@ class TileWalks:
                 add(*self._parts(self.done[j + u]))
 
 
-class BlockWalks(TileWalks, BlockCode):
+class BlockWalks(TileWalks, BlockSums):
     """Emits the walks of one block of rows, tree by tree, and their sums."""
-
-    @property
-    def _by_row(self) -> bool:
-        """Whether a row's sums are adjacent, because leaves add to several of them."""
-        return self.tiling.hir.forest.vector_leaves
 
     def take(self, rows: BlockRows) -> None:
         """Prepare the rows of the block: here, quantise them."""
-        b = self.b
-        left = self._left(rows)
-        self._encoded = self.tiling.encode(b, rows, left, self.block, self._model)
-
-    def _left(self, rows: BlockRows) -> Value:
-        """Return the rows that are left, and set ``n`` to those of whole groups.
-
-        Padding rows are never read.
-        """
-        left = (rows.n_rows - rows.first).min(self.block)
-        self.n = (left + (GROUP - 1)) // GROUP * GROUP
-        return left
+        self._encoded = self.encode(rows)
 
     def _walk_tree(self, tree: Value) -> None:
         """Walk all rows in a tree."""
         self.walk_codes(tree, *self._encoded, self.n)
 
-    def start(self, sums: Buffer) -> None:
-        b, forest = self.b, self.tiling.hir.forest
-        base = self._model("base", forest.base)
-        outputs = forest.n_outputs
-        per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
-        with b.loop(outputs, hint="output") as k:
-            value = base[k]
-            own = k * per_output
-            with b.loop(self.n, hint="row") as r:
-                sums[own + r * per_row] = value
-
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b, tiling = self.b, self.tiling
-        forest, by_row = tiling.hir.forest, self._by_row
+        b = self.b
         self._walk_tree(tree)
         first = self.leaf_offset[tree]
-        leaves = LeafSums(b, tiling.leaves, self._model)
-        own: Value | None = None
-        if not by_row and forest.n_outputs > 1:
-            of_tree = forest.tree_output[tiling.hir.tiles.tree_order]
-            output = self._model("tree_outputs", of_tree)[tree]
-            own = output.to(I64) * self.block
+        add, leaves = self.adder(tree, sums)
         size = leaves.read.element.bytes
         following: Value | None = None
         if len(self.t.leaf_row) * size >= STREAMED_BYTES:
@@ -439,25 +371,4 @@ class BlockWalks(TileWalks, BlockCode):
             if following is not None:
                 b.prefetch(leaves.read, following + j * (64 // size // UNROLL))
 
-        def add(row: Value, leaf: Value) -> None:
-            at = row * forest.n_outputs if by_row else row
-            at = at if own is None else own + at
-            leaves.add(sums, at, leaves.read[first + leaf])
-
-        self.each_done(self.n, add, ahead)
-
-    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        b, outputs = self.b, self.tiling.hir.forest.n_outputs
-        to = first * outputs
-        if self._by_row or outputs == 1:
-            n, lanes = count * outputs, 8
-            whole = n // lanes * lanes
-            with b.loop(0, whole, lanes, hint="sum") as i:
-                result[to + i] = sums[i, Vec(sums.element, lanes)]
-            with b.loop(whole, n, hint="sum") as i:
-                b.store(result, to + i, sums[i])
-            return
-        with b.loop(outputs, hint="output") as k:
-            own, target = k * self.block, to + k
-            with b.loop(count, hint="row") as r:
-                result[target + r * outputs] = sums[own + r]
+        self.each_done(self.n, lambda row, leaf: add(row, first + leaf), ahead)

@@ -23,14 +23,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Model
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, CompareOp, Value, Vec
-from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
-from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, Tiling
+from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.tiles.block_sums import Tiling
+from skforge.compiler.layouts.tiles.tile_layout import (
+    LANES,
+    TOP_LEVELS,
+    TiledTrees,
+    TileTests,
+)
+from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks
 
 #: Above this many features, transposing rows costs more than it saves.
 TOP_FEATURES = 1024
@@ -53,14 +60,13 @@ def refusal(forest: Forest) -> str | None:
 
 def value_tests(forest: Forest) -> TileTests:
     """Return the comparisons of a normalised forest's nodes."""
-    right = ~forest.missing_left
-    some = bool(right.any()) and not bool((forest.missing == Missing.NEVER).any())
+    right = missing_right(forest)
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
         top = 0  # a register holds only half as many rows of float64
     return TileTests(
-        place, forest.threshold, float("nan"), top, right if some else None
+        place, forest.threshold, float("nan"), top, right if right.any() else None
     )
 
 
@@ -69,15 +75,17 @@ class ValueWalks(BlockWalks):
 
     fetches = True
 
-    def __init__(self, b: Builder, tiling: Tiling, block: int, model: Model) -> None:
+    def __init__(
+        self, b: Builder, tiling: Tiling[TiledTrees], block: int, model: Model
+    ) -> None:
         forest, comparison = tiling.hir.forest, tiling.hir.comparison
         used = np.unique(forest.feature)
         self._starts = tile_starts(used, forest.n_features, tiling.lanes)
         super().__init__(b, tiling, block, model)
-        self._op: CompareOp = "ge" if comparison == "lt" else "gt"
-        self._never = bool((forest.missing == Missing.NEVER).any())
-        all_left = bool(forest.missing_left.all())
-        self._gone_right = self._asks = not self._never and not all_left
+        self._rules = Rules(b, forest, comparison, model)
+        never = bool((forest.missing == Missing.NEVER).any())
+        self._missing = Missing.NEVER if never else Missing.NAN
+        self._gone_right = self._asks = bool(missing_right(forest).any())
 
     def _declare_top(self) -> None:
         if not self.t.top_levels:
@@ -112,7 +120,7 @@ class ValueWalks(BlockWalks):
         columns = ColumnTile(b, scalar, self._lanes, self.block, clean, count)
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
-        self._missing = self._seen[zero].ne(0)
+        self._any_missing = self._seen[zero].ne(0)
 
     def _walk_tree(self, tree: Value) -> None:
         """Walk the rows, with the code for missing values if there are any."""
@@ -122,15 +130,9 @@ class ValueWalks(BlockWalks):
             self._walk(tree, self.n)
 
         if self.t.top_levels and self._gone_right:
-            self.b.if_(self._missing, lambda: walk(True), lambda: walk(False))
+            self.b.if_(self._any_missing, lambda: walk(True), lambda: walk(False))
         else:
             walk(self._gone_right)
-
-    def _clean(self, x: Value) -> Value:
-        b = self.b
-        if not self._never:
-            return x
-        return b.select(b.is_nan(x), b.const(0.0, x.type), x)
 
     def _clean_and_note(self, x: Value) -> Value:
         b, zero = self.b, self.b.const(0)
@@ -138,7 +140,7 @@ class ValueWalks(BlockWalks):
             nan = b.is_nan(x)
             bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
             self._seen[zero] = self._seen[zero] | bits
-        return self._clean(x)
+        return self._rules.nan_if_missing(x, self._missing)
 
     def _compare_top(self, tree: Value, n: Value) -> None:
         pass
@@ -159,7 +161,7 @@ class ValueWalks(BlockWalks):
             place = self.top_column[at].to(I64) + r
             element = self._columns.element
             x = self._columns[place, Vec(element, self._lanes)]
-            passed = b.compare(self._op, x, splat(self.top_rank, at))
+            passed = self._rules.goes_right(x, splat(self.top_rank, at))
             if self._asks:
                 passed = passed | splat(self.top_gone, at).ne(0) & b.is_nan(x)
             return b.select(passed, right, left)
@@ -174,9 +176,9 @@ class ValueWalks(BlockWalks):
         ]
         values = [rows.rows[start + place.to(I64)] for place in places]
         x = b.pack([values[0], *values])  # slot 0 is unused
-        x = self._clean(x)
+        x = self._rules.nan_if_missing(x, self._missing)
         threshold = self.tiles[tile, Vec(rows.rows.element, slots)]
-        bits = b.mask_bits(b.compare(self._op, x, threshold), U16)
+        bits = b.mask_bits(self._rules.goes_right(x, threshold), U16)
         if self._asks:
             right = self.tiles[tile + t.column_at, U16]
             bits = bits | b.mask_bits(b.is_nan(x), U16) & right

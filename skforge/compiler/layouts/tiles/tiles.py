@@ -27,9 +27,15 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
-from skforge.compiler.layouts.tiles.tile_layout import LANES, MAX_LEAVES, tile_trees
+from skforge.compiler.layouts.tiles.block_sums import GROUP, Tiling
+from skforge.compiler.layouts.tiles.tile_layout import (
+    LANES,
+    MAX_LEAVES,
+    TiledTrees,
+    tile_trees,
+)
 from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, leaf_table
-from skforge.compiler.layouts.tiles.tiled_trees import GROUP, UNROLL, TileWalks, Tiling
+from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileWalks
 from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
@@ -43,7 +49,11 @@ class RowWalks(TileWalks, layouts.RowCode):
     fetches = True
 
     def __init__(
-        self, b: Builder, tiling: Tiling, encoded: tuple[Buffer, Value], model: Model
+        self,
+        b: Builder,
+        tiling: Tiling[TiledTrees],
+        encoded: tuple[Buffer, Value],
+        model: Model,
     ) -> None:
         trees = tiling.trees
         n = -(-len(trees.top_item) // GROUP) * GROUP
@@ -138,7 +148,7 @@ class RowWalks(TileWalks, layouts.RowCode):
 class RowTiles(layouts.RowLayout):
     """One forest for one target, one row at a time."""
 
-    tiling: Tiling
+    tiling: Tiling[TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         one, n_features = b.const(1), self.tiling.hir.forest.n_features
@@ -147,8 +157,6 @@ class RowTiles(layouts.RowLayout):
             b, self.tiling, self.tiling.encode(b, rows, one, 1, model), model
         )
 
-
-# ------------------------------------------------------------ blocks of rows
 
 #: Most columns of codes: a byte numbers the columns of two copies.
 MAX_COLUMNS = 4 * LANES
@@ -161,7 +169,7 @@ MAX_TREES = 1 << tile_layout.FEWEST_ROW_BITS
 LEVELS = {7: 3, 15: 4}
 
 
-def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling:
+def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[TiledTrees]:
     """Return a forest as tiles, laid out once for all its kernels."""
     levels = LEVELS[hir.nest.tile_nodes]
     key = ("tiles", levels, hir.codes is None)
@@ -181,7 +189,7 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling:
 class TileLayout(layouts.BlockLayout):
     """One forest for one target and block size."""
 
-    tiling: Tiling
+    tiling: Tiling[TiledTrees]
     block: int
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:

@@ -108,11 +108,11 @@ def _padded(
         # a leaf's own rows already match a padding tile: no predicate, shape 0
         exits = tiles.child[at]
         exits[waits[inner], -1] = front[waits]
-        taken = exits >= 0
+        is_exit = exits >= 0
         node = tiles.node[front]
         levels.append(
-            Level(tree, leaf, node, tiles.predicate[at], tiles.shape[at], taken)
+            Level(tree, leaf, node, tiles.predicate[at], tiles.shape[at], is_exit)
         )
-        tree = np.repeat(tree[inner], taken.sum(axis=1))
-        front = exits[taken]
+        tree = np.repeat(tree[inner], is_exit.sum(axis=1))
+        front = exits[is_exit]
     return tile_nodes.assemble(levels, tiles.tile_size, tiles.tree_order[positions])

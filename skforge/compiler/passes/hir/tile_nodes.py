@@ -79,13 +79,13 @@ def _given(forest: Forest, size: int, kind: TileKind) -> NDArray[np.int64] | Non
         if kind not in _TILINGS:
             return None
         who = f"tile_nodes({size}, {kind!r})"
-        given = np.asarray(_TILINGS[kind](forest, size))
-        if given.shape != (forest.n_nodes,) or given.dtype.kind not in "iu":
+        tiling = np.asarray(_TILINGS[kind](forest, size))
+        if tiling.shape != (forest.n_nodes,) or tiling.dtype.kind not in "iu":
             raise ScheduleError(
                 f"{who} needs an integer for each of the {forest.n_nodes} nodes; its "
-                f"tiling returned shape {given.shape}, dtype {given.dtype}."
+                f"tiling returned shape {tiling.shape}, dtype {tiling.dtype}."
             )
-        return _checked(forest, given.astype(np.int64), size, who)
+        return _checked(forest, tiling.astype(np.int64), size, who)
     who = f"tile_nodes({size}, ...)"
     if len(kind) != forest.n_trees:
         raise ScheduleError(
@@ -167,10 +167,10 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
         inner = leaf < 0
         node, shape, exits = _grow(forest, front[inner], size, by_cover, ids)
         predicate = np.where(node >= 0, forest.predicate[node], np.int32(-1))
-        taken = exits >= 0
-        levels.append(Level(position, leaf, front, predicate, shape, taken))
-        position = np.repeat(position[inner], taken.sum(axis=1))
-        front = exits[taken]
+        is_exit = exits >= 0
+        levels.append(Level(position, leaf, front, predicate, shape, is_exit))
+        position = np.repeat(position[inner], is_exit.sum(axis=1))
+        front = exits[is_exit]
     return assemble(levels, size, np.arange(forest.n_trees, dtype=np.int32))
 
 

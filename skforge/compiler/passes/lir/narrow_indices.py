@@ -27,6 +27,7 @@ from typing import Any
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import with_lanes
+from skforge.compiler.ir.lir.operations import OPERATIONS
 from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
 from skforge.exceptions import CompilerError
@@ -125,7 +126,7 @@ class _Rewriter:
                 made = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
                 made = walk.map_operands(stmt, self._any)
-            case lir.Named() | lir.Transfer():
+            case _:
                 raise CompilerError(f"{type(stmt).__name__} before narrow-indices")
         self._b.emit(made)
 
@@ -140,23 +141,17 @@ class _Rewriter:
             return tuple(self._as(self._wide((r,)))(v) for v, r in pairs)
 
         changes: dict[str, Any] = {"results": tuple(map(self._narrow, results))}
-        match stmt:
-            case lir.For() | lir.While():
-                changes["params"] = tuple(map(self._narrow, stmt.params))
-                changes["inits"], changes["yields"] = (
-                    each(stmt.inits),
-                    each(stmt.yields),
-                )
-            case lir.If():
-                changes["then_yields"] = each(stmt.then_yields)
-                changes["else_yields"] = each(stmt.else_yields)
-            case lir.Switch():
-                changes["selector"] = self._any(stmt.selector)
-                changes["yields"] = tuple(map(each, stmt.yields))
         if isinstance(stmt, lir.For):
-            limit = self._as(self._wide((stmt.var,)))
             changes["var"] = self._narrow(stmt.var)
-            changes |= {x: limit(getattr(stmt, x)) for x in ("lo", "hi", "step")}
+        if isinstance(stmt, lir.For | lir.While):
+            changes["params"] = tuple(map(self._narrow, stmt.params))
+        for name in walk.names_of(type(stmt), "operand"):
+            rows = getattr(stmt, name)
+            several = isinstance(stmt, lir.Switch)
+            changes[name] = tuple(map(each, rows)) if several else each(rows)
+        limit = self._as(self._wide(bound))
+        for name in walk.names_of(type(stmt), "steers"):
+            changes[name] = limit(getattr(stmt, name))
         return replace(made, **changes)
 
     # ------------------------------------------------------------ operations
@@ -170,7 +165,7 @@ class _Rewriter:
                 if value.name in self._widths.both:
                     self._widen(value, lir.Convert(source))
                 return
-        if isinstance(op, _TIED):
+        if _is_tied(op):
             tied = [v for group in _groups_of(lir.Let(value, op)) for v in group]
             op = walk.map_operands(op, self._as(self._wide(tied)))
         elif isinstance(op, lir.Gather):
@@ -189,23 +184,13 @@ class _Rewriter:
 
 _LIMIT = 1 << 31
 
-#: Operations whose i64 operands and result have one width.
-_TIED = (
-    lir.Unary,
-    lir.Binary,
-    lir.Compare,
-    lir.Select,
-    lir.Splat,
-    lir.Extract,
-    lir.Pack,
-    lir.Shuffle,
-    lir.Compress,
-    lir.WarpReduce,
-)
-
 
 def _is_i64(value: lir.Value) -> bool:
     return value.type.element == lir.I64
+
+
+def _is_tied(op: lir.Op) -> bool:
+    return OPERATIONS[type(op)].one_width
 
 
 def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
@@ -214,7 +199,7 @@ def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
         (*froms, *to) for froms, to in walk.flows(stmt)
     ]
     match stmt:
-        case lir.Let(value=value, op=op) if isinstance(op, _TIED):
+        case lir.Let(value=value, op=op) if _is_tied(op):
             groups = [(value, *walk.operands(op))]
         case lir.Let(value=value, op=lir.Convert(a=a)) if _is_i64(a):
             groups = [(value, a)] if _is_i64(value) else []
@@ -282,18 +267,14 @@ class _IndexWidths:
                 (self.both if a.type.lanes < 32 else self.wide).add(value.name)
             case lir.Convert(a=a) if not _is_i64(a):
                 (self.both if self._fits(a) else self.wide).add(value.name)
-            case _ if isinstance(op, (*_TIED, lir.Convert)):
-                pass
-            case _:
+            case _ if not (_is_tied(op) or isinstance(op, lir.Convert)):
                 self.wide.add(value.name)
 
     def _variables(self, stmt: lir.Stmt) -> None:
         pairs: list[tuple[lir.Value, tuple[lir.Value, ...]]] = []
         match stmt:
-            case lir.For(var=var, lo=lo, hi=hi, step=step):
-                pairs = [(var, (lo, hi, step))]
-            case lir.ParallelFor(var=var, count=count):
-                pairs = [(var, (count,))]
+            case lir.For(var=var) | lir.ParallelFor(var=var):
+                pairs = [(var, walk.steers(stmt))]
             case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
                 pairs = [(var, (count,)) for _, var, count in dims]
             case _:
@@ -366,7 +347,7 @@ class _IndexWidths:
             case lir.Gather(other=other):
                 self._pin(*(() if other is None else (other,)))
             case _:
-                if not isinstance(op, _TIED) and not self.takes_any(op, value):
+                if not _is_tied(op) and not self.takes_any(op, value):
                     self._pin(*walk.operands(op))
 
     def _pin(self, *values: lir.Value) -> None:

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.arithmetic import binary, compare, unary, wrapped
+from skforge.compiler.ir.lir.arithmetic import evaluate, wrapped
 from skforge.compiler.ir.lir.nodes import Const, Function, Op, Scalar, Stmt, Type, Value
+from skforge.compiler.ir.lir.operations import OPERATIONS, is_pure, may_hoist
+from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.types import dtype_of
 
 _Key: TypeAlias = tuple[Any, ...]
@@ -125,8 +127,11 @@ class _Simplifier:
                     self._here(stmt.body)
                     self._rename(stmt.results, stmt.values)
                 case _:
-                    inner = walk.map_bodies(stmt, self._body)
-                    self._emit(walk.map_operands(inner, self._resolve))
+                    self._other(stmt)
+
+    def _other(self, stmt: Stmt) -> None:
+        inner = walk.map_bodies(stmt, self._body)
+        self._emit(walk.map_operands(inner, self._resolve), walk.bound_by(stmt))
 
     def _let(self, stmt: lir.Let) -> None:
         op, value = stmt.op, stmt.value
@@ -143,7 +148,7 @@ class _Simplifier:
                 return
             op, values = found, ()
         at = len(self._scopes) - 1
-        if _is_pure(type(op)):
+        if is_pure(type(op)):
             key = self._key(op, values, value.type)
             same = self._seen.get(key)
             if same is not None:
@@ -190,7 +195,7 @@ class _Simplifier:
                 if bound == here:
                     return here
                 at = bound
-        return at if _may_hoist(op, type_) else here
+        return at if may_hoist(op, type_) else here
 
     # ------------------------------------------------------------ control
 
@@ -234,9 +239,7 @@ class _Simplifier:
             yields = stmt.then_yields if cond else stmt.else_yields
             self._rename(stmt.results, yields)
             return
-        then, orelse = self._body(stmt.then), self._body(stmt.orelse)
-        new = replace(stmt, then=then, orelse=orelse)
-        self._emit(walk.map_operands(new, self._resolve), stmt.results)
+        self._other(stmt)
 
     def _switch(self, stmt: lir.Switch) -> None:
         selector = self._constant(stmt.selector)
@@ -247,8 +250,7 @@ class _Simplifier:
             self._here(stmt.cases[number])
             self._rename(stmt.results, stmt.yields[number] if stmt.results else ())
             return
-        new = replace(stmt, cases=tuple(self._body(case) for case in stmt.cases))
-        self._emit(walk.map_operands(new, self._resolve), stmt.results)
+        self._other(stmt)
 
 
 def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
@@ -269,31 +271,6 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
                 stmt = lir.Let(stmt.value, walk.map_operands(stmt.op, change))
             out.append(stmt)
     return tuple(out)
-
-
-@walk.per_class
-def _is_pure(kind: type[Op]) -> bool:
-    """Whether equal operations on equal operands may be shared: they read no memory."""
-    alone = issubclass(kind, lir.Threads | lir.WarpReduce)
-    return not alone and not any(f.type == "Buffer" for f in fields(kind))
-
-
-def _may_hoist(op: Op, type_: Type) -> bool:
-    """Whether ``op`` is cheap, and defined even if the loop would not run it."""
-    match op:
-        case lir.Const() | lir.Splat() | lir.Iota():
-            return True
-        case lir.Binary(op=kind):
-            total = kind not in ("div", "rem", "shl", "shr")
-            return total and not type_.element.is_float
-        case lir.Unary() | lir.Select():
-            return not type_.element.is_float
-        case lir.Convert(a=a) | lir.Bitcast(a=a):
-            return not (type_.element.is_float or a.type.element.is_float)
-        case lir.Compare(a=a):
-            return not a.type.element.is_float
-        case _:
-            return False
 
 
 # ---------------------------------------------------------------- known results
@@ -371,7 +348,7 @@ def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
         return None
     if type_.is_float:
         return None if math.isnan(result) else Const(float(result))
-    return Const(bool(result) if type_ == lir.BOOL else wrapped(int(result), type_))
+    return Const(wrapped(result, type_))
 
 
 def _number(value: Any, type_: Scalar) -> Any:
@@ -384,27 +361,17 @@ def _number(value: Any, type_: Scalar) -> Any:
 def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
     """Return the result, None where machines may differ."""
     match op:
-        case lir.Binary(op=kind):
-            return binary(kind, type_, *args)
-        case lir.Unary(op=kind):
-            return unary(kind, type_, *args)
-        case lir.Compare(op=kind):
-            return compare(kind, *args)
-        case lir.Select():
-            cond, a, b = args
-            return a if cond else b
         case lir.Bitcast(a=a):
             same = np.array(args[0], dtype_of(a.type.element))
             return same.view(dtype_of(type_)).item()
-        case lir.Convert(a=a):
-            if not type_.is_float:
-                # A float may be out of range, where any value is right.
-                return None if a.type.element.is_float else args[0]
+        case lir.Convert(a=a) if a.type.element.is_float and not type_.is_float:
+            return None  # it may be out of range, where any value is right
+        case lir.Convert() if type_.is_float:
             # Through i64, since Python would round an int to f64 first.
             exact = np.int64(args[0]) if isinstance(args[0], int) else args[0]
             return exact.astype(dtype_of(type_))
         case _:
-            return None
+            return evaluate(name_of(op), type_, *args)
 
 
 # ---------------------------------------------------------------- dead operations
@@ -417,8 +384,7 @@ def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
     for stmt in reversed(body):
         match stmt:
             case lir.Let(value=value, op=op):
-                # Every thread of a warp must reach its reduction.
-                if value.name in names or isinstance(op, lir.WarpReduce):
+                if value.name in names or OPERATIONS[type(op)].stays:
                     names.update([v.name for v in walk.operands(op)])
                     kept.append(stmt)
                 continue
@@ -439,4 +405,4 @@ def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
 
 
 def _read(stmt: Stmt, live: set[str]) -> None:
-    live.update(v.name for v in walk.operands_of_stmt(stmt))
+    live.update(v.name for v in walk.operands(stmt))

@@ -42,7 +42,7 @@ def run(function: mir.Function, hir: PredictEnsemble, room: int) -> mir.Function
         return function
 
     def change(loop: mir.Loop) -> mir.Loop:
-        if not loop.on_grid or any(one.on_grid for one in walk.loops_in(loop.body)):
+        if not loop.on_grid or any(inner.on_grid for inner in walk.loops_in(loop.body)):
             return loop
         return replace(loop, body=_in_chunks(loop.body, hir, room))
 
@@ -70,16 +70,16 @@ def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
     size = trees_a_chunk(n_trees, loop.step, factor, bytes_a_tree, room, left)
     if size >= n_trees:
         return body
-    made: list[mir.Stmt] = []
+    stmts: list[mir.Stmt] = []
     for stmt in body:
         if stmt is alloc:
             array = replace(leaves, dims=(size, *leaves.dims[1:]))
-            made.append(replace(alloc, array=array))
+            stmts.append(replace(alloc, array=array))
         elif stmt is nest:
-            made.append(_chunks(nest, loop, replace(total, extent=size), n_trees))
+            stmts.append(_chunks(nest, loop, replace(total, extent=size), n_trees))
         elif stmt is not total:
-            made.append(stmt)
-    return tuple(made)
+            stmts.append(stmt)
+    return tuple(stmts)
 
 
 def _bytes_a_tree(leaves: mir.Array, hir: PredictEnsemble) -> int | None:
@@ -109,18 +109,18 @@ def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
 def _steps(nest: mir.Loop, leaves: str) -> mir.Loop | None:
     """Return the serial loop over trees of which each step is a range of trees."""
     loops = [loop for loop in (nest, *walk.loops_in(nest.body)) if loop.root == "tree"]
-    found = [
+    stepped = [
         loop
         for loop in loops
         if loop.kind == "serial"
         and loop.start == 0
         and all(other is loop or walk.stays_within(other, loop.step) for other in loops)
     ]
-    if len(found) != 1 or not isinstance(found[0].step, int):
+    if len(stepped) != 1 or not isinstance(stepped[0].step, int):
         return None
-    inside = [s for s in walk.statements(found[0].body) if _stores(s, leaves)]
+    inside = [s for s in walk.statements(stepped[0].body) if _stores(s, leaves)]
     everywhere = [s for s in walk.statements((nest,)) if _stores(s, leaves)]
-    return found[0] if len(inside) == len(everywhere) else None
+    return stepped[0] if len(inside) == len(everywhere) else None
 
 
 def _stores(stmt: mir.Stmt, leaves: str) -> bool:
@@ -164,15 +164,17 @@ def _chunks(
     assert isinstance(size, int)
     first = mir.Affine((var,))
 
-    def moved(one: mir.Loop) -> mir.Loop:
-        if one.var != loop.var:
-            return one
-        within = (replace(b, minus=b.minus.plus(first)) for b in one.bounds)
+    def moved(inner: mir.Loop) -> mir.Loop:
+        if inner.var != loop.var:
+            return inner
+        within = (replace(b, minus=b.minus.plus(first)) for b in inner.bounds)
         return replace(
-            one,
+            inner,
             bounds=(mir.Bound(size), *within),
             trip_count=None,
-            body=walk.substitute(one.body, one.var, first.plus(mir.Affine((one.var,)))),
+            body=walk.substitute(
+                inner.body, inner.var, first.plus(mir.Affine((inner.var,)))
+            ),
         )
 
     def placed(stmt: mir.Stmt) -> mir.Stmt:

@@ -47,15 +47,15 @@ def run(function: mir.Function) -> mir.Function:
             return loop
         return _rewrite(loop, function)
 
-    made = replace(function, body=map_loops(function.body, change))
-    walks = (stmt.op for stmt in statements(made.body) if isinstance(stmt, mir.Let))
+    changed = replace(function, body=map_loops(function.body, change))
+    walks = (stmt.op for stmt in statements(changed.body) if isinstance(stmt, mir.Let))
     rows = (isinstance(op, mir.WalkDecisionTree) and op.using is None for op in walks)
-    if made.body != function.body and any(rows):
+    if changed.body != function.body and any(rows):
         raise ScheduleError(
             "cache_predicates must apply to all rows or none; mark the loop over "
             "blocks in every part of the batch."
         )
-    return made
+    return changed
 
 
 def _rewrite(loop: mir.Loop, function: mir.Function) -> mir.Loop:
@@ -103,9 +103,9 @@ def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
     def with_table(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.Loop) or tables:
             return stmt
-        own = mir.Affine((stmt.var,))
-        limits = tuple(replace(x, minus=x.minus.plus(own)) for x in stmt.bounds)
-        part = mir.Range(own, (mir.Bound(stmt.step), *limits))
+        thread = mir.Affine((stmt.var,))
+        limits = tuple(replace(x, minus=x.minus.plus(thread)) for x in stmt.bounds)
+        part = mir.Range(thread, (mir.Bound(stmt.step), *limits))
         table = mir.EvaluatePredicates(PREDICATES, part, fill.rows)
         return replace(stmt, body=(table, *stmt.body))
 

@@ -35,17 +35,17 @@ def _expand(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         return tuple(f"{name}.{what}" for name in base)
 
     nodes = named("n0")
-    made: list[mir.Stmt] = [mir.Let(nodes, mir.GetRoot(walk.trees))]
+    stmts: list[mir.Stmt] = [mir.Let(nodes, mir.GetRoot(walk.trees))]
     hops = max(walk.unroll, walk.peel)
     for hop in range(1, hops + 1):
         step = mir.TraverseTreeTile(walk.trees, nodes, walk.rows, False, walk.using)
         nodes = named(f"n{hop}")
-        made.append(mir.Let(nodes, step))
+        stmts.append(mir.Let(nodes, step))
     if walk.max_depth > hops:
         params, results = named("at"), named("end")
         step = mir.TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
         until = mir.IsLeaf(walk.trees, params)
-        made.append(mir.WalkLoop(results, params, nodes, until, step))
+        stmts.append(mir.WalkLoop(results, params, nodes, until, step))
         nodes = results
-    made.append(mir.Let(base, mir.GetLeafValue(walk.trees, nodes, walk.element)))
-    return tuple(made)
+    stmts.append(mir.Let(base, mir.GetLeafValue(walk.trees, nodes, walk.element)))
+    return tuple(stmts)

@@ -94,18 +94,18 @@ def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
 
 
 def _body(body: mir.Body, width: int, in_block: bool) -> mir.Body:
-    made: list[mir.Stmt] = []
+    stmts: list[mir.Stmt] = []
     for stmt in body:
         if isinstance(stmt, mir.Loop):
             inside = in_block or not any(i.on_grid for i in loops_in(stmt.body))
             inner = _body(stmt.body, width, inside)
-            made.append(replace(stmt, body=inner))
+            stmts.append(replace(stmt, body=inner))
         else:
-            made.append(stmt)
+            stmts.append(stmt)
     if not in_block:
-        return tuple(made)
-    for k in range(len(made) - 2):
-        alloc, loop, total = made[k : k + 3]
+        return tuple(stmts)
+    for k in range(len(stmts) - 2):
+        alloc, loop, total = stmts[k : k + 3]
         if (
             isinstance(alloc, mir.AllocArray)
             and isinstance(loop, mir.Loop)
@@ -116,12 +116,12 @@ def _body(body: mir.Body, width: int, in_block: bool) -> mir.Body:
             and alloc.array.dims[0] == width
             and _is_a_row_a_thread(loop)
         ):
-            made[k] = replace(alloc, array=replace(alloc.array, lanes=True))
-            made[k + 2] = replace(total, by_warp=True)
-            start = made[k - 1] if k else None
+            stmts[k] = replace(alloc, array=replace(alloc.array, lanes=True))
+            stmts[k + 2] = replace(total, by_warp=True)
+            start = stmts[k - 1] if k else None
             if isinstance(start, mir.Fill):
-                made[k - 1] = replace(start, by_warp=True)
-    return tuple(made)
+                stmts[k - 1] = replace(start, by_warp=True)
+    return tuple(stmts)
 
 
 def _is_a_row_a_thread(loop: mir.Loop) -> bool:

@@ -67,7 +67,7 @@ def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
 
 def _jam(copies: list[mir.Body]) -> mir.Body:
     """Interleave copies of a body statement by statement, merging their walks."""
-    made: list[mir.Stmt] = []
+    jammed: list[mir.Stmt] = []
     for stmts in zip(*copies, strict=True):
         walks = [
             (stmt, stmt.op)
@@ -77,10 +77,10 @@ def _jam(copies: list[mir.Body]) -> mir.Body:
         if not walks:
             if any(isinstance(stmt, mir.Loop) for stmt in stmts):
                 raise CompilerError("interleave reached a loop that is not innermost")
-            made.extend(stmts)
+            jammed.extend(stmts)
             continue
         first = walks[0][1]
-        made.append(
+        jammed.append(
             mir.Let(
                 tuple(name for let, _ in walks for name in let.names),
                 replace(
@@ -90,4 +90,4 @@ def _jam(copies: list[mir.Body]) -> mir.Body:
                 ),
             )
         )
-    return tuple(made)
+    return tuple(jammed)

@@ -46,8 +46,8 @@ class _Keeper:
 
     def body(self, body: mir.Body, in_thread: bool) -> mir.Body:
         """Rewrite the bodies of loops over rows within threads."""
-        if in_thread and (made := self._kept(body)) is not None:
-            return made
+        if in_thread and (kept_sums := self._kept(body)) is not None:
+            return kept_sums
         return tuple(
             replace(stmt, body=self.body(stmt.body, in_thread or stmt.on_threads))
             if isinstance(stmt, mir.Loop)

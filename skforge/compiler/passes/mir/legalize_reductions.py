@@ -135,26 +135,26 @@ class _Blocks:
 
     def body(self, body: mir.Body, scope: RowScope) -> mir.Body:
         """Rewrite the statements around and inside the loops over blocks."""
-        made: list[mir.Stmt] = []
+        stmts: list[mir.Stmt] = []
         for stmt in body:
             if not isinstance(stmt, mir.Loop):
-                made.append(stmt)
+                stmts.append(stmt)
                 continue
             by_block = stmt.root == "tree" or stmt.on_threads
             if by_block and not any(i.on_grid for i in loops_in((stmt,))):
                 # Threads beside a loop over blocks combine their sums separately.
-                made.extend(self._meet((stmt,), scope))
+                stmts.extend(self._meet((stmt,), scope))
                 continue
             here = scope
             if stmt.root == "batch":
                 if not owns_rows(stmt, scope):
-                    made.append(stmt)  # no threads share sums here
+                    stmts.append(stmt)  # no threads share sums here
                     continue
                 here = scope.enter(stmt)
             on_grid = any(loop.on_grid for loop in loops_in(stmt.body))
             inner = (self.body if on_grid else self._meet)(stmt.body, here)
-            made.append(replace(stmt, body=inner))
-        return tuple(made)
+            stmts.append(replace(stmt, body=inner))
+        return tuple(stmts)
 
     def _meet(self, body: mir.Body, scope: RowScope) -> mir.Body:
         """Legalise the code that the threads of one block run."""
@@ -252,7 +252,7 @@ class _Slots:
         self, body: mir.Body, slots: dict[_Key, mir.Slot], atomic: bool, tree_only: bool
     ) -> mir.Body:
         """Rewrite a body inside the loops that ``slots`` numbers."""
-        made: list[mir.Stmt] = []
+        stmts: list[mir.Stmt] = []
         for stmt in body:
             match stmt:
                 case mir.Loop():
@@ -263,8 +263,8 @@ class _Slots:
                     stmt = self._total(stmt, slots, atomic or stmt.atomic)
                 case _:
                     pass
-            made.append(stmt)
-        return tuple(made)
+            stmts.append(stmt)
+        return tuple(stmts)
 
     def _loop(
         self, loop: mir.Loop, slots: dict[_Key, mir.Slot], atomic: bool, tree_only: bool
@@ -298,7 +298,7 @@ class _Slots:
         """Return the deferred reductions of inner levels, innermost first."""
         if not self._deferred:
             return ()
-        made: list[mir.Stmt] = []
+        stmts: list[mir.Stmt] = []
         sizes = [level.slots for level in self._levels.values()]
         for level in reversed(range(1, len(sizes))):
             names = tuple(f"%slot{i}" for i in range(level))
@@ -306,8 +306,8 @@ class _Slots:
             for name, trips in reversed(list(zip(names, sizes, strict=False))):
                 bound = (mir.Bound(trips),)
                 stmt = mir.Loop(name, "tree", 0, 1, bound, "serial", (stmt,), trips)
-            made.append(stmt)
-        return tuple(made)
+            stmts.append(stmt)
+        return tuple(stmts)
 
     def _prefix(self, slots: dict[_Key, mir.Slot]) -> tuple[mir.Index, ...]:
         # With fewer conflicting loops than elsewhere in the scope, the rest use slot 0.
@@ -445,13 +445,13 @@ class _Legalizer:
         return mir.Loop(name, "batch", 0, step, stmt.bounds, "serial", (inner,))
 
     def _legalize(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        made = self._made_legal(body, scope)
+        legal = self._made_legal(body, scope)
         whole = all(loop.var in self._parts for loop in scope.outside)
         whole = whole and self._hir.reduction == "exact"
         roots = {loop.root for loop in loops_in(body) if loop.kind == "parallel"}
         if not whole or "tree" not in roots:  # CPU threads share rows alone
-            return made
-        return tuple(self._add_in_parallel(stmt, scope) for stmt in made)
+            return legal
+        return tuple(self._add_in_parallel(stmt, scope) for stmt in legal)
 
     def _add_in_parallel(self, stmt: mir.Stmt, scope: RowScope) -> mir.Stmt:
         """Share the sums of a batch, or of a part of it, among threads."""

@@ -52,8 +52,8 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
         if by_blocks:
             name = f'quantize("{loop.var}")'
             return in_block(name, loop, quantize, function)
-        made = quantize(working_set(loop, (*outside, loop)))
+        quantized = quantize(working_set(loop, (*outside, loop)))
         walks = map_walks(loop.body, lambda walk: replace(walk, using=CODES))
-        return replace(loop, body=(made, *walks))
+        return replace(loop, body=(quantized, *walks))
 
     return replace(function, body=map_nest(function.body, change))

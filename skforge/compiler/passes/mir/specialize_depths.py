@@ -41,22 +41,22 @@ def _body(
     hir: PredictEnsemble,
 ) -> mir.Body:
     """Walk MIR and the bound nest side by side; MIR still has the nest's loops."""
-    made: list[mir.Stmt] = []
+    stmts: list[mir.Stmt] = []
     known = {loop.name: loop for loop in bound}
     for stmt in body:
         if not isinstance(stmt, mir.Loop):
-            made.append(stmt)
+            stmts.append(stmt)
             continue
         here = known.get(stmt.var)
         if here is None:  # a loop that legalisation added
-            made.append(replace(stmt, body=_body(stmt.body, bound, path, hir)))
+            stmts.append(replace(stmt, body=_body(stmt.body, bound, path, hir)))
             continue
         new_path = (*path, here)
         inner = _body(stmt.body, here.body, new_path, hir)
         if stmt.has(Specialize) and stmt.root == "tree":
             inner = _switched(inner, here, new_path, hir)
-        made.append(replace(stmt, body=inner, marks=stmt.without(Specialize)))
-    return tuple(made)
+        stmts.append(replace(stmt, body=inner, marks=stmt.without(Specialize)))
+    return tuple(stmts)
 
 
 def _switched(
@@ -99,12 +99,12 @@ def _group(
         return_counts=True,
     )
     inverse = inverse.reshape(-1)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
-    depths = [(int(a), int(z)) for a, z in pairs[kept]]
-    number = np.full(len(pairs), len(kept))
-    number[kept] = np.arange(len(kept))
-    if len(kept) < len(pairs):
-        rest = np.setdiff1d(np.arange(len(pairs)), kept)
+    largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
+    depths = [(int(a), int(z)) for a, z in pairs[largest]]
+    number = np.full(len(pairs), len(largest))
+    number[largest] = np.arange(len(largest))
+    if len(largest) < len(pairs):
+        rest = np.setdiff1d(np.arange(len(pairs)), largest)
         depths.append((int(pairs[rest, 0].min()), int(pairs[rest, 1].max())))
     class_of = np.zeros(len(low), np.int64)
     class_of[used] = number[inverse]

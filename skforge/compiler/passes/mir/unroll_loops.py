@@ -23,15 +23,15 @@ def _unroll(loop: mir.Loop) -> mir.Loop | mir.Body:
     if not loop.has(Unroll):
         return loop
     start = size_value(loop.start, 0)
-    made: list[mir.Stmt] = []
+    copies: list[mir.Stmt] = []
     for k in range(loop.most_trips):
         body = copy_body(loop.body, f".u{k}") if k else loop.body
         if loop.trip_count is None:
-            made.append(_guard(loop, body, start + k * size_value(loop.step, 0)))
+            copies.append(_guard(loop, body, start + k * size_value(loop.step, 0)))
         else:
             at = mir.Affine(constant=start).plus(mir.multiple(loop.step, k))
-            made.extend(substitute(body, loop.var, at))
-    return tuple(made)
+            copies.extend(substitute(body, loop.var, at))
+    return tuple(copies)
 
 
 def _guard(loop: mir.Loop, body: mir.Body, at: int) -> mir.Loop:

@@ -41,12 +41,12 @@ def run(function: mir.Function) -> mir.Function:
             return loop
         return _rewrite(loop, inside)
 
-    made = replace(function, body=map_loops(function.body, change))
-    if any(_in_lanes(loop) for loop in loops_in(made.body)):
+    changed = replace(function, body=map_loops(function.body, change))
+    if any(_in_lanes(loop) for loop in loops_in(changed.body)):
         raise ScheduleError(
             "A vectorised loop over trees needs a loop over single rows outside it."
         )
-    return made
+    return changed
 
 
 def _in_lanes(loop: mir.Loop) -> bool:

@@ -29,7 +29,7 @@ from skforge.exceptions import CompilerError
 
 _LOCK = threading.RLock()
 _LIBRARY_NUMBERS = itertools.count()
-_DEFINED = re.compile(r'^define (?:void|ptr|i64) @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
+_DEFINED = re.compile(r'^define \w+ @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 # The C signature of a kernel; a CFUNCTYPE call releases the GIL.
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -136,6 +136,10 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
             ) from error
     if whole is None:
         raise CompilerError("There is no function to compile.")
+    for symbol in (*whole.functions, *whole.global_variables):
+        # What modules hide is known to each other, and to nobody when they are linked.
+        if symbol.visibility.name == "hidden" and not symbol.is_declaration:
+            symbol.linkage = "internal"
     return whole
 
 

@@ -32,10 +32,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Scalar, Value
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.target import Target
 
@@ -147,233 +150,205 @@ _LEFT, _BUSY, _JOB, _WORKER = _LINE, 2 * _LINE, 3 * _LINE, 4 * _LINE
 _STARTED = _BUSY + 8
 _SEMAPHORE = 16
 
-_PAUSE = {
-    "x86_64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
+_PAUSE: dict[str, tuple[str, tuple[int, ...]]] = {
+    "x86_64": ("llvm.x86.sse2.pause", ()),
+    "aarch64": ("llvm.aarch64.hint", (1,)),
 }
 
+#: Where the fields are, in words.
+_CLAIM, _LEFT_AT, _BUSY_AT = 0, _LEFT // 8, _BUSY // 8
+_BODY, _CONTEXT, _COUNT, _THREADS = (_JOB // 8 + k for k in range(4))
 
-def _field(at: int) -> str:
-    """Return a constant address in the state."""
-    return f"ptr getelementptr (i8, ptr @skforge_pool, i64 {at})"
-
-
-_CLAIM, _LEFT_AT, _BUSY_AT = _field(0), _field(_LEFT), _field(_BUSY)
-_BODY, _CONTEXT, _COUNT, _THREADS = (_field(_JOB + 8 * k) for k in range(4))
+_K = Value("k", I64)
 
 
-def _text(arch: str) -> str:
-    """Return the module: a parallel loop for kernels, and the workers' function."""
-    pause = _PAUSE.get(arch, "")
-    return f"""
-@skforge_pool = external global i8
-declare i32 @sem_wait(ptr)
-declare i32 @sem_post(ptr)
-declare i32 @sched_yield()
-declare i32 @clock_gettime(i32, ptr)
+def _routines(arch: str) -> list[Routine]:
+    """Return a parallel loop for kernels, the workers' function, and what they call."""
+    one = Value("threads", I64)
+    return [
+        _limit(),
+        _now(),
+        _local("wake", (_K, one), lambda b: _wake(b, one)),
+        _local("is_asked", (_K,), _is_asked, BOOL),
+        _local("work", (_K,), _work),
+        _local("sleep", (_K,), _sleep),
+        _worker(arch),
+        _parallel(arch),
+    ]
 
-define internal i64 @skforge_now() nounwind {{
-  %time = alloca [2 x i64]
-  %failed = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest.at = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest.at
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %rest
-  ret i64 %now
-}}
 
-define i32 @skforge_no_limit() nounwind {{
-  ret i32 {MAX_WORKERS}
-}}
+def _local(
+    name: str,
+    params: tuple[Value, ...],
+    write: Callable[[Builder], None],
+    result: Scalar | None = None,
+) -> Routine:
+    with Builder() as b:
+        write(b)
+    return Routine(f"skforge_{name}", params, b.finish(), result, local=True)
 
-define internal ptr @skforge_line(i64 %k) nounwind {{
-  %lines = mul i64 %k, {_LINE}
-  %at = add i64 %lines, {_WORKER}
-  %line = getelementptr i8, ptr @skforge_pool, i64 %at
-  ret ptr %line
-}}
 
-define internal void @skforge_wake(i64 %k, i64 %threads) nounwind {{
-start:
-  %is.one = icmp ult i64 %k, %threads
-  br i1 %is.one, label %look, label %done
-look:
-  %line = call ptr @skforge_line(i64 %k)
-  %asleep = load atomic i64, ptr %line seq_cst, align 8
-  %sleeps = icmp eq i64 %asleep, 1
-  br i1 %sleeps, label %take, label %done
-take:
-  %was = atomicrmw xchg ptr %line, i64 0 seq_cst
-  %mine = icmp eq i64 %was, 1
-  br i1 %mine, label %post, label %done
-post:
-  %semaphore = getelementptr i8, ptr %line, i64 {_SEMAPHORE}
-  %posted = call i32 @sem_post(ptr %semaphore)
-  br label %done
-done:
-  ret void
-}}
+def _limit() -> Routine:
+    with Builder() as b:
+        b.give(b.const(MAX_WORKERS, I32))
+    return Routine("skforge_no_limit", (), b.finish(), I32)
 
-define internal void @skforge_wake_two(i64 %k, i64 %threads) nounwind {{
-  %twice = shl i64 %k, 1
-  %one = add i64 %twice, 1
-  %two = add i64 %twice, 2
-  call void @skforge_wake(i64 %one, i64 %threads)
-  call void @skforge_wake(i64 %two, i64 %threads)
-  ret void
-}}
 
-define internal i1 @skforge_is_asked(i64 %k) nounwind {{
-  %word = load atomic i64, {_CLAIM} seq_cst, align 8
-  %rest = and i64 %word, {0xFFFFFFFF}
-  %some = icmp ne i64 %rest, 0
-  %threads = load atomic i64, {_THREADS} monotonic, align 8
-  %is.asked = icmp ult i64 %k, %threads
-  %both = and i1 %some, %is.asked
-  ret i1 %both
-}}
+def _now() -> Routine:
+    def write(b: Builder) -> None:
+        moment = b.local("moment", I64, 2)
+        clock = b.const(time.CLOCK_MONOTONIC, I32)
+        b.call("clock_gettime", clock, b.address(moment), gives=I32)
+        b.give(moment[0] * 1_000_000_000 + moment[1])
 
-define internal void @skforge_work(i64 %k) nounwind {{
-start:
-  br label %look
-look:
-  %tell = phi i1 [ true, %start ], [ %tell, %claim ], [ false, %run ]
-  %word = load atomic i64, {_CLAIM} acquire, align 8
-  %rest = and i64 %word, {0xFFFFFFFF}
-  %body = load atomic ptr, {_BODY} monotonic, align 8
-  %ctx = load atomic ptr, {_CONTEXT} monotonic, align 8
-  %count = load atomic i64, {_COUNT} monotonic, align 8
-  %threads = load atomic i64, {_THREADS} monotonic, align 8
-  %some = icmp ne i64 %rest, 0
-  %is.asked = icmp ult i64 %k, %threads
-  %both = and i1 %some, %is.asked
-  br i1 %both, label %claim, label %done
-claim:
-  ; half of an equal share, so that a thread that comes late finds something to do
-  %halves = shl i64 %threads, 1
-  %share = udiv i64 %rest, %halves
-  %size = call i64 @llvm.umax.i64(i64 %share, i64 1)
-  %less = sub i64 %word, %size
-  %swap = cmpxchg {_CLAIM}, i64 %word, i64 %less acq_rel acquire, align 8
-  %claimed = extractvalue {{ i64, i1 }} %swap, 1
-  br i1 %claimed, label %begin, label %look
-begin:
-  br i1 %tell, label %wake, label %run
-wake:
-  call void @skforge_wake_two(i64 %k, i64 %threads)
-  br label %run
-run:
-  %first = sub i64 %count, %rest
-  %end = add i64 %first, %size
-  call void %body(ptr %ctx, i64 %first, i64 %end)
-  %before = atomicrmw sub {_LEFT_AT}, i64 %size acq_rel, align 8
-  br label %look
-done:
-  ret void
-}}
+    return _local("now", (), write, I64)
 
-define ptr @skforge_worker(ptr %number) nounwind {{
-start:
-  %k = ptrtoint ptr %number to i64
-  %line = call ptr @skforge_line(i64 %k)
-  %semaphore = getelementptr i8, ptr %line, i64 {_SEMAPHORE}
-  br label %begin
-begin:
-  %begun = call i64 @skforge_now()
-  br label %spin
-spin:
-  %turn = phi i64 [ 0, %begin ], [ %turn.next, %pause ], [ %turn.next, %give.way ]
-  %is.asked = call i1 @skforge_is_asked(i64 %k)
-  br i1 %is.asked, label %join, label %pause
-pause:
-  {pause}
-  %turn.next = add i64 %turn, 1
-  %odd = and i64 %turn.next, {YIELD - 1}
-  %is.long = icmp eq i64 %odd, 0
-  br i1 %is.long, label %give.way, label %spin
-give.way:
-  %yielded = call i32 @sched_yield()
-  %now = call i64 @skforge_now()
-  %waited = sub i64 %now, %begun
-  %patient = icmp ult i64 %waited, {PATIENCE}
-  br i1 %patient, label %spin, label %lie.down
-lie.down:
-  %old = atomicrmw xchg ptr %line, i64 1 seq_cst
-  %late = call i1 @skforge_is_asked(i64 %k)
-  br i1 %late, label %get.up, label %sleep
-get.up:
-  %was = atomicrmw xchg ptr %line, i64 0 seq_cst
-  %is.up = icmp eq i64 %was, 1
-  br i1 %is.up, label %join, label %sleep
-sleep:
-  %failed = call i32 @sem_wait(ptr %semaphore)
-  %woken = icmp eq i32 %failed, 0
-  br i1 %woken, label %begin, label %sleep
-join:
-  call void @skforge_work(i64 %k)
-  br label %begin
-}}
 
-define void @skforge_parallel(ptr %body, ptr %ctx, i64 %count, i64 %n) nounwind {{
-start:
-  %threads = call i64 @llvm.smin.i64(i64 %n, i64 %count)
-  %several = icmp sgt i64 %threads, 1
-  %fits = icmp ult i64 %count, {1 << 32}
-  %shared = and i1 %several, %fits
-  br i1 %shared, label %own, label %alone
-own:
-  %swap = cmpxchg {_BUSY_AT}, i64 0, i64 1 acquire monotonic, align 8
-  %free = extractvalue {{ i64, i1 }} %swap, 1
-  br i1 %free, label %publish, label %alone
-alone:
-  call void %body(ptr %ctx, i64 0, i64 %count)
-  ret void
-publish:
-  store atomic ptr %body, {_BODY} monotonic, align 8
-  store atomic ptr %ctx, {_CONTEXT} monotonic, align 8
-  store atomic i64 %count, {_COUNT} monotonic, align 8
-  store atomic i64 %threads, {_THREADS} monotonic, align 8
-  store atomic i64 %count, {_LEFT_AT} monotonic, align 8
-  %old = load atomic i64, {_CLAIM} monotonic, align 8
-  %number = lshr i64 %old, 32
-  %next = add i64 %number, 1
-  %upper = shl i64 %next, 32
-  %word = or i64 %upper, %count
-  %published = atomicrmw xchg {_CLAIM}, i64 %word seq_cst, align 8
-  call void @skforge_work(i64 0)
-  br label %wait
-wait:
-  %turn = phi i64 [ 0, %publish ], [ %turn.next, %pause ], [ %turn, %yield ]
-  %left = load atomic i64, {_LEFT_AT} acquire, align 8
-  %done = icmp eq i64 %left, 0
-  br i1 %done, label %end, label %later
-later:
-  %patient = icmp ult i64 %turn, {CALLER_SPINS}
-  br i1 %patient, label %pause, label %yield
-pause:
-  {pause}
-  %turn.next = add i64 %turn, 1
-  br label %wait
-yield:
-  %yielded = call i32 @sched_yield()
-  br label %wait
-end:
-  store atomic i64 0, {_BUSY_AT} release, align 8
-  ret void
-}}
-"""
+def _pool(b: Builder) -> Buffer:
+    return b.view("pool", I64, b.symbol("skforge_pool"))
+
+
+def _field(b: Builder, at: int) -> Value:
+    """Return a field of the job; ``claim`` tells whether it was still this one's."""
+    return b.atomic("load", "monotonic", _pool(b), at=at)
+
+
+def _line(b: Builder) -> Buffer:
+    """Return the line of worker k."""
+    return b.view("line", I64, b.symbol("skforge_pool") + _K * _LINE + _WORKER)
+
+
+def _pause(b: Builder, arch: str) -> None:
+    if arch in _PAUSE:
+        name, numbers = _PAUSE[arch]
+        b.run(name, *(b.const(number, I32) for number in numbers))
+
+
+def _give_way(b: Builder) -> None:
+    b.call("sched_yield", gives=I32)
+
+
+def _wake(b: Builder, threads: Value) -> None:
+    """Wake worker k, if there is one that sleeps."""
+    with b.when(threads > _K):
+        line = _line(b)
+        with b.when(b.atomic("load", "seq_cst", line).eq(1)):
+            was = b.atomic("swap", "seq_cst", line, b.const(0))
+            with b.when(was.eq(1)):
+                b.call("sem_post", b.address(line, _SEMAPHORE // 8), gives=I32)
+
+
+def _is_asked(b: Builder) -> None:
+    """Return whether worker k can claim iterations."""
+    word = b.atomic("load", "seq_cst", _pool(b), at=_CLAIM)
+    b.give((word & 0xFFFFFFFF).ne(0) & (_field(b, _THREADS) > _K))
+
+
+def _work(b: Builder) -> None:
+    """Run iterations until none can be claimed; wake two workers on the way."""
+    pool, tell = _pool(b), [b.const(True, BOOL)]
+    with b.repeat(lambda: b.const(True, BOOL), tell):
+        word = b.atomic("load", "acquire", pool, at=_CLAIM)
+        job = [_field(b, at) for at in (_BODY, _CONTEXT, _COUNT, _THREADS)]
+        rest, (body, context, count, threads) = word & 0xFFFFFFFF, job
+        with b.when(rest.eq(0) | (threads <= _K)):
+            b.give()
+        # Half of an equal share, so that a thread that comes late finds work.
+        size = (rest // (threads << 1)).max(1)
+        claimed = b.atomic("replace", "acq_rel", pool, word, word - size, at=_CLAIM)
+        with b.when(claimed):
+            with b.when(tell[0]):
+                for k in (1, 2):
+                    b.run("skforge_wake", (_K << 1) + k, threads)
+            first = count - rest
+            b.run(body, context, first, first + size)
+            b.atomic("sub", "acq_rel", pool, size, at=_LEFT_AT)
+        tell[0] = ~claimed
+
+
+def _sleep(b: Builder) -> None:
+    """Sleep until worker k is woken, unless it is asked before."""
+    line = _line(b)
+    b.atomic("swap", "seq_cst", line, b.const(1))
+    with b.when(b.call("skforge_is_asked", _K, gives=BOOL)):
+        was = b.atomic("swap", "seq_cst", line, b.const(0))
+        with b.when(was.eq(1)):
+            b.give()  # else the waker's post is there, or will be
+    semaphore = b.address(line, _SEMAPHORE // 8)
+    with b.repeat(lambda: b.call("sem_wait", semaphore, gives=I32).ne(0), []):
+        pass
+
+
+def _worker(arch: str) -> Routine:
+    with Builder() as b:
+        with b.repeat(lambda: b.const(True, BOOL), []):
+            waits = [b.const(0), b.call("skforge_now")]
+
+            def is_idle() -> Value:
+                return ~b.call("skforge_is_asked", _K, gives=BOOL)
+
+            with b.repeat(is_idle, waits):
+                turn, begun = waits[0] + 1, waits[1]
+                _pause(b, arch)
+
+                def slept() -> Value:
+                    b.run("skforge_sleep", _K)
+                    return b.call("skforge_now")
+
+                def gave_way() -> Value:
+                    _give_way(b)
+                    patient = b.call("skforge_now") - begun < PATIENCE
+                    return b.either(patient, lambda: begun, slept)
+
+                is_long = (turn & (YIELD - 1)).eq(0)
+                waits[:] = turn, b.either(is_long, gave_way, lambda: begun)
+            b.run("skforge_work", _K)
+        b.give(b.const(0))
+    return Routine("skforge_worker", (_K,), b.finish(), I64)
+
+
+def _parallel(arch: str) -> Routine:
+    params = body, context, count, n = tuple(
+        Value(name, I64) for name in ("body", "context", "count", "n")
+    )
+    with Builder() as b:
+        zero, one, pool = b.const(0), b.const(1), _pool(b)
+        threads = n.min(count)
+        with b.when((threads > 1) & (count < 1 << 32)):
+            free = b.atomic("replace", "acquire", pool, zero, one, at=_BUSY_AT)
+            with b.when(free):
+                job = {_BODY: body, _CONTEXT: context, _COUNT: count}
+                job |= {_THREADS: threads, _LEFT_AT: count}
+                for at, value in job.items():
+                    b.atomic("store", "monotonic", pool, value, at=at)
+                # Job numbers are in the upper half, and may wrap.
+                word = ((_field(b, _CLAIM) >> 32) + 1 << 32) | count
+                b.atomic("swap", "seq_cst", pool, word, at=_CLAIM)
+                b.run("skforge_work", zero)
+                turn = [zero]
+
+                def is_running() -> Value:
+                    left = b.atomic("load", "acquire", pool, at=_LEFT_AT)
+                    return left.ne(0)
+
+                def spun() -> Value:
+                    _pause(b, arch)
+                    return turn[0] + 1
+
+                def yielded() -> Value:
+                    _give_way(b)
+                    return turn[0]
+
+                with b.repeat(is_running, turn):
+                    turn[0] = b.either(turn[0] < CALLER_SPINS, spun, yielded)
+                b.atomic("store", "release", pool, zero, at=_BUSY_AT)
+                b.give()
+        b.run(body, context, zero, count)
+    return Routine("skforge_parallel", params, b.finish())
 
 
 #: Whether threads can sleep at a semaphore in memory: macOS has none, Windows others.
 SEMAPHORES = os.name == "posix" and sys.platform != "darwin"
-
-#: A module for systems without: entries ask it for the limit alone.
-_LIMIT_TEXT = f"""
-define i32 @skforge_no_limit() nounwind {{
-  ret i32 {MAX_WORKERS}
-}}
-"""
 
 
 class Workers:
@@ -426,9 +401,9 @@ class Workers:
 
     def _compiled(self) -> JitModule:
         if self._python is not None:
-            return compile_functions([_LIMIT_TEXT], Target.host())
+            return compile_functions([_limit()], Target.host())
         host, symbols = Target.host(), {"skforge_pool": self._pool}
-        module = compile_functions([_text(host.arch)], host, symbols)
+        module = compile_functions(_routines(host.arch), host, symbols)
         # Workers run this code until the process ends, after Python's own end.
         for kept in (module._loaded, self._memory):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))

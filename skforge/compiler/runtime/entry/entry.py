@@ -39,7 +39,7 @@ from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import entry_symbols
-from skforge.compiler.runtime.entry import text
+from skforge.compiler.runtime.entry import routines
 from skforge.compiler.target import Target
 
 #: Work, in rows * node visits, from which the GIL is released: about 20 us.
@@ -205,10 +205,7 @@ def supports(forest: Forest) -> bool:
 
 
 def kind_of(
-    forest: Forest,
-    steps: Steps,
-    first_rows: Sequence[int],
-    most_rows: int | None,
+    forest: Forest, steps: Steps, first_rows: Sequence[int], most_rows: int | None
 ) -> EntryKind:
     """Return what an entry computes, for batches of a size that pays.
 
@@ -252,21 +249,21 @@ def build_entry(
         "skf_counts": ctypes.addressof(holder.counts),
         "skf_owner": ctypes.addressof(holder.words),
         "skf_none": id(None),
-        "skf_take": id(None),
+        "skf_classes": id(classes),
     }
     if classes is not None:
-        labels = _labels(classes)
-        takes = labels is None
-        kind = replace(
-            kind, takes=takes, steps=replace(kind.steps, labels=labels or ())
-        )
+        known = _labels(classes)
+        takes = known is None
+        kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
         if takes:
-            holder.kept.append(classes.take)
-            symbols["skf_take"] = id(holder.kept[-1])
+            holder.kept.append(classes)
     if shares is not None:
         holder.kept.append(shares)
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    holder.jit = compile_functions([text.write(kind)], target, symbols)
+    labels = (ctypes.c_int64 * len(kind.steps.labels))(*kind.steps.labels)
+    holder.kept.append(labels)
+    symbols["skf_labels"] = ctypes.addressof(labels)
+    holder.jit = compile_functions(routines.write(kind), target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 
@@ -344,27 +341,30 @@ def _arrays_are_laid_out_as_known() -> bool:
     """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
-    for dtype, code in text.DTYPE_CODES.items():
+    for dtype, code in routines.DTYPE_CODES.items():
         array = np.empty((3, 5), dtype)
         kind, data, shape, strides, own = (
             ctypes.c_int64.from_address(id(array) + offset).value
             for offset in (
-                text.OB_TYPE,
-                text.ARRAY_DATA,
-                text.ARRAY_SHAPE,
-                text.ARRAY_STRIDES,
-                text.ARRAY_DTYPE,
+                routines.OB_TYPE,
+                routines.ARRAY_DATA,
+                routines.ARRAY_SHAPE,
+                routines.ARRAY_STRIDES,
+                routines.ARRAY_DTYPE,
             )
         )
         if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False
-        if ctypes.c_int.from_address(id(array) + text.ARRAY_NDIM).value != array.ndim:
+        if (
+            ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
+            != array.ndim
+        ):
             return False
         pair = ctypes.c_int64 * 2
         found = *pair.from_address(shape), *pair.from_address(strides)
         if found != (*array.shape, *array.strides):
             return False
-        bits = ctypes.c_uint32.from_address(own + text.DTYPE_KIND).value
+        bits = ctypes.c_uint32.from_address(own + routines.DTYPE_KIND).value
         if bits & 0xFFFFFF != code:
             return False
     return True
@@ -386,7 +386,7 @@ def _python_symbols() -> dict[str, int]:
     inline = sys.version_info < (3, 11)
     names = {
         "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
-        "skf_call": "PyObject_CallFunctionObjArgs",
+        "skf_take": "PyObject_GetItem",
         "skf_decref": "Py_DecRef",
         "skf_clear": "PyErr_Clear",
         "skf_incref": "Py_IncRef",
@@ -397,6 +397,6 @@ def _python_symbols() -> dict[str, int]:
     library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
     for name in ("expf", "exp", "log1p"):
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        found[f"skf_{name}"] = address
+        found[name] = address
     found["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in found.items()}

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
+from math import nan
+from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Value
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.entry.entry import addresses, is_known_python
+from skforge.compiler.runtime.entry.routines import OB_TYPE, field
 from skforge.compiler.target import Target
 
 #: Values that are read while the interpreter's lock is held: about 0.5 ms.
@@ -31,128 +37,80 @@ _FUNCTIONS = {
     "skf_error": "PyErr_Occurred",
     "skf_clear": "PyErr_Clear",
 }
-_OBJECTS: dict[str, object] = {
-    **{f"skf_{kind.__name__}": kind for kind in (dict, str, float, int, bool)},
-    "skf_none": None,
-}
+_KINDS = {kind.__name__: kind for kind in (dict, str, float, int, bool)}
 
-#: Reads rows ``first`` to ``end``, and returns the first one that it declines.
-_TEXT = """
-declare ptr @skf_item(ptr, i64)
-declare i32 @skf_next(ptr, ptr, ptr, ptr)
-declare ptr @skf_find(ptr, ptr)
-declare i32 @skf_compare(ptr, ptr)
-declare double @skf_number(ptr)
-declare ptr @skf_error()
-declare void @skf_clear()
-@skf_dict = external global i8
-@skf_str = external global i8
-@skf_float = external global i8
-@skf_int = external global i8
-@skf_bool = external global i8
-@skf_none = external global i8
-define i64 @skf_read(ptr %rows, i64 %first, i64 %end, i64 %many, ptr %keys,
-                     ptr %places, ptr %tables, i64 %width, ptr %out) {
-begin:
-  %position = alloca i64
-  %key = alloca ptr
-  %value = alloca ptr
-  br label %row
-row:
-  %r = phi i64 [%first, %begin], [%r.next, %row.next]
-  %is.end = icmp eq i64 %r, %end
-  br i1 %is.end, label %return, label %open
-open:
-  %mapping = call ptr @skf_item(ptr %rows, i64 %r)
-  %mapping.type.at = getelementptr i8, ptr %mapping, i64 8
-  %mapping.type = load ptr, ptr %mapping.type.at
-  %base = mul i64 %r, %width
-  store i64 0, ptr %position
-  %is.dict = icmp eq ptr %mapping.type, @skf_dict
-  br i1 %is.dict, label %item, label %return
-item:
-  %k = phi i64 [0, %open], [%k.next, %item.next]
-  %more = call i32 @skf_next(ptr %mapping, ptr %position, ptr %key, ptr %value)
-  %is.over = icmp eq i32 %more, 0
-  %is.last = icmp eq i64 %k, %many
-  br i1 %is.over, label %close, label %check
-close:
-  br i1 %is.last, label %row.next, label %return
-check:
-  br i1 %is.last, label %return, label %name
-name:
-  %wanted.at = getelementptr ptr, ptr %keys, i64 %k
-  %wanted = load ptr, ptr %wanted.at
-  %given = load ptr, ptr %key
-  %is.same = icmp eq ptr %given, %wanted
-  br i1 %is.same, label %place, label %compare
-compare:
-  %given.type.at = getelementptr i8, ptr %given, i64 8
-  %given.type = load ptr, ptr %given.type.at
-  %is.str = icmp eq ptr %given.type, @skf_str
-  br i1 %is.str, label %compare.texts, label %return
-compare.texts:
-  %order = call i32 @skf_compare(ptr %given, ptr %wanted)
-  %is.equal = icmp eq i32 %order, 0
-  br i1 %is.equal, label %place, label %failed
-place:
-  %place.at = getelementptr i64, ptr %places, i64 %k
-  %to = load i64, ptr %place.at
-  %is.ignored = icmp slt i64 %to, 0
-  %object = load ptr, ptr %value
-  %type.at = getelementptr i8, ptr %object, i64 8
-  %type = load ptr, ptr %type.at
-  br i1 %is.ignored, label %item.next, label %convert
-convert:
-  %table.at = getelementptr ptr, ptr %tables, i64 %k
-  %table = load ptr, ptr %table.at
-  %is.number = icmp eq ptr %table, null
-  br i1 %is.number, label %plain, label %label
-label:
-  %is.text = icmp eq ptr %type, @skf_str
-  br i1 %is.text, label %find, label %return
-find:
-  %code = call ptr @skf_find(ptr %table, ptr %object)
-  %is.unknown = icmp eq ptr %code, null
-  br i1 %is.unknown, label %failed, label %number
-plain:
-  %is.float = icmp eq ptr %type, @skf_float
-  %is.int = icmp eq ptr %type, @skf_int
-  %is.bool = icmp eq ptr %type, @skf_bool
-  %is.whole = or i1 %is.int, %is.bool
-  %is.real = or i1 %is.float, %is.whole
-  br i1 %is.real, label %number, label %missing
-missing:
-  %is.none = icmp eq ptr %object, @skf_none
-  br i1 %is.none, label %write, label %return
-number:
-  %real = phi ptr [%object, %plain], [%code, %find]
-  %x = call double @skf_number(ptr %real)
-  %may.fail = fcmp oeq double %x, -1.0
-  br i1 %may.fail, label %ask, label %write
-ask:
-  %error = call ptr @skf_error()
-  %is.fine = icmp eq ptr %error, null
-  br i1 %is.fine, label %write, label %failed
-write:
-  %y = phi double [%x, %number], [%x, %ask], [0x7FF8000000000000, %missing]
-  %at = add i64 %base, %to
-  %slot = getelementptr double, ptr %out, i64 %at
-  store double %y, ptr %slot
-  br label %item.next
-item.next:
-  %k.next = add i64 %k, 1
-  br label %item
-row.next:
-  %r.next = add i64 %r, 1
-  br label %row
-failed:
-  call void @skf_clear()
-  br label %return
-return:
-  ret i64 %r
-}
-"""
+
+def _routine() -> lir.Routine:
+    """Return a function that reads rows ``first`` to ``end``.
+
+    It returns the first row that it declines.
+    """
+    rows, first, end, many, width = (
+        Value(name, I64) for name in ("rows", "first", "end", "many", "width")
+    )
+    keys, places, tables = (Buffer(n, I64) for n in ("keys", "places", "tables"))
+    out = Buffer("out", F64)
+    with Builder() as b:
+        position, key, value = (b.local(n, I64) for n in ("position", "key", "value"))
+        cells = [b.address(cell) for cell in (position, key, value)]
+        kinds = {name: b.symbol(f"skf_{name}") for name in _KINDS}
+        none = b.symbol("skf_none")
+
+        def is_a(object_: Value, *names: str) -> Value:
+            kind = field(b, object_, OB_TYPE)
+            return reduce(or_, (kind.eq(kinds[name]) for name in names))
+
+        with b.loop(first, end) as r:
+
+            def decline(cond: Value, *, error: bool = False) -> None:
+                with b.when(cond):
+                    if error:
+                        b.run("skf_clear")
+                    b.give(r)
+
+            mapping = b.call("skf_item", rows, r)
+            decline(~is_a(mapping, "dict"))
+            position[0] = b.const(0)
+            count = [b.const(0)]
+            step = partial(b.call, "skf_next", mapping, *cells, gives=I32)
+            with b.repeat(lambda: step().ne(0), count):
+                k = count[0]
+                decline(k.eq(many))
+                given, wanted = key[0], keys[k]
+                with b.when(given.ne(wanted)):
+                    decline(~is_a(given, "str"))
+                    order = b.call("skf_compare", given, wanted, gives=I32)
+                    decline(order.ne(0), error=True)
+                place = places[k]
+                with b.when(place >= 0):
+                    object_, table = value[0], tables[k]
+
+                    def number(real: Value) -> Value:
+                        x = b.call("skf_number", real, gives=F64)
+                        with b.when(x.eq(-1.0)):
+                            decline(b.call("skf_error").ne(0), error=True)
+                        return x
+
+                    def plain() -> Value:
+                        real = is_a(object_, "float", "int", "bool")
+                        return b.either(real, partial(number, object_), missing)
+
+                    def missing() -> Value:
+                        decline(object_.ne(none))
+                        return b.const(nan, F64)
+
+                    def coded() -> Value:
+                        decline(~(is_a(object_, "str") | object_.eq(none)))
+                        code = b.call("skf_find", table, object_)
+                        decline(code.eq(0), error=True)
+                        return number(code)
+
+                    out[r * width + place] = b.either(table.eq(0), plain, coded)
+                count[0] = k + 1
+            decline(count[0].ne(many))
+        b.give(end)
+    params = rows, first, end, many, keys, places, tables, width, out
+    return lir.Routine("skf_read", params, b.finish(), I64)
 
 
 @lru_cache(maxsize=1)
@@ -160,8 +118,9 @@ def _reader() -> Any:
     """Return the compiled function; None where objects are not laid out as known."""
     if not is_known_python():
         return None
-    objects = {name: id(held) for name, held in _OBJECTS.items()}
-    jit = compile_functions([_TEXT], Target.host(), addresses(_FUNCTIONS) | objects)
+    symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
+    symbols |= {**addresses(_FUNCTIONS), "skf_none": id(None)}
+    jit = compile_functions([_routine()], Target.host(), symbols)
     size, place = ctypes.c_int64, ctypes.c_void_p
     kind = ctypes.PYFUNCTYPE(
         size, ctypes.py_object, size, size, size, place, place, place, size, place
@@ -174,13 +133,14 @@ class DictReader:
     """Reads dicts whose keys have the order of the first one.
 
     ``places`` are the columns of keys in rows of ``width`` numbers, and ``tables`` the
-    numbers of texts, for keys that have these. Other keys are ignored, or declined.
+    numbers of texts and of None, for keys with texts. Other keys are ignored, or
+    declined.
     """
 
     def __init__(
         self,
         places: Mapping[str, int],
-        tables: Mapping[str, dict[str, float]],
+        tables: Mapping[str, dict[str | None, float]],
         width: int,
         ignores: bool,
     ) -> None:

@@ -1,264 +1,180 @@
-"""LLVM text of a compiled entry after its kernel: sums, a transform, labels."""
+"""The code of a compiled entry after its kernel: sums, a transform, labels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import evaluate
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import LLVM, Code, Terms, llvm_number
+from skforge.compiler.outputs.text import Code, Terms
 
-LLVM_TYPES = LLVM.types
+_WRITE: dict[str, Callable[..., Value]] = {
+    "neg": lambda b, a: -a,
+    "add": lambda b, x, y: x + y,
+    "sub": lambda b, x, y: x - y,
+    "mul": lambda b, x, y: x * y,
+    "div": lambda b, x, y: x / y,
+    "gt": lambda b, x, y: x > y,
+    "lt": lambda b, x, y: x < y,
+    "not_ge": lambda b, x, y: b.compare("lt", x, y, unordered=True),
+    "or": lambda b, x, y: x | y,
+    "where": Builder.select,
+    "exp": lambda b, a: exp(b, a),
+    "log1p": lambda b, a: b.call("log1p", a, gives=a.type),
+    "abs": Builder.magnitude,
+    "float64": lambda b, a: a.to(F64),
+    "float32": lambda b, a: a.to(F32),
+    "int64": lambda b, a: a.to(I64),
+}
 
 
-def loop(
-    name: str,
-    count: object,
-    body: str,
-    after: str,
-    *carried: tuple[str, str, str],
-    step: int = 1,
-) -> str:
-    """Return ``for %i.name in 0 .. count`` (count > 0) by steps, then a jump.
+class _LirCode(Code):
+    """Operations of the open builder."""
 
-    ``carried`` are the name, the type and the first value of variables; the body
-    computes ``%name.n``, the next value.
+    def __init__(self, b: Builder) -> None:
+        self._b = b
+
+    def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
+        """Append an operation."""
+        return _WRITE[name](self._b, *values)
+
+    def number(self, value: Any, dtype: str) -> Any:
+        """Return a constant."""
+        exact = np.dtype(dtype).type(value).item()
+        return self._b.const(exact, scalar_of(np.dtype(dtype)))
+
+
+def exp(b: Builder, x: Value) -> Value:
+    """Return the C library's exponential."""
+    assert isinstance(x.type, Scalar)
+    return b.call("expf" if x.type == F32 else "exp", x, gives=x.type)
+
+
+class Results:
+    """Writes what turns the sums of rows into results.
+
+    ``labels`` is the symbol of the table of labels, if there is one.
     """
-    phis = "".join(
-        f"  %{one} = phi {type_} [ {first}, %{name} ], [ %{one}.n, %{name}.latch ]\n"
-        for one, type_, first in carried
-    )
-    return f"""{name}:
-  br label %{name}.loop
-{name}.loop:
-  %i.{name} = phi i64 [ 0, %{name} ], [ %i.{name}.next, %{name}.latch ]
-{phis}{body}
-  br label %{name}.latch
-{name}.latch:
-  %i.{name}.next = add i64 %i.{name}, {step}
-  %i.{name}.more = icmp slt i64 %i.{name}.next, {count}
-  br i1 %i.{name}.more, label %{name}.loop, label %{after}"""
-
-
-class ResultWriter:
-    """Writes the part of an entry point between its kernel and its return."""
 
     def __init__(
-        self, steps: Steps, n_outputs: int, sum_dtype: str, takes: bool = False
+        self, steps: Steps, n_outputs: int, sum_dtype: str, labels: str = "skf_labels"
     ) -> None:
-        self.steps, self.n_outputs, self.takes = steps, n_outputs, takes
-        self.sum_dtype, self.sum = sum_dtype, LLVM_TYPES[sum_dtype]
+        self.steps, self.n_outputs, self._labels = steps, n_outputs, labels
+        self.sum_dtype, self.sum = sum_dtype, scalar_of(np.dtype(sum_dtype))
         self.in_place = steps.result == "values"
-        self.dtype, self.columns = steps.shape(n_outputs, sum_dtype)
+        dtype, self.columns = steps.shape(n_outputs, sum_dtype)
+        self.dtype = np.dtype(dtype)
+        self.element = scalar_of(self.dtype)
 
-    def results(self) -> str:
-        """Return the blocks from ``divide0`` on, which end with a jump to ``return``.
-
-        ``%count`` sums of ``%n`` rows are at ``%sums``, and results go to ``%data``.
-        """
-        return "\n".join([self._divide(), self._transform(), self._finish()])
+    def write(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
+        """Write the results of ``n`` rows to ``data``, which may be their sums."""
+        self._transform(b, sums, n)
+        match self.steps.result:
+            case "values":
+                pass
+            case "above":
+                self._above(b, sums, data, n)
+            case "both_classes":
+                with b.loop(n) as i:
+                    data[i * 2] = b.const(1.0, self.sum) - sums[i]
+                    data[i * 2 + 1] = sums[i]
+            case "best":
+                self._best(b, sums, data, n)
+            case _:
+                self._of_row(b, sums, data, n)
 
     # ------------------------------------------------------------ sums
 
-    def _sums(self) -> str:
-        """Place the sums in the output, or on the stack if the shape changes."""
-        if self.in_place:
-            return "  %sums = getelementptr i8, ptr %data, i64 0"
-        return (
-            f"  %scratch = mul i64 %n, {self.n_outputs}\n"
-            f"  %sums = alloca {self.sum}, i64 %scratch, align 64"
-        )
-
-    def _load(self, name: str, base: str, at: str) -> str:
-        """Return the lines that load ``%x.name`` from ``%at.name``."""
-        return (
-            f"  %at.{name} = getelementptr {self.sum}, ptr %{base}, i64 {at}\n"
-            f"  %x.{name} = load {self.sum}, ptr %at.{name}"
-        )
-
-    def _row(self, name: str) -> str:
-        """Return the lines of ``%row.name``, the address of a row's sums."""
-        return (
-            f"  %first.{name} = mul i64 %i.{name}, {self.n_outputs}\n"
-            f"  %row.{name} = getelementptr {self.sum}, ptr %sums, i64 %first.{name}"
-        )
-
-    def _each(self, name: str, lines: list[str], value: str, after: str) -> str:
-        """Return the loop that replaces each sum, ``%x.name``, by a value."""
-        store = f"  store {self.sum} {value}, ptr %at.{name}"
-        body = "\n".join([self._load(name, "sums", f"%i.{name}"), *lines, store])
-        return loop(name, "%count", body, after)
-
-    def _divide(self) -> str:
-        parts = []
-        for i, divisor in enumerate(self.steps.divisors):
-            by = llvm_number(divisor, self.sum_dtype)
-            line = f"  %y.divide{i} = fdiv {self.sum} %x.divide{i}, {by}"
-            name, after = f"divide{i}", f"divide{i + 1}"
-            parts.append(self._each(name, [line], f"%y.{name}", after))
-        last = len(self.steps.divisors)
-        return "\n".join([*parts, f"divide{last}:\n  br label %transform"])
-
-    def _transform(self) -> str:
-        function = self.steps.function
-        if function == "identity":
-            return "transform:\n  br label %finish"
+    def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
+        """Replace each sum by its average and the function of it."""
+        function, parameter = self.steps.function, self.steps.parameter
+        code, count = _LirCode(b), n * self.n_outputs
+        of_all = function in ("softmax", "path_length")
+        if self.steps.divisors or function not in ("identity", "softmax"):
+            with b.loop(count) as i:
+                x = sums[i]
+                for divisor in self.steps.divisors:
+                    x = x / divisor
+                if function == "path_length":
+                    x = -x
+                elif not of_all:
+                    terms = Terms(code, (x,), self.sum_dtype)
+                    (x,) = evaluate(function, terms, parameter, code).values
+                sums[i] = x
         if function == "softmax":
-            return self._softmax()
-        if function == "path_length":
-            return self._path_score()
-        code = Code(LLVM)
-        x = Terms(code, ("%x.transform",), self.sum_dtype)
-        value = evaluate(function, x, self.steps.parameter, code)
-        return self._each("transform", code.lines(value), value.names[0], "finish")
+            self._softmax(b, sums, n)
+        elif function == "path_length":
+            self._path_score(b, sums, count)
 
-    def _path_score(self) -> str:
+    def _path_score(self, b: Builder, sums: Buffer, count: Value) -> None:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
-        cut = llvm_number(self.steps.parameter, "float64")
-        minus = ["  %minus = fneg double %x.transform"]
-        score = [
-            "  %minus.power = fneg double %x.score",
-            f"  %score.y = fsub double %minus.power, {cut}",
-        ]
-        return f"""{self._each("transform", minus, "%minus", "power")}
-power:
-  %two = alloca double, align 8
-  store double 2.0, ptr %two
-  %places = alloca [3 x ptr], align 16
-  %place.1 = getelementptr ptr, ptr %places, i64 1
-  %place.2 = getelementptr ptr, ptr %places, i64 2
-  store ptr %two, ptr %places
-  store ptr %sums, ptr %place.1
-  store ptr %sums, ptr %place.2
-  %powers = alloca i64, align 8
-  store i64 %count, ptr %powers
-  %steps = alloca [3 x i64], align 16
-  store [3 x i64] [ i64 0, i64 8, i64 8 ], ptr %steps
-  call void @skf_power(ptr %places, ptr %powers, ptr %steps, ptr null)
-  br label %score
-{self._each("score", score, "%score.y", "finish")}"""
+        two, counts = b.local("two", F64), b.local("counts", I64)
+        places, steps = b.local("places", I64, 3), b.local("steps", I64, 3)
+        two[0], counts[0] = b.const(2.0, F64), count
+        for k, (operand, step) in enumerate(((two, 0), (sums, 8), (sums, 8))):
+            places[k], steps[k] = b.address(operand), b.const(step)
+        pointers = [b.address(one) for one in (places, counts, steps)]
+        b.run("skf_power", *pointers, b.const(0))
+        with b.loop(count) as i:
+            sums[i] = -sums[i] - self.steps.parameter
 
-    def _softmax(self) -> str:
+    def _softmax(self, b: Builder, sums: Buffer, n: Value) -> None:
         """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
-        t, k, row = self.sum, self.n_outputs, "row.transform"
-        wide, total, widen, narrow = "%power", "%whole.n", "", ""
-        if t == "float":
-            wide, total = "%power.wide", "%whole.t"
-            widen = "  %power.wide = fpext float %power to double\n"
-            narrow = "  %whole.t = fptrunc double %whole.n to float\n"
-        most = f"""{self._load("max", row, "%i.max")}
-  %above = fcmp ogt {t} %x.max, %greatest
-  %greatest.n = select i1 %above, {t} %x.max, {t} %greatest"""
-        powers = f"""{self._load("powers", row, "%i.powers")}
-  %less = fsub {t} %x.powers, %greatest.n
-  %power = call {t} @skf_exp{"f" if t == "float" else ""}({t} %less)
-  store {t} %power, ptr %at.powers
-{widen}  %whole.n = fadd double %whole, {wide}"""
-        scale = f"""{self._load("scale", row, "%i.scale")}
-  %share = fdiv {t} %x.scale, {total}
-  store {t} %share, ptr %at.scale"""
-        body = f"""{self._row("transform")}
-  br label %max
-{loop("max", k, most, "powers", ("greatest", t, "0xFFF0000000000000"))}
-{loop("powers", k, powers, "total", ("whole", "double", "0.0"))}
-total:
-{narrow}  br label %scale
-{loop("scale", k, scale, "row.done")}
-row.done:"""
-        return loop("transform", "%n", body, "finish")
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            greatest, whole = [b.const(-inf, self.sum)], [b.const(0.0, F64)]
+            with b.loop(self.n_outputs, carry=greatest) as j:
+                x = row[j]
+                greatest[0] = b.select(x > greatest[0], x, greatest[0])
+            with b.loop(self.n_outputs, carry=whole) as j:
+                power = exp(b, row[j] - greatest[0])
+                row[j] = power
+                whole[0] = whole[0] + power.to(F64)
+            total = whole[0].to(self.sum)
+            with b.loop(self.n_outputs) as j:
+                row[j] = row[j] / total
 
     # ------------------------------------------------------------ results
 
-    def _finish(self) -> str:
-        match self.steps.result:
-            case "values":
-                return "finish:\n  br label %return"
-            case "both_classes":
-                body = self._both_classes()
-            case "above":
-                return loop("finish", "%count", self._above(), "return")
-            case "best":
-                body = self._best()
-            case _:
-                body = self._of_row()
-        return loop("finish", "%n", body, "return")
+    def _labelled(self, b: Builder, value: Value) -> Value:
+        """Return a result, or the label of a class index."""
+        if not self.steps.labels or self.element != I64:
+            return value
+        return b.view("labels", I64, b.symbol(self._labels))[value]
 
-    def _store(self, name: str, value: str, place: str = "%i.finish") -> str:
-        """Return the lines that store a result, or the label of a class index."""
-        type_ = LLVM_TYPES[self.dtype]
-        label = ""
-        if type_ == "i64" and self.steps.labels:
-            label = (
-                f"  %label.at = getelementptr i64, ptr @labels, i64 {value}\n"
-                "  %label = load i64, ptr %label.at\n"
-            )
-            value = "%label"
-        return (
-            f"{label}  %to.{name} = getelementptr {type_}, ptr %data, i64 {place}\n"
-            f"  store {type_} {value}, ptr %to.{name}"
-        )
+    def _above(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
+        unordered = self.steps.comparison.startswith("u")
+        compare: Any = self.steps.comparison[1:]
+        with b.loop(n * self.n_outputs) as i:
+            flag = b.compare(compare, sums[i], self.steps.cut, unordered)
+            data[i] = self._labelled(b, flag.to(self.element))
 
-    def _above(self) -> str:
-        cut = llvm_number(self.steps.cut, self.sum_dtype)
-        convert = "zext" if self.dtype == "int64" else "uitofp"
-        return f"""{self._load("finish", "sums", "%i.finish")}
-  %above.cut = fcmp {self.steps.comparison} {self.sum} %x.finish, {cut}
-  %flag = {convert} i1 %above.cut to {LLVM_TYPES[self.dtype]}
-{self._store("flag", "%flag")}"""
+    def _best(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
+        """Write the index of a row's first greatest value, or of its first NaN."""
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            best = [b.const(0), row[0]]
+            with b.loop(self.n_outputs, carry=best) as j:
+                x, (place, value) = row[j], best
+                above = b.compare("gt", x, value, unordered=True)
+                better = above & value.eq(value)
+                best[:] = b.select(better, j, place), b.select(better, x, value)
+            data[i] = self._labelled(b, best[0])
 
-    def _of_row(self) -> str:
+    def _of_row(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
         """Load a row's sums, compute, and store the results."""
-        lines, code = [self._row("finish")], Code(LLVM)
-        columns = range(self.n_outputs)
-        lines += [self._load(f"w{j}", "row.finish", str(j)) for j in columns]
-        scores = Terms(code, tuple(f"%x.w{j}" for j in columns), self.sum_dtype)
-        results = self.steps.of_row(scores, code)
-        lines += code.lines(results)
-        lines.append(f"  %first.to = mul i64 %i.finish, {self.columns}")
-        for j, result in enumerate(results.names):
-            lines.append(f"  %place{j} = add i64 %first.to, {j}")
-            lines.append(self._store(str(j), result, f"%place{j}"))
-        return "\n".join(lines)
-
-    def labels(self) -> str:
-        """Return the table of labels, if there is one."""
-        words = ", ".join(f"i64 {label}" for label in self.steps.labels)
-        count = len(self.steps.labels)
-        return (
-            f"@labels = internal constant [{count} x i64] [ {words} ]" if words else ""
-        )
-
-    def _return(self) -> str:
-        if not self.takes:
-            return "return:\n  ret ptr %out"
-        return """return:
-  %taken = call ptr (ptr, ...) @skf_call(ptr @skf_take, ptr %out, ptr null)
-  call void @skf_decref(ptr %out)
-  %is.taken = icmp ne ptr %taken, null
-  br i1 %is.taken, label %give, label %forget
-give:
-  ret ptr %taken"""
-
-    def _both_classes(self) -> str:
-        t = self.sum
-        return f"""{self._load("finish", "sums", "%i.finish")}
-  %complement = fsub {t} 1.0, %x.finish
-  %first.to = mul i64 %i.finish, 2
-  %second.to = add i64 %first.to, 1
-{self._store("0", "%complement", "%first.to")}
-{self._store("1", "%x.finish", "%second.to")}"""
-
-    def _best(self) -> str:
-        """Return the index of a row's first greatest value, or of its first NaN."""
-        t = self.sum
-        body = f"""{self._load("best", "row.finish", "%i.best")}
-  %is.above = fcmp ugt {t} %x.best, %value
-  %is.number = fcmp ord {t} %value, %value
-  %is.better = and i1 %is.above, %is.number
-  %place.n = select i1 %is.better, i64 %i.best, i64 %place
-  %value.n = select i1 %is.better, {t} %x.best, {t} %value"""
-        carried = ("place", "i64", "0"), ("value", t, "%x.zero")
-        return f"""{self._row("finish")}
-{self._load("zero", "row.finish", "0")}
-  br label %best
-{loop("best", self.n_outputs, body, "best.end", *carried)}
-best.end:
-{self._store("best", "%place.n")}"""
+        code = _LirCode(b)
+        with b.loop(n) as i:
+            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            scores = tuple(row[j] for j in range(self.n_outputs))
+            results = self.steps.of_row(Terms(code, scores, self.sum_dtype), code)
+            first = i * self.columns
+            for j, result in enumerate(results.values):
+                data[first + j] = self._labelled(b, result)

@@ -19,6 +19,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from skforge._version import install
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
@@ -74,8 +75,6 @@ def _options(arch: str, kind: Kind) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- the libraries
-
 _PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
 _CODE: dict[Kind, str] = {"cuda": "CUBIN", "hip": "Code"}
 _NAMES: dict[Kind, tuple[str, ...]] = {
@@ -94,12 +93,12 @@ _NAMES: dict[Kind, tuple[str, ...]] = {
 _MISSING: dict[Kind, str] = {
     "cuda": (
         "NVRTC, the compiler for target 'cuda', was not found: "
-        "pip install 'skforge[cuda13]', or only nvidia-cuda-nvrtc to compile without "
-        "a GPU; or set CUDA_HOME to a toolkit."
+        f"{install('cuda13')}, or only nvidia-cuda-nvrtc to compile "
+        "without a GPU; or set CUDA_HOME to a toolkit."
     ),
     "hip": (
         "hiprtc, the compiler for target 'hip', was not found: install ROCm and set "
-        "ROCM_PATH, pip install 'skforge[rocm]', or install Debian's libamdhip64-5."
+        f"ROCM_PATH, {install('rocm')}, or install Debian's libamdhip64-5."
     ),
 }
 
@@ -159,9 +158,9 @@ class _Library:
     def _bytes(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
         self._call(f"Get{what}Size", program, ctypes.byref(size))
-        held = ctypes.create_string_buffer(max(1, size.value))
-        self._call(f"Get{what}", program, held)
-        return held.raw[: size.value]
+        memory = ctypes.create_string_buffer(max(1, size.value))
+        self._call(f"Get{what}", program, memory)
+        return memory.raw[: size.value]
 
 
 @lru_cache(maxsize=2)
@@ -186,8 +185,8 @@ def _candidates(kind: Kind) -> list[str]:
     roots = [os.environ[v] for v in variables if os.environ.get(v)]
     roots += ["/usr/local/cuda"] if kind == "cuda" else ["/opt/rocm"]
     folders += [f"{root}/{lib}" for root in roots for lib in ("lib64", "lib")]
-    found = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
-    return [*found, *names]
+    paths = [path for f in folders for name in names for path in glob(f"{f}/{name}")]
+    return [*paths, *names]
 
 
 def wheel_folders(*patterns: str) -> list[str]:
@@ -205,8 +204,6 @@ def wheel_folders(*patterns: str) -> list[str]:
         for folder in sorted(root.glob(pattern), reverse=True)
     ]
 
-
-# ---------------------------------------------------------------- errors
 
 # "skforge.cu(12): error: …" and clang's "/tmp/comgr-1/input/…:12:3: error: …".
 _LINE = re.compile(r"[(:](\d+)(?::\d+|\)): (?:fatal )?error:")
@@ -229,8 +226,6 @@ def explain(what: str, log: str, source: str) -> str:
     return "\n".join([f"{what}.", log.strip(), *text])
 
 
-# ------------------------------------------------------------ through the object cache
-
 #: Changes whenever the compilers' options do.
 _FORMAT = "1"
 
@@ -239,11 +234,11 @@ def code_of(source: str, arch: str, kind: Kind) -> bytes:
     """Return the cubin or code object for a text."""
     version = compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
-    found = object_cache.find(key)
-    if found is None:
-        found, _ = compile_text(source, arch, kind)
-        object_cache.store(key, found)
-    return found
+    code = object_cache.find(key)
+    if code is None:
+        code, _ = compile_text(source, arch, kind)
+        object_cache.store(key, code)
+    return code
 
 
 def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._version import DISTRIBUTION, install
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.nodes import Scalar
@@ -27,8 +28,8 @@ from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
 
 _EXTRAS: dict[Kind, str] = {
-    "cuda": "pip install 'skforge[cuda13]' (or 'skforge[cuda12]' for older drivers)",
-    "hip": "pip install 'skforge[rocm]'",
+    "cuda": f"{install('cuda13')} (or '{DISTRIBUTION}[cuda12]' for older drivers)",
+    "hip": install("rocm"),
 }
 #: Shared memory, in bytes, that a kernel may use without an attribute.
 _SHARED_BYTES = 48 << 10
@@ -327,10 +328,10 @@ class _Kernels:
                 values.append(dtype_of(Scalar(type_)).type(value))  # type: ignore[arg-type]
 
         def start(pointers: Mapping[str, Any]) -> None:
-            given = values.copy()
+            arguments = values.copy()
             for place, name in names:
-                given[place] = pointers[name]
-            function(grid, block, tuple(given), shared_mem=shared_bytes)
+                arguments[place] = pointers[name]
+            function(grid, block, tuple(arguments), shared_mem=shared_bytes)
 
         return start
 

@@ -126,22 +126,22 @@ class GpuKernel:
         ]
 
         def start() -> None:
-            for one in starts:
-                one()
+            for launch in starts:
+                launch()
 
         return start
 
     def most_rows(self, stride: int) -> int:
         """Return how many rows with this stride one run of the plan can take."""
-        found = self._most.get(stride)
-        if found is None:
+        n_rows = self._most.get(stride)
+        if n_rows is None:
             most = MOST_ELEMENTS // max(1, stride, self._width)
             # Search upwards: sizes that overflow 32 bits would seem small.
-            found = 1
-            while 2 * found <= most and self._fits(2 * found, stride):
-                found *= 2
-            self._most[stride] = found
-        return found
+            n_rows = 1
+            while 2 * n_rows <= most and self._fits(2 * n_rows, stride):
+                n_rows *= 2
+            self._most[stride] = n_rows
+        return n_rows
 
     def _fits(self, n_rows: int, stride: int) -> bool:
         """Tell whether scratch and grids for so many rows are within the limits."""
@@ -161,14 +161,14 @@ class GpuKernel:
     def _launches_for(self, device: GpuDevice, n: int, stride: int) -> _Launches:
         """Return the cached launches of a run for so many rows."""
         key = device.key, n, stride
-        found = self._launches.get(key)
-        if found is None:
-            made = _Launches(device, self._on(device), self._run(n, stride))
-            kept = sum(map(len, list(self._launches.values())))
-            if len(self._launches) >= MOST_SIZES or kept >= MOST_KEPT:
+        launches = self._launches.get(key)
+        if launches is None:
+            new = _Launches(device, self._on(device), self._run(n, stride))
+            n_kept = sum(map(len, list(self._launches.values())))
+            if len(self._launches) >= MOST_SIZES or n_kept >= MOST_KEPT:
                 self._launches.clear()
-            found = self._launches[key] = made
-        return found
+            launches = self._launches[key] = new
+        return launches
 
     def _on(self, device: GpuDevice) -> _Loaded:
         """Return the kernels and the model's arrays, uploaded once per device."""
@@ -305,12 +305,12 @@ class _Launches:
         for name, n_bytes in self._scratch.items():
             memory[name] = self._device.allocate(n_bytes)
         pointers = dict(self._loaded.pointers)
-        for name, one in memory.items():
-            pointers[name] = self._device.pointer(one)
+        for name, value in memory.items():
+            pointers[name] = self._device.pointer(value)
 
         def start(held: dict[str, Any] = memory) -> None:
-            for one in self._starts:
-                one(pointers)
+            for value in self._starts:
+                value(pointers)
 
         return start
 
@@ -328,15 +328,15 @@ class _Launches:
 
 def _put(staging: Staging, rows: Array) -> None:
     """Copy rows to the staging's host memory."""
-    held = staging.host_rows[: rows.size * rows.itemsize]
-    np.copyto(held.view(rows.dtype).reshape(rows.shape), rows)
+    pinned = staging.host_rows[: rows.size * rows.itemsize]
+    np.copyto(pinned.view(rows.dtype).reshape(rows.shape), rows)
 
 
 def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
     """Wait for a part and copy its result out of the staging."""
     device.wait(staging.stream)
-    held = staging.host_result[: result.size * result.itemsize]
-    np.copyto(result, held.view(result.dtype).reshape(result.shape))
+    pinned = staging.host_result[: result.size * result.itemsize]
+    np.copyto(result, pinned.view(result.dtype).reshape(result.shape))
 
 
 def current_device(target: Target) -> GpuDevice:

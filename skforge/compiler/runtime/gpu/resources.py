@@ -25,8 +25,6 @@ class KernelResources:
     warp_size: int = 32
 
 
-# ---------------------------------------------------------------- NVIDIA
-
 # Of .nv.info: codes of attributes, and the format with a size.
 _REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
 
@@ -56,23 +54,20 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
 
     sections = {text(headers[names][4] + h[0]): h[4:6] for h in headers}
     symbols, strings = sections[".symtab"][0], sections[".strtab"][0]
-    found: dict[int, dict[int, int]] = {}
+    by_symbol: dict[int, dict[int, int]] = {}
     at, length = sections[".nv.info"]
     end = at + length
     while at < end:
         kind, what, value = struct.unpack_from("<BBH", code, at)
         if kind == _SIZED and what in (_REGISTERS, _FRAME):
             symbol, number = struct.unpack_from("<2I", code, at + 4)
-            found.setdefault(symbol, {})[what] = number
+            by_symbol.setdefault(symbol, {})[what] = number
         at += 4 + (value if kind == _SIZED else 0)
-    made = {}
-    for symbol, facts in found.items():
+    resources = {}
+    for symbol, facts in by_symbol.items():
         name = text(strings + struct.unpack_from("<I", code, symbols + 24 * symbol)[0])
-        made[name] = KernelResources(facts[_REGISTERS], 0, facts.get(_FRAME, 0), 0)
-    return made
-
-
-# ---------------------------------------------------------------- AMD
+        resources[name] = KernelResources(facts[_REGISTERS], 0, facts.get(_FRAME, 0), 0)
+    return resources
 
 
 def hip_resources(code: bytes) -> dict[str, KernelResources]:

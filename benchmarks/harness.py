@@ -1,0 +1,247 @@
+"""The harness: what is chosen, rounds in which systems take turns, results, tables.
+
+A script names its cases and systems, compares their answers, times them here, and has
+a function that writes its page from its results. ``publish`` keeps the results as JSON
+with this page beside them; ``redraw.py`` writes pages anew from the stored results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any, TypeVar
+
+from skforge.tuning.measure.bench import in_rounds
+
+Call = Callable[[Any], object]
+Document = dict[str, Any]
+T = TypeVar("T")
+
+#: Calls of a few µs before a sample: entries are compiled once small calls are a habit.
+HABIT = 40
+
+# ------------------------------------------------------------ what is chosen
+
+
+def parts(text: str) -> list[str]:
+    """Return the words of a list with commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list with commas."""
+    return [int(word) for word in parts(text)]
+
+
+def chosen(name: str, wanted: Sequence[str]) -> bool:
+    """Tell whether a name has one of some parts; without parts all are chosen."""
+    return not wanted or any(part in name for part in wanted)
+
+
+def of_size(schedules: Mapping[tuple[int, int | None], T], rows: int) -> T:
+    """Return what a table of ranges of batch sizes has for a number of rows.
+
+    >>> of_size({(1, 7): "few", (8, None): "many"}, 9)
+    'many'
+    """
+    return next(one for (a, b), one in schedules.items() if a <= rows <= (b or rows))
+
+
+# ------------------------------------------------------------ rounds
+
+
+def seconds(
+    call: Call, rows: Any, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return how long one call takes."""
+    start = clock()
+    call(rows)
+    return clock() - start
+
+
+def sampler(
+    call: Call,
+    pool: Sequence[Any],
+    slot: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Callable[[], float]:
+    """Return what takes a sample: the seconds of a call, of as many as fill a slot.
+
+    Calls take the rows of a pool in turn. A sample begins with a call that is not
+    timed, since the other systems had the caches.
+    """
+    count = 1
+    for i in range(HABIT):
+        taken = seconds(call, pool[i % len(pool)], clock)
+        if taken > slot:
+            break
+    else:
+        count = max(1, int(slot / max(taken, 1e-9)))
+    given = [pool[i % len(pool)] for i in range(count)]
+
+    def sample() -> float:
+        call(pool[-1])
+        start = clock()
+        for rows in given:
+            call(rows)
+        return (clock() - start) / count
+
+    return sample
+
+
+def take_turns(
+    samples: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, list[float]]:
+    """Return a sample of each system in each round; the order rotates."""
+    return in_rounds(samples, rounds, lambda: False)
+
+
+def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:
+    """Return the median of times by ours of the same round; None without any.
+
+    >>> ratio([2.0, 6.0, 4.0], [1.0, 2.0])
+    2.5
+    """
+    pairs = zip(times, ours, strict=False)
+    return median(a / b for a, b in pairs) if times and ours else None
+
+
+# ------------------------------------------------------------ tables
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1
+) -> list[str]:
+    """Return the lines of a table; columns after the first few are of numbers.
+
+    >>> table(["model", "µs"], [["airline", 3]])
+    ['| model | µs |', '|---|--:|', '| airline | 3 |']
+    """
+    rule = "---|" * texts + "--:|" * (len(heads) - texts)
+    return [line(*heads), f"|{rule}", *(line(*row) for row in rows)]
+
+
+def line(*cells: object) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def digits(value: float) -> str:
+    """Return a number with a decimal where it is below ten.
+
+    >>> digits(1234.5), digits(9.87)
+    ('1,234', '9.9')
+    """
+    return f"{value:,.{1 if value < 10 else 0}f}"
+
+
+def micro(taken: float) -> str:
+    """Return seconds in µs."""
+    return digits(taken * 1e6)
+
+
+def rows_a_call(n: int) -> str:
+    """Return a number of rows with its noun."""
+    return f"{n:,} row{'s'[: n > 1]}"
+
+
+def mean_and_worst(ratios: Sequence[float], places: int = 2) -> list[str]:
+    """Return the geometric mean and the greatest, as two cells."""
+    if not len(ratios):
+        return ["", ""]
+    return [f"{geometric_mean(ratios):.{places}f}", f"{max(ratios):.2f}"]
+
+
+def short(error: Exception, most: int = 160) -> str:
+    """Return the beginning of an error's text, as a cell can hold it."""
+    words = " ".join(str(error).replace("|", "/").split()) or repr(error)
+    return words if len(words) <= most else words[:most].rpartition(" ")[0] + " ..."
+
+
+# ------------------------------------------------------------ results
+
+
+def rounded(value: Any, places: int = 4) -> Any:
+    """Return plain JSON with floats of four digits, None for NaN.
+
+    >>> rounded({"seconds": [1.23456789e-06, 2]})
+    {'seconds': [1.235e-06, 2]}
+    """
+    match value:
+        case float():
+            return float(f"{value:.{places}g}") if math.isfinite(value) else None
+        case dict():
+            return {key: rounded(item, places) for key, item in value.items()}
+        case list() | tuple():
+            return [rounded(item, places) for item in value]
+        case _:
+            return value
+
+
+def a_line_each(document: Any, *keys: str) -> str:
+    """Return JSON with a line for each object that begins with one of some keys."""
+    text = json.dumps(document, separators=(",", ":"))
+    for key in keys:
+        text = text.replace(f'{{"{key}"', f'\n{{"{key}"')
+    return text
+
+
+def stored(folder: Path, name: str) -> Any:
+    """Return the results in a folder; an empty dict if there are none."""
+    file = folder / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def records(kind: Callable[..., T], objects: Iterable[Document]) -> list[T]:
+    """Return JSON's objects as the dataclass they were written from.
+
+    Keys of dictionaries that were numbers are numbers again.
+    """
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return [
+        kind(**{k: _with_numbers(v) for k, v in one.items() if k in names})
+        for one in objects
+    ]
+
+
+def _with_numbers(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {int(k) if k.isdigit() else k: v for k, v in value.items()}
+
+
+def publish(
+    folder: Path | None,
+    name: str,
+    document: Any,
+    page: Callable[[Any], str],
+    text: str = "",
+) -> None:
+    """Write results and their page, if a folder is given.
+
+    The page is that of the stored numbers, so that ``redraw.py`` gives the same.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Made if it is not there.
+    name : str
+        Of both files.
+    document : object
+        The results, as JSON has them.
+    page : callable
+        Takes what is read from the file; returns Markdown.
+    text : str, optional
+        The JSON, where it is not to be indented.
+    """
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    text = text or json.dumps(document, indent=1)
+    (folder / f"{name}.json").write_text(text.rstrip() + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(page(json.loads(text)), encoding="utf-8")

@@ -1,0 +1,65 @@
+"""Emit what only routines have: calls, views of memory, atomic accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skforge.compiler.codegen.llvm.types import quoted, type_text
+from skforge.compiler.codegen.llvm.writer import Writer, own_name
+from skforge.compiler.ir.lir import nodes as lir
+
+_SWAPS = {"swap": "xchg", "sub": "sub"}
+
+
+def result_text(results: Sequence[lir.Value]) -> str:
+    """Return the type that a function with these results returns."""
+    return type_text(results[0].type) if results else "void"
+
+
+def emit_call(w: Writer, stmt: lir.Call) -> None:
+    """Write a call, and the declaration of the function."""
+    args, gives = stmt.args, result_text(stmt.results)
+    if stmt.symbol:
+        function = f"@{quoted(stmt.symbol)}"
+        types = ", ".join(type_text(arg.type) for arg in args)
+        w.module.symbols[stmt.symbol] = f"declare {gives} {function}({types})"
+    else:
+        function, args = w.let(f"inttoptr {w.typed(args[0])} to ptr"), args[1:]
+    call = f"call {gives} {function}({', '.join(map(w.typed, args))})"
+    if stmt.results:
+        w.bind_value(stmt.results[0], call)
+    else:
+        w.line(call)
+
+
+def symbol_text(w: Writer, name: str) -> str:
+    """Return the address of a symbol, a constant."""
+    text = f"@{quoted(name)}"
+    w.module.symbols.setdefault(name, f"{text} = external global i8")
+    return f"ptrtoint (ptr {text} to i64)"
+
+
+def emit_view(w: Writer, stmt: lir.View) -> None:
+    """Write a buffer's address."""
+    pointer = w.let(f"inttoptr {w.typed(stmt.address)} to ptr", own_name(stmt.buffer))
+    w.bind("@" + stmt.buffer.name, pointer)
+
+
+def emit_atomic(w: Writer, stmt: lir.Atomic) -> None:
+    """Write an atomic access."""
+    text, args = type_text(stmt.buffer.element), [w.typed(arg) for arg in stmt.args]
+    at = f"ptr {w.address(stmt.buffer, stmt.index)}"
+    order, end = stmt.order, f"{stmt.order}, align {stmt.buffer.element.bytes}"
+    match stmt.op:
+        case "load":
+            w.bind_value(stmt.results[0], f"load atomic {text}, {at} {end}")
+        case "store":
+            w.line(f"store atomic {args[0]}, {at} {end}")
+        case "replace":
+            failed = {"acq_rel": "acquire", "release": "monotonic"}.get(order, order)
+            pair = f"cmpxchg {at}, {args[0]}, {args[1]} {order} {failed}"
+            pair = w.let(f"{pair}, align {stmt.buffer.element.bytes}")
+            w.bind_value(stmt.results[0], f"extractvalue {{ {text}, i1 }} {pair}, 1")
+        case "swap" | "sub":
+            code = _SWAPS[stmt.op]
+            w.bind_value(stmt.results[0], f"atomicrmw {code} {at}, {args[0]} {end}")

@@ -1,0 +1,501 @@
+"""The time of GPU schedules: what threads, blocks and a whole GPU do, not compiled.
+
+``GpuShape`` has the cycles of a tree by which defaults are chosen. ``GpuWork`` has the
+time of any schedule, by which a search orders its candidates.
+
+The terms are those of ``benchmarks/gpu/cost.py``: what a block issues, reads from
+shared memory and caches, and waits for, and how many blocks a processor holds. There,
+instructions are counted in machine code and reads are simulated with real rows; here,
+both are formulas of the forest's shape, for all schedules at once. The time that
+follows orders candidates; the cost model learns by how much it is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.cost.occupancy import blocks_by_limit, multiprocessor
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.bins import code_dtype, column_count
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
+
+Array = NDArray[np.float64]
+
+
+#: Threads of a warp for which defaults are chosen.
+WARP = 32
+#: Cycles that a thread waits for a hop; and that a block of shared predicates waits for
+#: each tree, in units of the warp's cycles for it, for sums of 32 and 64 bits: 32 µs
+#: for airline, 18 for NYC_taxi, independent of the rows of a block.
+WAIT, WAIT_TREE, WAIT_TREE_WIDE = 370.0, 30.0, 60.0
+#: Assumed processors of a GPU if the number is not known.
+PROCESSORS = 128
+#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
+#: without a leaf check takes 11.75 instructions instead of 13.25.
+PADDED_DEPTH, PADDED_HOPS = 10, 1.12
+#: Most nodes after padding, as a multiple of the forest's own.
+PADDING_LIMIT = 3.0
+#: Instructions of a hop by values of 32 and 64 bits, with categories, and by codes; and
+#: of a leaf check.
+HOP, HOP_WIDE, HOP_CATEGORY, HOP_CODES, LOOK = 11.75, 15.75, 41.0, 13.25, 1.5
+#: Cycles of a warp's read of a row in shared memory, of 32 and of 64 bits.
+READ, READ_WIDE = 1.0, 3.7
+#: Cost of reading nodes: cache lines of a warp, and words if trees are in shared
+#: memory.
+LINES_OF_LEVEL, NODE_SHARED = 0.28, 1.2
+#: Instructions to search a code, and for each halving of its thresholds.
+SEARCH, HALVE = 9.0, 6.5
+#: Instructions that a processor issues in a cycle.
+ISSUE = 4.0
+#: Rows of a block that copies trees to shared memory, and instructions of a word: 500
+#: cycles a tree of depth 8, 2 a row.
+TILE_ROWS, FILL_NODE = 256, 9.0
+#: Rows of a block with shared predicates that has a processor for itself: a ninth fewer
+#: instructions.
+MOST_BIT_ROWS = 1024
+#: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
+#: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
+#: predicate.
+FOLD, ADD_LEAF, STAGE = 4.8, 7.5, 9.0 / 1024
+MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
+#: Factor for waiting if a processor has eight warps.
+FEW_WARPS = 1.3
+
+
+def folding(leaves: float) -> float:
+    """Return a warp's instructions for a tree of bit logic with some leaves."""
+    return FOLD * max(0.0, leaves - 1) / 32 + ADD_LEAF
+
+
+def marking(columns: int, n_predicates: int) -> float:
+    """Return a row's instructions to find which predicates of bit logic are true."""
+    each = math.ceil(math.log2(n_predicates / max(1, columns) + 2))
+    return columns * (MARK + MARK_HALVE * each)
+
+
+class GpuShape(ForestShape):
+    """Sizes of a forest as GPUs process it, and the cycles of its trees."""
+
+    def __init__(self, forest: Forest) -> None:
+        super().__init__(forest)
+        self.code_columns = max(1, column_count(forest))
+        each = forest.n_predicates / self.code_columns
+        #: Mean instructions to find a code, and bits of a test on codes.
+        self.search = SEARCH + HALVE * math.ceil(math.log2(each + 1))
+        most = min(each * 4, 65535 if code_dtype(forest)(0).itemsize > 1 else 255)
+        self.code_bits = self.code_columns.bit_length() + int(most).bit_length()
+        self.has_categories = bool((forest.comparison >= Comparison.IN).any())
+
+    @property
+    def heaps(self) -> bool:
+        """Whether complete trees take little more memory than the trees."""
+        shallow = 0 < self.max_depth <= PADDED_DEPTH
+        return shallow and self.padded_nodes <= PADDING_LIMIT
+
+    @property
+    def hops(self) -> int:
+        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
+        deepest = self.max_depth
+        return deepest if self.heaps and deepest <= PADDED_HOPS * self.tree_depth else 0
+
+    def by_values(self) -> float:
+        """Return a warp's cycles for a tree if it compares values."""
+        wide = self.value_bytes > 4
+        hop = HOP_WIDE if wide else HOP
+        hop = HOP_CATEGORY if self.has_categories else hop
+        return self._tree(hop, READ_WIDE if wide else READ)
+
+    def by_codes(self) -> float:
+        """Return a warp's cycles for a tree with codes, searched once for all trees."""
+        return self._tree(HOP_CODES, READ) + self._searches()
+
+    def by_tiles(self) -> float:
+        """Return a warp's cycles for a tree with codes and trees in shared memory."""
+        words = 2.0 ** (self.max_depth + 1)
+        fill = words * FILL_NODE / TILE_ROWS / ISSUE
+        hops = self.max_depth
+        return hops * max(HOP / ISSUE, READ + NODE_SHARED) + fill + self._searches()
+
+    def by_bits(self) -> float:
+        """Return a warp's cycles for a tree with shared predicates."""
+        trees = max(1, self.n_trees)
+        leaves = self.n_leaves / trees
+        row = marking(self.code_columns, self.n_predicates)
+        row += self.n_predicates * ANSWER / 32
+        return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
+
+    def walks_take(
+        self, rows: int, processors: int, tree: float, in_flight: int
+    ) -> float:
+        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
+        turns = sum(divmod(self.n_trees, max(1, in_flight)))
+        waiting = (self.hops or self.tree_depth) * turns * WAIT
+        return max(waiting, rows / WARP * self.n_trees * tree / processors)
+
+    def bits_take(self, rows: int, processors: int, whole: bool) -> float:
+        """Return the cycles of a batch with shared predicates.
+
+        If a block is ``whole``, it has a processor for itself.
+        """
+        tree, n_trees = self.by_bits(), self.n_trees
+        waiting = (WAIT_TREE if self.sum_bytes < 8 else WAIT_TREE_WIDE) * tree * n_trees
+        if whole:
+            return waiting * math.ceil(rows / MOST_BIT_ROWS / processors)
+        return max(waiting, rows / WARP * n_trees * tree / processors)
+
+    def _tree(self, hop: float, read: float) -> float:
+        look = 0.0 if self.hops else LOOK
+        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.max_depth + 1)
+        hops = self.hops or self.tree_depth
+        return hops * max((hop + look) / ISSUE, read + lines)
+
+    def _searches(self) -> float:
+        return self.code_columns * self.search / ISSUE / max(1, self.n_trees)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """Cycles that reads take, and bytes that caches hold and deliver."""
+
+    issue: float
+    far: float  # second cache
+    near: float  # first cache
+    shared: float
+    l2_bytes: float  # in a cycle
+    l1_bytes: int  # beside what blocks share
+    line_cycles: float  # the least of a read of memory
+    clock: float = 1.7e9
+
+
+_NVIDIA = _Chip(ISSUE, 240.0, 35.0, 30.0, 22.0, 28 << 10, 1.0)
+_AMD = _Chip(1.0, 500.0, 120.0, 64.0, 32.0, 16 << 10, 4.0)
+
+#: Dependent arithmetic of a hop, and a barrier, in cycles.
+ARITHMETIC, BARRIER = 30.0, 40.0
+#: Instructions to copy a value of a row, to keep and add a leaf, and to begin a walk.
+FILL, KEEP, ADD, BEGIN = 5.0, 3.0, 4.0, 12.0
+#: Bytes of a cache line; the share of a level's bits that tell a warp's places apart.
+LINE, SPREAD = 128, 0.7
+#: Registers of a walk, and of each tree in flight.
+REGISTERS, IN_FLIGHT = 24.0, 4.0
+#: Cycles of a warp whose lanes read random banks.
+RANDOM_BANKS = 3.4
+#: Cycles of the first launch and of each further one.
+LAUNCH, NEXT_LAUNCH = 4500.0, 2100.0
+#: Bytes of a code in shared memory and of a tile of three levels; most of these tiles
+#: on a path; and what each further node adds to a hop of a walk through other tiles.
+CODE, TILE, MOST_TILES, TILE_MORE = 4, 16, 4, 1.25
+#: Cycles of a read of leaves by lanes that stand on any of them, and the share of a
+#: warp's cycles in which instructions that need each other are issued.
+LEAF_CYCLES, DEPENDENT = 3.5, 0.5
+#: Nobody has counted bit logic on AMD: it is taken to be slow.
+BITS_ON_AMD = 4.0
+
+
+class GpuWork:
+    """Work of schedules, as columns over all of them."""
+
+    def __init__(self, setting: Setting, facts: Array) -> None:
+        self.forest, self.target = setting.forest, setting.target
+        self.n, self.facts = float(max(1, setting.n_rows)), facts
+        target = setting.target
+        amd = target.kind == "hip"
+        self.chip = _AMD if amd else _NVIDIA
+        self.processor = multiprocessor(target)
+        self.warp = float(self.processor.warp_size)
+        self.processors = float(target.n_cores or PROCESSORS)
+        self.room = target.shared_bytes
+        layout = self["layout"]
+        self.name = {one: layout == i for i, one in enumerate(LAYOUTS)}
+        self.bits, self.packed = self.name["bitsliced"], self.name["packed"]
+        self._threads()
+        self._walks()
+        self._shared_memory()
+        self._occupancy()
+        self._reads()
+        self._block()
+        self._chain()
+        self._bit_logic(amd)
+        self._time()
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a fact of all schedules."""
+        column: Array = self.facts[:, PLACE[name]]
+        return column
+
+    # ------------------------------------------------------------ loops
+
+    def _threads(self) -> None:
+        """Distribute rows and trees over blocks and threads."""
+        trees = float(max(1, self.forest.n_trees))
+        blocks = np.maximum(1.0, self["row_blocks"])
+        block = np.where(self["row_block"] > 0, self["row_block"], self.n / blocks)
+        self.rows = np.ceil(block)  # of a block
+        self.row_threads = np.maximum(1.0, self["block_rows"])
+        self.each = np.ceil(self.rows / self.row_threads)  # rows of a thread
+        self.parts = np.maximum(1.0, self["block_trees"])
+        step = np.where(self["tree_block"] > 0, self["tree_block"], trees)
+        many = np.where(
+            self["tree_blocks"] > 0, self["tree_blocks"], np.ceil(trees / step)
+        )
+        shared = np.where(self["grid_trees"] > 0, many, 1.0)
+        of_block = np.ceil(trees / np.minimum(shared, trees))
+        self.grid = np.ceil(trees / of_block)  # blocks that share a row's trees
+        self.parts = np.minimum(self.parts, of_block)
+        self.step = np.minimum(step, trees)  # trees of a block at a time, if cached
+        self.own = np.ceil(of_block / self.parts)
+        self.threads = self.row_threads * self.parts
+        self.warps = np.ceil(self.threads / self.warp)
+        self.row_blocks = np.ceil(self.n / self.rows)
+        self.blocks = self.row_blocks * self.grid
+        self.launches = np.where(self.grid > 1, 3.0, 1.0)
+        by_tree = self["lane_trees"] > 0
+        lanes = np.minimum(self.warp, self.row_threads)
+        few = np.maximum(1.0, self.warp // np.minimum(self.parts, self.warp))
+        self.row_lanes = np.where(by_tree, np.minimum(few, self.row_threads), lanes)
+        self.tree_lanes = np.minimum(
+            self.parts, np.maximum(1.0, self.warp // self.row_lanes)
+        )
+        self.lanes = self.threads / (self.warps * self.warp)
+        self.busy = trees / (self.own * self.parts * self.grid)
+        self.filled = np.minimum(1.0, self.n / (self.row_blocks * self.rows))
+
+    def _walks(self) -> None:
+        f = self.forest
+        flight = self["trees_in_flight"]
+        flight = np.where(flight < 0, self.own, flight)
+        self.in_flight = np.clip(flight, 1.0, self.own)
+        self.unrolled = (self["unroll_walk"] > 0) | (self["pad_trees"] > 0)
+        self.codes = self["codes"] > 0
+        tiles = 3.0 * np.ceil(f.max_depth / 3)
+        hops = np.where(self.unrolled, float(f.max_depth), f.tree_depth)
+        tile = np.where(self.packed, 1.0, np.maximum(1.0, self["node_tile"]))
+        hops = np.where(tile > 1, np.ceil(hops / np.log2(tile + 1)), hops)
+        self.hops = np.maximum(1.0, np.where(self.packed, tiles, hops))
+        wide = f.value_bytes > 4
+        loop = np.where(self.codes, HOP_CODES, HOP_WIDE if wide else HOP)
+        self.loop = 1.08 * loop + np.where(self.unrolled | self.packed, 0.0, LOOK)
+        self.loop *= 1 + TILE_MORE * (tile - 1)
+        self.tile = tile
+        self.columns = np.where(self.codes, f.n_columns, f.row_bytes / f.value_bytes)
+        self.words = np.where(self.codes, 1.0, 4.0 if wide else 2.0)  # of a node
+        trees, leaves = max(1, f.n_trees), f.leaves_per_tree * max(1, f.n_trees)
+        nodes = f.inner_nodes + leaves
+        padding = 2 * leaves * max(0.0, f.max_depth - f.leaf_depth)
+        whole = trees * 2.0 ** min(f.max_depth + 1, 40)
+        complete = self.name["array"] | self.name["reorg"]
+        sparse = nodes + np.where(self.unrolled, padding, 0.0)
+        size = 4 * self.words * np.where(complete, whole, sparse)
+        levels = min(14, -(-f.max_depth // 3))
+        tiled = trees * ((8.0**levels - 1) / 7 * TILE + 8.0**levels * 8)
+        bits = 2.0 * nodes + 4.0 * leaves
+        self.node_bytes = np.select([self.packed, self.bits], [tiled, bits], size)
+
+    # ------------------------------------------------------------ memory
+
+    def _shared_memory(self) -> None:
+        """Compute the shared memory of a block: its rows, trees and leaves."""
+        f, rows = self.forest, self.rows
+        self.near_rows = self.codes | (self["cache_rows"] > 0)
+        self.near_trees = (self["cache_trees"] > 0) & ~self.bits
+        plain = (self["row_layout"] == 0) & (self["lane_trees"] == 0)
+        self.by_feature = plain & (rows % 32 == 0)
+        padded = ~self.by_feature & (self["row_layout"] < 2)
+        value = np.where(self.codes, CODE, f.value_bytes)
+        stride = self.columns + (padded & (self.columns % 2 == 0))
+        self.row_bytes = rows * stride * value * self.near_rows
+        share = self.step / max(1, f.n_trees)
+        self.tree_bytes = share * self.node_bytes * self.near_trees
+        leaves = rows * f.leaf_bytes
+        several = self.parts * self.grid > 1
+        self.shared_sums = (self["shared_reduce"] > 0) & (self.parts > 1)
+        step = np.where(self.near_trees, self.step, self.parts)
+        factor = np.where(self.near_trees, 1.0, self.in_flight)
+        self.chunk = self._chunk(step, factor, leaves) * self.shared_sums
+        self.chunks = np.where(
+            self.chunk > 0, np.ceil(f.n_trees / np.maximum(1, self.chunk)), 1.0
+        )
+        slots = f.n_trees / max(1, f.n_outputs) / self.grid
+        self.slots = np.where(several, slots, 0.0)
+        # A table for some trees has the predicates that these have.
+        tests = self.step / max(1, f.n_trees) * f.inner_nodes / max(1, f.n_predicates)
+        some = f.n_predicates * (1 - np.exp(-tests))
+        self.tested = np.where(self.step < f.n_trees, some, float(f.n_predicates))
+        lines = self.tested + (not f.folded.all()) * 8 * min(64.0, f.leaves_per_tree)
+        table = lines * (rows // 32 + rows // 1024) * 4
+        leaves_of_tree = f.leaves_per_tree * f.leaf_bytes
+        group = 32 / self.each * (2.4 * leaves_of_tree + 0.5 * rows)
+        self.shared = np.where(
+            self.bits,
+            table + group,
+            self.row_bytes + self.tree_bytes + self.chunk * leaves,
+        )
+
+    def _chunk(self, step: Array, factor: Array, leaves: Array) -> Array:
+        """Return the trees whose leaves shared memory holds at a time."""
+        left = np.maximum(0, self.room - self.row_bytes)
+        keys = np.stack([step, factor, leaves, left], axis=1).astype(np.int64)
+        distinct, place = np.unique(keys, axis=0, return_inverse=True)
+        n, room = max(1, self.forest.n_trees), self.room
+        found = [
+            trees_a_chunk(n, max(1, a), max(1, b), max(1, c), room, d)
+            for a, b, c, d in distinct.tolist()
+        ]
+        return np.array(found, np.float64)[place.reshape(-1)]
+
+    def _occupancy(self) -> None:
+        registers = REGISTERS + IN_FLIGHT * self.in_flight + 6 * self.codes
+        folding = 40 + 0.6 * min(110.0, self.forest.leaves_per_tree)
+        self.registers = np.where(self.bits, folding, np.minimum(registers, 255.0))
+        limits = blocks_by_limit(
+            self.processor, self.threads, self.registers, self.shared
+        )
+        self.limits = {
+            k: np.broadcast_to(v, len(self.facts)) for k, v in limits.items()
+        }
+        held = np.min(np.stack(list(self.limits.values())), axis=0)
+        self.fits = (self.shared <= self.room) & (held >= 1) & (self.threads <= 1024)
+        self.resident = np.maximum(1.0, held)
+        self.occupancy = np.minimum(
+            1.0,
+            self.resident * self.warps / (self.processor.parts * self.processor.warps),
+        )
+
+    def _reads(self) -> None:
+        """Estimate the cycles of a warp's reads of nodes and of rows in a hop."""
+        chip, f = self.chip, self.forest
+        self.lanes_met = self.row_lanes * self.tree_lanes
+        deep = LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
+        # "reorg" has the nodes of a level side by side, tree after tree.
+        root = np.maximum(1.0, self.tree_lanes * self.words * 4 / LINE)
+        met = np.zeros(len(self.facts))
+        for level in range(int(np.ceil(self.hops.max(initial=1.0)))):
+            places = root * 2.0 ** (SPREAD * level)
+            touched = places * (1 - np.exp(-self.lanes_met / places))
+            met += np.where(level < self.hops, touched / self.hops, 0.0)
+        self.node_lines = np.where(
+            self.name["reorg"], met, self.tree_lanes * (1 + deep)
+        )
+        lines = np.maximum(chip.line_cycles, self.node_lines)
+        banks = 1.1 + (1 - 1 / self.tree_lanes)
+        banks = banks * np.where(self.name["reorg"], 1.4, 1.0)
+        banks = np.where(self["lane_trees"] > 0, RANDOM_BANKS, banks)
+        self.node_cycles = np.select(
+            [self.packed, self.near_trees],
+            [np.maximum(4.0, lines) / 3, self.words * banks],
+            np.maximum(1.0, self.words / 2) * lines * (1 + TILE_MORE * (self.tile - 1)),
+        )
+        wide = np.where(self.codes, 1.0, f.value_bytes / 4)
+        others = np.minimum(self.tree_lanes, 1 + f.row_bytes / LINE) - 1
+        self.row_lines = self.row_lanes * (1 + 0.55 * others)
+        same = np.gcd((self.columns * wide).astype(np.int64), 32)
+        apart = np.where(self["row_layout"] == 2, np.maximum(2.0, same / 1.5), 2.0)
+        apart = np.where(self["lane_trees"] > 0, 1.6 - 0.6 * self.codes, apart)
+        together = np.maximum(self.tree_lanes, self.each)
+        together = together * np.maximum(1.0, self.row_lanes / 32)
+        self.row_cycles = wide * np.where(self.by_feature, together, apart)
+        self.row_cycles = np.where(
+            self.near_rows,
+            self.row_cycles,
+            np.maximum(chip.line_cycles, self.row_lines),
+        )
+
+    # ------------------------------------------------------------ cycles
+
+    def _block(self) -> None:
+        """Compute what a block issues, and reads nearby and from the second cache."""
+        f, chip, warp = self.forest, self.chip, self.warp
+        walks = self.warps * self.each * self.own
+        self.fill = self.rows * self.columns * self.near_rows
+        each = np.log2(f.n_predicates / max(1, f.n_columns) + 2)
+        self.search = np.where(self.codes, SEARCH + HALVE * np.ceil(each), FILL)
+        sums = np.ceil(self.rows / warp) * f.n_outputs * (self.slots > 0)
+        adding = sums * (self.slots + 2 * (self.chunks - 1))
+        kept = walks * (self.slots > 0)
+        self.issued = walks * (self.hops * self.loop + BEGIN) + KEEP * kept
+        self.issued += self.fill * self.search / warp + adding * ADD
+        self.near = walks * self.hops * (self.node_cycles + self.row_cycles)
+        self.near += 2 * self.fill / warp + kept + adding
+        self.far = self.rows * f.row_bytes
+        nodes = self.node_bytes / self.grid * self.near_trees
+        self.issued += nodes / 4 / warp * FILL_NODE
+        self.near += nodes / 4 / warp * 2
+        self.far = self.far + nodes
+        left = float(chip.l1_bytes)
+        if chip is _NVIDIA:
+            reserved = self.processor.reserved_bytes
+            left = (
+                left
+                + self.processor.shared_bytes
+                - self.resident * (self.shared + reserved)
+            )
+        self.spilled = ~self.near_trees & (self.node_bytes > left)  # beyond first cache
+        rows, nodes_met = np.minimum(self.rows, self.n), np.zeros(len(self.facts))
+        for level in range(int(self.hops.max(initial=1.0)) + 1):
+            met = np.minimum(2.0 ** (SPREAD * level), rows)
+            nodes_met += np.where(level <= self.hops, met, 0.0)
+        tiles_met = sum(
+            np.minimum(2.0 ** (3 * SPREAD * tile), rows) * (3 * tile < self.hops)
+            for tile in range(MOST_TILES)
+        )
+        sectors = nodes_met * self.words * 4 / 32 + np.log2(self.rows + 1)
+        sectors = np.where(self.packed, 0.57 * tiles_met, sectors)
+        self.far += self.spilled * f.n_trees / self.grid * sectors * 32
+        outside = (self.slots > 0) & ~self.shared_sums
+        leaves = 2.0 * self.rows * self.slots * f.n_outputs * f.leaf_bytes
+        self.far += outside * leaves
+
+    def _chain(self) -> None:
+        """Compute the cycles that a block waits at least, read after read."""
+        f, chip = self.forest, self.chip
+        node = np.where(self.near_trees, chip.shared, chip.far)
+        row = np.where(self.near_rows, chip.shared, chip.near)
+        of_chunk = np.ceil(self.own / self.chunks)
+        turns = self.each * self.chunks
+        turns = turns * (of_chunk // self.in_flight + of_chunk % self.in_flight)
+        hop = node + row + ARITHMETIC + self.in_flight * self.loop / 2
+        self.chain = turns * self.hops * hop
+        self.chain += self.fill / self.threads * (self.search + chip.far / 4)
+        rounds = np.ceil(f.n_trees / self.grid / np.maximum(1.0, self.step))
+        words = self.node_bytes / self.grid / 4 / self.threads
+        loading = words * (chip.far / 8) + rounds * (chip.far + 2 * BARRIER)
+        self.chain += np.where(self.near_trees, loading, 0.0)
+        read = np.where(self.shared_sums, chip.shared, chip.far)
+        self.chain += self.slots * self.grid * (4 + read / 8)
+        self.chain += (self.chunks - 1) * (2 * BARRIER + chip.near)
+
+    def _bit_logic(self, amd: bool) -> None:
+        """Replace the work of schedules with shared predicates."""
+        f, n = self.forest, float(max(1, self.forest.n_trees))
+        tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
+        row = marking(f.n_columns, f.n_predicates) * tables
+        row = row + self.tested * tables * ANSWER / 32
+        issued = self.rows / self.warp * (n * folding(f.leaves_per_tree) + row)
+        issued = issued + n * STAGE * 1024 * f.leaves_per_tree / self.warp
+        issued = issued * (BITS_ON_AMD if amd else 1.0)
+        self.issued = np.where(self.bits, issued, self.issued)
+        near = self.rows / self.warp * n * (1 + LEAF_CYCLES) + issued * 0.15
+        self.near = np.where(self.bits, near, self.near)
+        far = self.node_bytes + f.row_bytes * self.rows
+        self.far = np.where(self.bits, far, self.far)
+        chain = issued / np.maximum(1.0, self.resident * self.warps) * self.resident
+        self.chain = np.where(self.bits, chain / DEPENDENT, self.chain)
+
+    def _time(self) -> None:
+        """Compute the time of a batch in cycles."""
+        chip = self.chip
+        busiest = np.maximum(self.issued / chip.issue, self.near)
+        self.work = np.maximum(busiest, self.far / chip.l2_bytes)
+        work = self.work * np.maximum(0.25, self.filled)
+        self.on_one = np.ceil(self.blocks / self.processors)
+        self.waves = np.ceil(self.on_one / self.resident)
+        run = np.maximum(self.on_one * work, self.waves * self.chain)
+        cycles = LAUNCH + NEXT_LAUNCH * (self.launches - 1) + run
+        self.estimate = cycles / chip.clock * 1e9 / self.n  # ns of a row

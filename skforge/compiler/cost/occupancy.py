@@ -1,0 +1,147 @@
+"""How many blocks of a kernel a multiprocessor holds at once: a model, no GPU needed.
+
+Numbers are from the vendors' tables of compute capabilities and instruction-set
+guides. What limits the blocks is named, because that is what a schedule can change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError
+
+Limit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What one multiprocessor (AMD: compute unit) holds."""
+
+    parts: int  # schedulers, each with its share of registers and warps
+    registers: int  # of a lane in a part: warps of a part times registers of a thread
+    register_unit: int  # registers of a thread are rounded up to this
+    warps: int  # of a part
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int  # shared memory that each block costs on top of its own
+    shared_unit: int  # shared memory of a block is rounded up to this
+    warp_size: int  # threads of a warp
+
+
+def _nvidia(warps: int, blocks: int, kilobytes: int, reserved: int) -> Multiprocessor:
+    return Multiprocessor(
+        parts=4,
+        registers=65536 // 4 // 32,
+        register_unit=8,
+        warps=warps // 4,
+        blocks=blocks,
+        shared_bytes=kilobytes << 10,
+        reserved_bytes=reserved,
+        shared_unit=256 if not reserved else 128,
+        warp_size=32,
+    )
+
+
+def _amd(
+    parts: int, registers: int, unit: int, warps: int, warp_size: int
+) -> Multiprocessor:
+    return Multiprocessor(
+        parts=parts,
+        registers=registers,
+        register_unit=unit,
+        warps=warps,
+        blocks=32,
+        shared_bytes=64 << 10,
+        reserved_bytes=0,
+        shared_unit=512,
+        warp_size=warp_size,
+    )
+
+
+MULTIPROCESSORS: dict[str, Multiprocessor] = {
+    "sm_75": _nvidia(32, 16, 64, 0),
+    "sm_80": _nvidia(64, 32, 164, 1024),
+    "sm_86": _nvidia(48, 16, 100, 1024),
+    "sm_89": _nvidia(48, 24, 100, 1024),
+    "sm_90": _nvidia(64, 32, 228, 1024),
+    "sm_100": _nvidia(64, 32, 228, 1024),
+    "sm_120": _nvidia(48, 24, 100, 1024),
+    "gfx908": _amd(4, 256, 4, 10, 64),
+    "gfx90a": _amd(4, 512, 8, 8, 64),
+    "gfx942": _amd(4, 512, 8, 8, 64),
+    "gfx1030": _amd(2, 1024, 16, 16, 32),
+    "gfx1100": _amd(2, 1536, 24, 16, 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Blocks and warps of one kernel on one multiprocessor."""
+
+    blocks: int  # resident at once; 0 means that the kernel cannot be launched
+    warps: int  # of those blocks
+    fraction: float  # of the warps that the multiprocessor could hold
+    limit: Limit  # what allows no more blocks
+
+
+def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Return how many blocks of a kernel run at once on a multiprocessor.
+
+    Parameters
+    ----------
+    arch : str
+        "sm_80", "gfx90a", …
+    threads : int
+        Of a block.
+    registers : int
+        Of a thread, as the compiler says.
+    shared_bytes : int
+        Of a block, static and dynamic.
+
+    Examples
+    --------
+    >>> occupancy("sm_90", threads=256, registers=40, shared_bytes=0)
+    Occupancy(blocks=6, warps=48, fraction=0.75, limit='registers')
+    """
+    sm = MULTIPROCESSORS.get(arch)
+    if sm is None:
+        raise TargetError(
+            f"Occupancy of {arch!r} is not known; use one of "
+            f"{', '.join(MULTIPROCESSORS)}."
+        )
+    limits = blocks_by_limit(sm, threads, registers, shared_bytes)
+    limit: Limit = min(limits, key=lambda name: limits[name])
+    blocks, warps = int(limits[limit]), -(-threads // sm.warp_size)
+    return Occupancy(
+        blocks, blocks * warps, blocks * warps / (sm.parts * sm.warps), limit
+    )
+
+
+def blocks_by_limit(
+    sm: Multiprocessor, threads: Any, registers: Any, shared_bytes: Any
+) -> dict[Limit, Any]:
+    """Return the blocks that each limit allows; for numbers or arrays of them."""
+    warps = -(-threads // sm.warp_size)
+    unit = sm.register_unit
+    resident = sm.registers // np.maximum(unit, _up(registers, unit))
+    shared = _up(shared_bytes + sm.reserved_bytes, sm.shared_unit)
+    return {
+        "warps": sm.parts * sm.warps // warps,
+        "registers": sm.parts * resident // warps,
+        "shared memory": sm.shared_bytes // np.maximum(shared, 1),
+        "blocks": sm.blocks,
+    }
+
+
+def multiprocessor(target: Target) -> Multiprocessor:
+    """Return what a multiprocessor of a GPU holds; of the nearest one if unknown."""
+    near = "gfx90a" if target.kind == "hip" else "sm_90"
+    return MULTIPROCESSORS.get(target.cpu, MULTIPROCESSORS[near])
+
+
+def _up(number: Any, unit: int) -> Any:
+    return -(-number // unit) * unit

@@ -1,0 +1,125 @@
+"""What a block of rows needs around its trees: codes before, sums of leaves after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from skforge.compiler.binning.buckets import BucketBins, CodePlaces
+from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockCode
+from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
+from skforge.compiler.target import Target
+
+#: Rows decoded together, one register of entries; groups have a multiple of them.
+GROUP = 16
+
+_Trees = TypeVar("_Trees")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiling(Generic[_Trees]):
+    """A forest as tiles or pieces, and how a target holds its rows."""
+
+    hir: PredictEnsemble
+    target: Target
+    codes: CodePlaces | None  # None: tiles compare row values
+    trees: _Trees
+    leaves: LeafTable
+
+    @property
+    def lanes(self) -> int:
+        """Entries of a register."""
+        return self.target.vector_bits // 32
+
+    def encode(
+        self, b: Builder, rows: BlockRows, left: Value, block: int, model: Model
+    ) -> tuple[Buffer, Value]:
+        """Quantise ``left`` rows; return codes, and whether any value is missing."""
+        hir, places = self.hir, self.codes
+        assert places is not None
+        size = b.const(block * places.width * places.copies)
+        codes = b.alloc("codes", U16, size, alignment=64)
+        rules = Rules(b, hir.forest, hir.comparison, model)
+        lanes = max(2, self.target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
+        search = BucketBins(rules, places, lanes)
+        return codes, search.encode(rows, left, codes, block)
+
+
+class BlockSums(BlockCode):
+    """Emits the codes of a block of rows, and the sums of the leaves that they reach.
+
+    Sums lie row by row if leaves add to several outputs, else output by output.
+    """
+
+    def __init__(
+        self, b: Builder, tiling: Tiling[Any], block: int, model: Model
+    ) -> None:
+        self.b, self.tiling, self.block, self._model = b, tiling, block, model
+
+    @property
+    def _by_row(self) -> bool:
+        """Whether a row's sums are adjacent, because leaves add to several of them."""
+        return self.tiling.hir.forest.vector_leaves
+
+    def encode(self, rows: BlockRows) -> tuple[Buffer, Value]:
+        """Quantise the rows; return their codes, and whether any value is missing."""
+        left = self._left(rows)
+        return self.tiling.encode(self.b, rows, left, self.block, self._model)
+
+    def _left(self, rows: BlockRows) -> Value:
+        """Return the rows that are left, and set ``n`` to those of whole groups.
+
+        Padding rows are never read.
+        """
+        left = (rows.n_rows - rows.first).min(self.block)
+        self.n = (left + (GROUP - 1)) // GROUP * GROUP
+        return left
+
+    def start(self, sums: Buffer) -> None:
+        b, forest = self.b, self.tiling.hir.forest
+        base = self._model("base", forest.base)
+        outputs = forest.n_outputs
+        per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
+        with b.loop(outputs, hint="output") as k:
+            value = base[k]
+            own = k * per_output
+            with b.loop(self.n, hint="row") as r:
+                sums[own + r * per_row] = value
+
+    def adder(
+        self, tree: Value, sums: Buffer
+    ) -> tuple[Callable[[Value, Value], None], LeafSums]:
+        """Return a function that adds the leaf at a place to a row's sums."""
+        forest, output = self.tiling.hir.forest, None
+        leaves = LeafSums(self.b, self.tiling.leaves, self._model)
+        if not self._by_row and forest.n_outputs > 1:
+            of_tree = forest.tree_output[self.tiling.hir.tiles.tree_order]
+            output = self._model("tree_outputs", of_tree)[tree].to(I64) * self.block
+
+        def add(row: Value, place: Value) -> None:
+            at = row * forest.n_outputs if self._by_row else row
+            at = at if output is None else output + at
+            leaves.add(sums, at, leaves.read[place])
+
+        return add, leaves
+
+    def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
+        b, outputs = self.b, self.tiling.hir.forest.n_outputs
+        to = first * outputs
+        if self._by_row or outputs == 1:
+            n, lanes = count * outputs, 8
+            whole = n // lanes * lanes
+            with b.loop(0, whole, lanes, hint="sum") as i:
+                result[to + i] = sums[i, Vec(sums.element, lanes)]
+            with b.loop(whole, n, hint="sum") as i:
+                b.store(result, to + i, sums[i])
+            return
+        with b.loop(outputs, hint="output") as k:
+            own, target = k * self.block, to + k
+            with b.loop(count, hint="row") as r:
+                result[target + r * outputs] = sums[own + r]

@@ -1,0 +1,300 @@
+"""The routines of a compiled entry point; :mod:`.entry` describes what they do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    Buffer,
+    Routine,
+    Scalar,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.outputs.steps import EntryKind
+from skforge.compiler.runtime.entry.results import Results
+
+#: Most model slots of a kernel that an entry can call.
+MAX_SLOTS = 60
+#: Numbers of scratch on the stack: converted rows, sums before the transform.
+MAX_SCRATCH = 2048
+
+#: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
+OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
+ARRAY_DTYPE, DTYPE_KIND = 56, 24
+#: Kind, character and byte order of the row dtypes, as three bytes of a number.
+DTYPE_CODES = {
+    dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
+    for dtype in ("float32", "float64")
+}
+
+
+def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
+    """Return a field of an object at an address."""
+    return b.view("object", I64, at)[offset // 8, type_]
+
+
+def write(kind: EntryKind) -> list[Routine]:
+    """Return the functions of an entry point; they contain no addresses.
+
+    They call functions of CPython, NumPy and the C library, and use the symbols
+
+    - ``skf_table``, the kernel table, and ``skf_none``, ``skf_ndarray``,
+      ``skf_classes`` and ``skf_labels``: Python's None, NumPy's array class, and
+      classes to take for their indices, as an array or as a table;
+    - ``skf_counts``: the calls that the entry has answered, and their rows, to which
+      it adds while the thread holds the GIL;
+    - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
+      call if the entry declines; both 0 if the entry is not a method.
+    """
+    most = kind.most_rows
+    entry = _Entry(kind)
+    if not entry.results.in_place:
+        most = min(most, MAX_SCRATCH // kind.n_outputs)
+    method_rows = min(most, kind.method_rows)
+    return [entry.body(), _function(most), _method(method_rows)]
+
+
+def _function(most: int) -> Routine:
+    """Return the function of a ``PyCFunction`` of one argument."""
+    self_, arg = Value("self", I64), Value("arg", I64)
+    with Builder() as b:
+        found = b.call("skf_body", arg, b.const(most))
+        with b.when(found.ne(0)):
+            b.give(found)
+        none = b.symbol("skf_none")
+        b.run("skf_incref", none)
+        b.give(none)
+    return Routine("skf_entry", (self_, arg), b.finish(), I64)
+
+
+def _method(most: int) -> Routine:
+    """Return the function of a method, which calls another if the entry declines."""
+    self_, count, names = (Value(name, I64) for name in ("self", "count", "names"))
+    args = Buffer("args", I64)
+    with Builder() as b:
+        owner = b.view("owner", I64, b.symbol("skf_owner"))
+        with b.when(count.eq(2) & names.eq(0)), b.when(args[0].eq(owner[0])):
+            found = b.call("skf_body", args[1], b.const(most))
+            with b.when(found.ne(0)):
+                b.give(found)
+        b.give(b.call("skf_vectorcall", owner[1], b.address(args), count, names))
+    return Routine("skf_method", (self_, args, count, names), b.finish(), I64)
+
+
+class _Entry:
+    """Writes what the functions share: an array, or 0 if rows are declined."""
+
+    def __init__(self, kind: EntryKind) -> None:
+        self.k = kind
+        self.results = Results(kind.steps, kind.n_outputs, kind.sum_dtype)
+        self.element = scalar_of(np.dtype(kind.row_dtype))
+        self.n = Value("n", I64)  # rows
+
+    def body(self) -> Routine:
+        """Return the routine ``skf_body``."""
+        arg, most = Value("arg", I64), Value("most", I64)
+        with Builder() as self.b:
+            rows, row_bytes, threads = self._rows(arg, most)
+            out = self._answer(rows, row_bytes, threads)
+            self.b.give(out)
+        return Routine("skf_body", (arg, most), self.b.finish(), I64, local=True)
+
+    def _decline(self, cond: Value) -> None:
+        with self.b.when(cond):
+            self.b.give(self.b.const(0))
+
+    # ------------------------------------------------------------ rows
+
+    def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
+        """Check an argument; return the address of rows, their bytes, and threads."""
+        b, k, item = self.b, self.k, self.element.bytes
+        own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
+        if item == 8:
+            own, other = other, own
+        self._decline(field(b, array, OB_TYPE).ne(b.symbol("skf_ndarray")))
+        self._decline(field(b, array, ARRAY_NDIM, I32).ne(2))
+        shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
+        strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
+        given = field(b, array, ARRAY_DATA)
+        code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+        is_own = code.eq(own)
+        is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
+        size = b.select(is_own, b.const(item), b.const(12 - item))
+        self.n, given_bytes = shape[0], strides[0]
+        unaligned = (given | given_bytes) & (size - 1)
+        whole = is_float & shape[1].eq(k.n_features) & strides[1].eq(size)
+        few = (self.n > 0) & (self.n <= most)
+        self._decline(~(whole & unaligned.eq(0) & few))
+        threads = self._pick_kernel()
+        rows = b.either(is_own, lambda: given, lambda: self._converted(given, strides))
+        dense = b.const(k.n_features * item)
+        row_bytes = b.select(is_own, given_bytes, dense)
+        self._scan(rows, row_bytes)
+        return rows, row_bytes, threads
+
+    def _pick_kernel(self) -> Value:
+        """Find the batch's kernel; return the number of its threads."""
+        b, threads = self.b, self.b.const(1)
+        place = b.const(0)  # three words for each range that ends below the batch
+        for last in self.k.last_rows:
+            place = place + b.select(self.n > last, b.const(3), b.const(0))
+        if self.k.shared:
+            threads, own_place = self._share()
+            place = b.select(threads > 1, own_place, place)
+        table = b.view("table", I64, b.symbol("skf_table"))
+        self.kernel = b.atomic("load", "acquire", table, at=place)
+        self.model, self.model_bytes = table[place + 1], table[place + 2]
+        self._decline(self.kernel.eq(0))
+        return threads
+
+    def _share(self) -> tuple[Value, Value]:
+        """Return the threads of a batch, and the place of their kernel if several."""
+        b = self.b
+        shares = b.view("shares", I64, b.symbol("skf_shares"))
+        step_bytes = 3 * I64.bytes
+        at = [b.atomic("load", "acquire", shares)]
+        with b.repeat(lambda: self.n >= field(b, at[0], step_bytes), at):
+            at[0] = at[0] + step_bytes
+        planned = field(b, at[0], 16)
+
+        def several() -> Value:
+            limit = b.call("skf_limit", gives=I32).to(I64)
+            return b.either(limit < 2, lambda: b.const(1), lambda: shared(limit))
+
+        def shared(limit: Value) -> Value:
+            wanted = planned.min(limit)
+            words = b.view("started", I64, b.symbol("skf_started"))
+            started = b.atomic("load", "acquire", words)
+            self._decline(~((started + 1 >= wanted) & (wanted > 0)))
+            return wanted
+
+        threads = b.either(planned.eq(1), lambda: b.const(1), several)
+        return threads, field(b, at[0], 8)
+
+    def _converted(self, given: Value, strides: Buffer) -> Value:
+        """Convert rows of the other precision to the forest's, on the stack.
+
+        A number too large for float32 is declined, as some sources warn about it.
+        """
+        b, columns = self.b, self.k.n_features
+        theirs = F32 if self.element == F64 else F64
+        self._decline(self.n * columns > MAX_SCRATCH)
+        size = b.const(MAX_SCRATCH)
+        cast = b.alloc("cast", self.element, size, alignment=64)
+        bad = [b.const(False, BOOL)]
+        with b.loop(self.n, carry=bad) as i:
+            source = b.view("row", theirs, given + i * strides[0])
+            with b.loop(columns, carry=bad) as j:
+                y = source[j].to(self.element)
+                cast[i * columns + j] = y
+                if self.element == F32:
+                    bits = b.bitcast(b.magnitude(y), I32)
+                    bad[0] = bad[0] | bits.eq(0xFF << 23)
+        if self.element == F32:
+            self._decline(bad[0])
+        return b.address(cast)
+
+    def _scan(self, rows: Value, row_bytes: Value) -> None:
+        """Decline if the source refuses to predict on a value.
+
+        All exponent bits set means inf or NaN; the fraction tells them apart. Rows are
+        read in vectors, then remaining values one at a time.
+        """
+        if self.k.refused == "nothing":
+            return
+        b, item = self.b, self.element.bytes
+        word = I32 if item == 4 else I64
+        exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
+        limit = int(np.array(self.k.limit, f"f{item}").view(f"u{item}"))
+        lanes, width = 64 // item, self.k.n_features
+        vectors = width // lanes * lanes
+
+        def refused(bits: Value) -> Value:
+            size = bits & ~(-1 << (8 * item - 1))
+            if self.k.refused == "not_finite":
+                return size >= limit
+            return (
+                size.eq(limit)
+                if limit == exponent
+                else (size >= limit) & (size <= exponent)
+            )
+
+        with b.loop(self.n) as i:
+            row = b.view("row", word, rows + i * row_bytes)
+            if vectors:
+                vec = Vec(word, lanes)
+                none = b.const(0, vec)
+                found = [none]
+                with b.loop(0, vectors, lanes, carry=found) as j:
+                    # not masks: they are slow in loops without mask registers
+                    set_ = b.select(refused(row[j, vec]), b.const(-1, vec), none)
+                    found[0] = found[0] | set_
+                self._decline(b.any_true(found[0].ne(none)))
+            if vectors < width:
+                bad = [b.const(False, BOOL)]
+                with b.loop(vectors, width, carry=bad) as j:
+                    bad[0] = bad[0] | refused(row[j])
+                self._decline(bad[0])
+
+    # ------------------------------------------------------------ answers
+
+    def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
+        """Run the kernel; return an array of the results."""
+        b, results = self.b, self.results
+        dims = b.local("dims", I64, 2)
+        dims[0], dims[1] = self.n, b.const(results.columns)
+        descr = b.call("skf_descr", b.const(results.dtype.num, I32))
+        n_dims = b.const(1 + (results.columns > 1), I32)
+        out = b.call("skf_empty", n_dims, b.address(dims), descr, b.const(0, I32))
+        self._forget(out)
+        data = b.view("data", results.element, field(b, out, ARRAY_DATA))
+        sums = data
+        if not results.in_place:
+            size = b.const(MAX_SCRATCH)
+            sums = b.alloc("sums", results.sum, size, alignment=64)
+        self._run(rows, row_bytes, sums, threads)
+        results.write(b, sums, data, self.n)
+        if not self.k.takes:
+            return out
+        taken = b.call("skf_take", b.symbol("skf_classes"), out)
+        b.run("skf_decref", out)
+        self._forget(taken)
+        return taken
+
+    def _forget(self, made: Value) -> None:
+        """Decline, without the error, if an object could not be made."""
+        with self.b.when(made.eq(0)):
+            self.b.run("skf_clear")
+            self.b.give(made)
+
+    def _run(self, rows: Value, row_bytes: Value, sums: Buffer, threads: Value) -> None:
+        """Call the kernel, without the GIL where it is worth it; count the call."""
+        b, zero, one = self.b, self.b.const(0), self.b.const(1)
+        slots = b.local("slots", I64, MAX_SLOTS + 4)
+        b.run("memcpy", b.address(slots, 4), self.model, self.model_bytes)
+        stride = row_bytes >> {4: 2, 8: 3}[self.element.bytes]
+        for k, slot in enumerate((rows, self.n, stride, b.address(sums))):
+            slots[k] = slot
+        filled = b.address(slots)
+
+        def free() -> None:
+            pfor = b.symbol("skf_parallel") if self.k.shared else zero
+            state = b.call("skf_save_thread")
+            b.run(self.kernel, filled, pfor, threads)
+            b.run("skf_restore_thread", state)
+
+        frees = self.n >= self.k.gil_rows
+        if self.k.shared:
+            frees = frees | (threads > 1)
+        b.if_(frees, free, lambda: b.run(self.kernel, filled, zero, one))
+        pair = Vec(I64, 2)
+        counts = b.view("counts", I64, b.symbol("skf_counts"))
+        counts[0] = counts[0, pair] + b.pack([one, self.n])

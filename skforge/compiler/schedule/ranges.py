@@ -1,0 +1,13 @@
+"""Ranges of batch sizes, each of which has a schedule."""
+
+from __future__ import annotations
+
+#: Batch sizes (first, last) where another schedule may win; a last of None is open.
+BatchRange = tuple[int, int | None]
+BATCH_RANGES: tuple[BatchRange, ...] = (
+    (1, 1),
+    (2, 15),
+    (16, 127),
+    (128, 2048),
+    (2049, None),
+)

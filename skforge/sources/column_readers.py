@@ -1,0 +1,459 @@
+"""Columns of a pipeline's rows: one reader for pandas frames, one for other tables.
+
+A reader finds the columns that a pipeline takes, and copies numbers; the rules for
+numbers and texts are those of ``PipelineRows``. The tables are polars frames, pyarrow
+tables, and arrays and lists of Python objects, all read as pandas' frame of the same
+values is; whether a pipeline takes them so is found out by ``PipelineSource.of_form``.
+
+pandas' own selection and conversion of a one-row frame takes more than 100 µs. A frame
+keeps its values in blocks, one per dtype, each with the places of its columns. Where
+the wanted columns lie is found once for each column index and each block's places;
+a later frame of the same layout costs a comparison of its names and a copy per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.frames import (
+    kind_of,
+    nullable_numbers,
+    number_dtype,
+    number_of,
+    numbers_in,
+)
+from skforge.compiler.frontends.pipeline.codes import (
+    MANY,
+    TEXT_DTYPES,
+    TextCodes,
+    is_text,
+)
+from skforge.sources.forms import Form
+
+Array = NDArray[Any]
+
+#: Types of texts of polars and pyarrow.
+_TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}
+#: The type of all columns of arrays and lists of Python objects.
+_OBJECT = "object"
+#: Types of Python objects that are numbers.
+_PLAIN = frozenset((float, int, bool))
+#: Layouts that are kept.
+_MOST_LAYOUTS = 64
+
+#: What :meth:`only_row` returns: the form, and the places and values of columns.
+OnlyRow: TypeAlias = "tuple[Form | None, Sequence[int], Sequence[Any]]"
+
+
+class ReadColumns(NamedTuple):
+    """Columns found in a frame.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, width), float64
+        Numbers; 0 in all other columns.
+    whole : list of (list of int, ndarray)
+        Integers among them, as the frame has them, and their places in the rows:
+        float64 may round larger ones.
+    others : list of (int, array)
+        Columns of texts: their place in the rows, and their values.
+    gaps : list of int
+        Places of nullable columns with missing values, which are NaN here.
+    form : Form or None
+        None if all columns are float64, whole numbers or in ``others``.
+    """
+
+    rows: Array
+    whole: list[tuple[Sequence[int], Array]]
+    others: list[tuple[int, Any]]
+    gaps: list[int]
+    form: Form | None
+
+    def without(self, missing: Array, values: Array, place: int) -> Array:
+        """Make missing numbers of a column NaN; return the others."""
+        if not missing.any():
+            return values
+        self.rows[missing, place] = np.nan
+        self.gaps.append(place)
+        return values[~missing]
+
+
+class _ColumnReader:
+    """Finds the wanted columns of a frame.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        The wanted columns; None for all, by position.
+    places : sequence of int
+        Their columns in the rows that are returned.
+    width : int
+        Columns of these rows.
+    ordered : bool, default=False
+        Whether frames must have these columns alone, in this order. Otherwise other
+        columns are skipped.
+    texts : collection of int, default=()
+        The places of columns of texts.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] | None,
+        places: Sequence[int],
+        width: int,
+        ordered: bool = False,
+        texts: Collection[int] = (),
+    ) -> None:
+        self._texts = texts
+        self._names = None if names is None else list(names)
+        self._places, self._width, self._ordered = list(places), width, ordered
+
+    def _places_of(self, given: Sequence[Any] | None, count: int) -> list[int] | None:
+        """Return the place of each column in the rows, -1 for none.
+
+        None if a column is missing or there twice, or if a name is not text:
+        scikit-learn warns or raises.
+        """
+        if self._names is None or given is None:
+            return [*range(count)] if count == self._width else None
+        if self._ordered and given != self._names:
+            return None
+        where = {name: at for at, name in enumerate(given)}
+        if len(where) < count or {*map(type, given)} != {str}:
+            return None
+        if self._ordered:
+            return self._places
+        at = [where.get(name, -1) for name in self._names]
+        if -1 in at:
+            return None
+        found = [-1] * count
+        for i, place in zip(at, self._places, strict=True):
+            found[i] = place
+        return found
+
+
+# ------------------------------------------------------------ pandas
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """Which columns of a block are wanted, where they go, and their dtype.
+
+    ``places`` are their columns in the rows; ``taken`` and ``to`` index the block and
+    the rows. ``number`` is the NumPy dtype of numbers; None for texts. ``plain`` tells
+    whether every step takes them as float64, ``fits`` whether texts are where they are
+    wanted, and numbers everywhere else.
+    """
+
+    places: list[int]
+    taken: Any
+    to: Any
+    dtype: Any
+    number: Any
+    plain: bool
+    fits: bool
+
+
+#: The values of a frame's blocks, and how they are read.
+Parts: TypeAlias = "list[tuple[Any, _Plan]]"
+
+
+class FrameReader(_ColumnReader):
+    """Reads float64, whole numbers and others, and texts of pandas frames.
+
+    Takes the parameters of :class:`_ColumnReader`. ``by_value`` tells whether a frame's
+    only row is read value by value: arrays of one number take 3 µs each.
+    """
+
+    def __init__(self, *args: Any, by_value: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._by_value = by_value
+        #: The last column index, the place of each of its columns in the rows (-1 for
+        #: none) and the plans of its blocks. None: such frames are not read.
+        self._seen: tuple[Any, Array | None, dict[Any, _Plan]] = (None, None, {})
+        #: By the plans of a frame's blocks.
+        self._forms: dict[tuple[_Plan, ...], Form] = {}
+
+    def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
+        """Return the form of a frame, and how each block's values are read.
+
+        None if its columns or their dtypes are not as wanted, if there are no rows, or
+        if pandas' internals are not as expected.
+        """
+        try:
+            columns, blocks = X.columns, X._mgr.blocks
+        except AttributeError:  # another pandas' internals
+            return None
+        seen, to, plans = self._seen
+        if columns is not seen:
+            if type(columns) is not type(seen) or not columns.equals(seen):
+                places, plans = self._places_of(columns.tolist(), len(columns)), {}
+                to = None if places is None else np.array(places, np.intp)
+            self._seen = columns, to, plans
+        if to is None or not len(X):
+            return None
+        parts: Parts = []
+        plain = True
+        for block in blocks:
+            locations, values = block.mgr_locs.as_array, block.values
+            kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
+            key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
+            plan = plans.get(key)
+            if plan is None:
+                if len(plans) >= _MOST_LAYOUTS:
+                    plans.clear()
+                plan = plans[key] = _plan(to[locations], dtype, self._texts)
+            if not plan.fits:
+                return None
+            plain = plain and plan.plain
+            parts.append((values, plan))
+        return (None if plain else self._form_of(parts)), parts
+
+    def _form_of(self, parts: Parts) -> Form:
+        """Return the dtypes of columns, found once for each layout."""
+        plans = tuple([plan for _, plan in parts])
+        form = self._forms.get(plans)
+        if form is None:
+            if len(self._forms) >= _MOST_LAYOUTS:
+                self._forms.clear()
+            dtypes = [None] * self._width
+            for plan in plans:
+                if plan.number is not None:
+                    for place in plan.places:
+                        dtypes[place] = plan.dtype
+            form = self._forms[plans] = Form("pandas", tuple(dtypes))
+        return form
+
+    def read(self, form: Form | None, parts: Parts, n_rows: int) -> ReadColumns:
+        """Return the wanted columns of a frame with this layout."""
+        found = ReadColumns(np.zeros((n_rows, self._width)), [], [], [], form)
+        for values, plan in parts:
+            if plan.number is None:
+                columns = values[plan.taken] if values.ndim > 1 else [values]
+                found.others.extend(zip(plan.places, columns, strict=False))
+            elif type(values) is np.ndarray:
+                part = values[plan.taken]
+                found.rows[:, plan.to] = part.T
+                if part.dtype.kind in "iu":
+                    found.whole.append((plan.places, part))
+            else:
+                (place,) = plan.places
+                numbers, missing = nullable_numbers(values, plan.number)
+                found.rows[:, place] = numbers
+                numbers = found.without(missing, numbers, place)
+                if plan.number.kind in "iu":
+                    found.whole.append((plan.places, numbers))
+        return found
+
+    def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
+        """Return the values of the only row of one of these forms, or None."""
+        layout = self.layout(X) if self._by_value else None
+        if layout is None or layout[0] not in forms:
+            return None
+        form, parts = layout
+        places: list[int] = []
+        only: list[Any] = []
+        for values, plan in parts:
+            places += plan.places
+            if type(values) is np.ndarray:
+                only += values[plan.taken, 0].tolist()
+            elif plan.places:
+                only.append(_only_value(values, plan.number))
+        return form, places, only
+
+    #: Returns the codes of a column of texts; None if the pipeline must answer.
+    codes = staticmethod(lambda values, texts: texts.of_column(values))
+
+
+def _only_value(values: Any, number: Any) -> Any:
+    """Return the only value of pandas' own array; None for a missing number."""
+    if (arrow := getattr(values, "_pa_array", None)) is not None:
+        value = arrow[0].as_py()  # a third of the time
+        if value is None and number is None:
+            return values.dtype.na_value
+    elif number is None:
+        return values[0]
+    else:
+        value = None if values._mask[0] else values._data[0].item()
+    return None if number is not None and value != value else value
+
+
+def _plan(to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
+    """Return which columns of a block are wanted, and where they go."""
+    taken = np.flatnonzero(to >= 0)
+    to = to[taken]
+    number = number_dtype(dtype, arrow=True) if len(to) else None
+    # float32, float16 and booleans are kept by some steps, or refused
+    wide = isinstance(dtype, np.dtype) and (dtype == np.float64 or dtype.kind in "iu")
+    holds_texts = number is None and is_text(dtype)
+    fits = all(
+        holds_texts if place in texts else number is not None for place in to.tolist()
+    )
+    ways = _as_slice(taken), _as_slice(to), dtype, number, wide or number is None, fits
+    return _Plan(to.tolist(), *ways)
+
+
+def _as_slice(places: Array) -> Any:
+    """Return places as a slice if each follows the one before: it makes no copy."""
+    if len(places) and (np.diff(places) == 1).all():
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
+
+
+# ------------------------------------------------------------ other tables
+
+
+class TableReader(_ColumnReader):
+    """Reads numbers and texts of polars frames, pyarrow tables, and Python objects.
+
+    Takes the parameters of :class:`_ColumnReader`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: By names and types of columns: the form, the places of wanted columns, and
+        #: which columns these are, if not all.
+        self._layouts: dict[Any, tuple[Form, list[int], list[int] | None]] = {}
+
+    def layout(self, X: Any) -> tuple[Form, list[tuple[int, Any]]] | None:
+        """Return the form of a table or of objects, and its columns with their places.
+
+        None if its columns are not as wanted, for ragged rows, for other types, and if
+        there are no rows.
+        """
+        kind = table_kind(X)
+        if not kind or not len(X):
+            return None
+        columns: Sequence[Any]
+        if kind == "polars":
+            columns, types = X.get_columns(), X.dtypes
+        elif kind == "pyarrow":
+            columns, types = X.columns, X.schema.types
+        else:
+            if kind == "list" and len({*map(len, X)}) > 1:
+                return None
+            columns = [*zip(*X, strict=True)] if kind == "list" else X.T.tolist()
+            types = [_OBJECT] * len(columns)
+        to = self._places_of(names_of(X), len(columns))
+        if to is None or not all(map(_is_known, types)):
+            return None
+        own = dict(zip(to, types, strict=True))
+        form = Form(kind, tuple(own.get(place) for place in range(self._width)))
+        return form, [(at, one) for at, one in zip(to, columns, strict=True) if at >= 0]
+
+    def read(self, form: Form, parts: Any, n_rows: int) -> ReadColumns | None:
+        """Return the wanted columns of a table with this layout."""
+        rows = np.zeros((n_rows, self._width))
+        found = ReadColumns(rows, [], [], [], form)
+        objects = form.kind in ("array", "list")
+        for place, column in parts:
+            if place in self._texts:
+                found.others.append((place, column))
+                continue
+            numbers = _numbers_of(column) if objects else numbers_in(column)
+            if numbers is None:
+                return None
+            values, missing = numbers
+            rows[:, place] = values
+            if missing is not None:
+                values = found.without(missing, values, place)
+            if values.dtype.kind in "iu":
+                found.whole.append(([place], values))
+        if objects:  # which of Python's numbers were whole is not known
+            found.whole.append((range(self._width), rows))
+        return found
+
+    def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
+        """Return the values of the only row of one of these forms, or None."""
+        if names is None:
+            return None
+        polars = kind_of(X) == "polars"
+        kinds = map(type, X.dtypes) if polars else [own.id for own in X.schema.types]
+        key = (*names, *kinds)
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._by_value(X, names, forms)
+            if layout is None:
+                return None
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[key] = layout
+        form, places, at = layout
+        row = X.row(0) if polars else [column[0].as_py() for column in X.columns]
+        return form, places, row if at is None else [row[i] for i in at]
+
+    def _by_value(
+        self, X: Any, names: Sequence[str], forms: Collection[Any]
+    ) -> tuple[Form, list[int], list[int] | None] | None:
+        """Return which columns of a table go where; None if types have parameters."""
+        layout, to = self.layout(X), self._places_of(names, len(names))
+        if layout is None or layout[0] not in forms or to is None:
+            return None
+        form = layout[0]
+        at = [i for i, place in enumerate(to) if place >= 0]
+        places = [to[i] for i in at]
+        if any(mark in str(own) for own in form.types for mark in "<("):
+            return None
+        if any((form.numbers[i] is None) != (i in self._texts) for i in places):
+            return None
+        return form, places, None if len(at) == len(to) else at
+
+    @staticmethod
+    def codes(column: Any, texts: TextCodes) -> Array | float | None:
+        """Return the codes of a column's texts; None if the pipeline must answer."""
+        if isinstance(column, (list, tuple)):
+            return texts.codes(column)
+        if hasattr(column, "to_arrow"):  # of polars
+            if len(column) < MANY or find_spec("pyarrow") is None:
+                return texts.codes(column.to_list())
+            return texts.of_arrow(column.to_arrow(), None)
+        if column.null_count and hasattr(column.type, "index_type"):
+            return None  # pyarrow's array of it has the last text in their places
+        return texts.of_arrow(column, None)
+
+
+@lru_cache(maxsize=256)
+def _is_known(own: Any) -> bool:
+    name = str(own).lower().partition("(")[0].partition("<")[0]
+    if name == "float16":  # of polars, which scikit-learn need not know
+        return False
+    return number_of(own) is not None or name in _TEXTS or own == _OBJECT
+
+
+def names_of(X: Any) -> list[str] | None:
+    """Return the column names of a polars frame or a pyarrow table."""
+    library = kind_of(X)
+    names: list[str] | None = X.columns if library == "polars" else None
+    return X.schema.names if library == "pyarrow" else names
+
+
+def table_kind(X: Any) -> str:
+    """Return "polars", "pyarrow", "array" or "list"; "" for rows not read here."""
+    kind = type(X)
+    if kind is np.ndarray:
+        return "array" if X.dtype == np.object_ and X.ndim == 2 else ""
+    if kind is list or kind is tuple:
+        # scikit-learn makes an array of objects of them if there are texts
+        first = X[0] if len(X) else None
+        if type(first) is list or type(first) is tuple:
+            return "list" if str in map(type, first) else ""
+        return ""
+    library = kind_of(X)
+    return library if library in ("polars", "pyarrow") else ""
+
+
+def _numbers_of(objects: Sequence[Any]) -> tuple[Array, None] | None:
+    """Return Python's numbers as float64; None if some object is none."""
+    if not _PLAIN.issuperset(map(type, objects)):
+        return None
+    try:
+        return np.array(objects, np.float64), None
+    except OverflowError:
+        return None

@@ -1,0 +1,304 @@
+"""What a search looks for, and the results that need no measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from skforge._compat import cached_property
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.shape import ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.runtime import machine
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.runtime.targets import default_table
+from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.config import tuning_seconds
+from skforge.exceptions import (
+    ScheduleError,
+    SkforgeError,
+    TuningWarning,
+    warn,
+    with_article,
+)
+from skforge.tuning.measure.bench import BATCH_BYTES
+from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
+from skforge.tuning.records import Record, RecordKey, TuningRecords
+from skforge.tuning.result import TuningResult
+from skforge.tuning.search.odds import LARGE, kind_of
+from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
+from skforge.tuning.search.strategies import Problem, Round, Strategy
+from skforge.tuning.search.trial import DEFAULT, RECORD
+from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
+from skforge.tuning.store import UserStore
+
+#: Default budget of a search in seconds, on a CPU and on a GPU.
+DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
+
+#: Likely seconds to compile and time a schedule (20 forests); and of bit slices and
+#: tiles of values, which have several times the code.
+TRIAL, LARGE_TRIAL = 0.1, 0.25
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, for whom and how; ``Run`` measures it."""
+
+    forest: Forest
+    target: Target
+    reduction: Reduction
+    ranges: Mapping[BatchRange, int] | None  # None: those of the defaults
+    n_jobs: int | None
+    strategy: Strategy
+    space: ScheduleSpace
+    budget: float | None  # as given; see ``seconds``
+    random_state: Any = None
+    kernels: KernelCache | None = None  # a module's
+
+    @cached_property
+    def defaults(self) -> dict[BatchRange, Schedule]:
+        """The default schedule of each range."""
+        return default_table(self.shape, self.target, self.reduction)
+
+    @cached_property
+    def shape(self) -> ForestShape:
+        """The sizes of the forest, counted once for the whole search."""
+        return shape_on(self.forest, self.target)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What all ranges have in common, as strategies see it."""
+        return Problem(
+            self.forest,
+            self.shape,
+            self.target,
+            self.reduction,
+            (1, None),
+            1,
+            self.n_threads,
+            self.space,
+            generator(self.random_state),
+            self.defaults[min(self.defaults)],
+            known=tuple(dict.fromkeys(self.defaults.values())),
+        )
+
+    @cached_property
+    def n_threads(self) -> int:
+        """Threads that a call may use."""
+        return resolve_n_jobs(self.n_jobs)
+
+    @property
+    def seconds(self) -> float:
+        """The budget, or else the default one."""
+        if self.budget is not None:
+            return self.budget
+        few = DEFAULT_SECONDS_GPU if self.target.is_gpu else DEFAULT_SECONDS
+        return tuning_seconds(few) or few  # 0 disables only implicit tuning
+
+    @cached_property
+    def plans(self) -> list[RangePlan]:
+        """What is measured of each range; batches fit in memory."""
+        row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
+        most = max(1, BATCH_BYTES // max(1, row_bytes))
+        return plan_ranges(self.defaults, self.ranges, most)
+
+    @cached_property
+    def key(self) -> RecordKey:
+        """The key of its records."""
+        how = self.reduction, self.n_threads, self.ranges
+        return RecordKey.of(self.forest, self.target, *how)
+
+    def measurer(self) -> KernelMeasurer | ModuleMeasurer:
+        """Return the target's measurer."""
+        kind = ModuleMeasurer if self.target.is_gpu else KernelMeasurer
+        how = self.reduction, self.n_jobs, self.kernels
+        return kind(self.forest, self.target, *how)
+
+    def first_round(self, plan: RangePlan) -> Round | None:
+        """Return what the strategy proposes first for a range."""
+        return next(self.strategy.rounds(self.problem.at(plan)), None)
+
+    def promised(self) -> float:
+        """Return the seconds that a search is worth; 0 if it would time nothing.
+
+        Nothing is compiled to tell.
+        """
+        worth = 0.0
+        for plan in self.plans:
+            asked = self.first_round(plan)
+            if asked is None or not asked.candidates:
+                continue
+            if pays(asked, likely_seconds(asked, plan.default), self.seconds):
+                worth += asked.worth
+        return min(worth, 1.0) * self.seconds
+
+    # ---------------------------------------------------------------- results
+
+    def result(
+        self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
+    ) -> TuningResult:
+        """Return a result with the facts that all results share.
+
+        None is the table of the default schedules.
+        """
+        if table is None:
+            table = {plan.batch: plan.default for plan in self.plans}
+        size = self.space.size
+        count = f"more than {LISTED:,}" if size is None else f"{size:,}"
+        shared = {
+            "strategy": self.strategy.name,
+            "space": f"{self.space.name}, {count} schedules",
+            "trials": (),
+        }
+        return TuningResult(
+            merged(table),
+            target=str(self.target),
+            reduction=self.reduction,
+            n_threads=self.n_threads,
+            **{**shared, **facts},
+        )
+
+    def predicted(self, measurer: Measurer, begin: float) -> TuningResult:
+        """Return the first legal proposal for each range, else the default."""
+        table = {}
+        for plan in self.plans:
+            table[plan.batch] = plan.default
+            proposed = self.first_round(plan)
+            for candidate in proposed.candidates if proposed is not None else ():
+                if candidate.schedule is None:
+                    continue
+                with suppress(ScheduleError):
+                    if not measurer.check(measurer.lower(candidate.schedule)):
+                        table[plan.batch] = candidate.schedule
+                        break
+        note = "the schedules are predictions of the cost model: nothing was measured"
+        seconds = time.perf_counter() - begin
+        return self.result(table, seconds=seconds, notes=(note,))
+
+    # ------------------------------------------------------- earlier searches
+
+    def record(self, result: TuningResult) -> Record:
+        """Return what is stored of a result."""
+        table, strategy = dict(result.table), result.strategy
+        seconds, where = result.seconds, result.target
+        return Record(self.key, table, strategy, result.complete, seconds, where)
+
+    def _reused(
+        self, table: Mapping[BatchRange, Schedule], source: str, kept: Record
+    ) -> TuningResult:
+        """Return the result that a record gives."""
+        return TuningResult(
+            table,
+            (),
+            RECORD,
+            str(self.target),
+            self.reduction,
+            self.n_threads,
+            notes=(f"reused from {source}: nothing was measured",),
+            complete=kept.complete,
+        )
+
+    def from_records(self, records: TuningRecords | None) -> TuningResult | None:
+        """Return the result of an earlier search; warn if none can be used."""
+        if records is None:
+            return None
+        reasons: list[str] = []
+
+        def usable(record: Record) -> bool:
+            reason = self._unusable(record)
+            reasons.extend([reason] if reason else [])
+            return not reason
+
+        kept = records.find(self.key, usable)
+        if kept is not None:
+            search = f"a record of {with_article(kept.strategy)} search"
+            return self._reused(kept.table, f"{search} of {kept.seconds:.2f} s", kept)
+        if reasons:
+            warn(
+                f"{len(reasons)} record(s) in {records.path} cannot be used for "
+                f"this forest: {reasons[-1]}.",
+                TuningWarning,
+            )
+        return None
+
+    def store(self) -> UserStore:
+        """Return the user's store for this search."""
+        gpu = self.target.is_gpu
+        profile = () if gpu else astuple(machine.machine_profile(self.target))
+        how = self.key, self.defaults, self.seconds, profile
+        return UserStore.of(self.forest, *how)
+
+    def from_store(self, store: UserStore | None) -> TuningResult | None:
+        """Return what an earlier search for a forest of this shape found, or None."""
+        kept = None if store is None else store.find(self._fits)
+        if kept is None:
+            return None
+        table = self.result().table if kept.strategy == DEFAULT else kept.table
+        source = (
+            f"a search of {kept.seconds:.2f} s for a forest of this shape on this "
+            "machine"
+        )
+        return self._reused(table, source, kept)
+
+    def put(self, store: UserStore, result: TuningResult) -> None:
+        """Keep a result in the store."""
+        found = self.record(result)
+        if result.table == self.result().table:
+            found = replace(found, strategy=DEFAULT)
+        busy = machine.is_busy(self.target)
+        store.add(found, doubtful=not result.complete or busy)
+
+    def _fits(self, kept: Record) -> bool:
+        """Return whether the schedules of a similar forest suit this one."""
+        if kept.strategy == DEFAULT:
+            return True
+        if self._unusable(kept):
+            return False
+        lowering = self.measurer()
+        with suppress(SkforgeError):
+            for schedule in {*kept.table.values()} - {*self.defaults.values()}:
+                lowering.lower(schedule)
+            return True
+        return False
+
+    def _unusable(self, kept: Record) -> str:
+        """Return why a record cannot be used; empty if it can."""
+        wanted = [(1, None)] if self.ranges is None else self.ranges
+        if merged(dict.fromkeys(kept.table)) != merged(dict.fromkeys(wanted)):
+            return "it is for other batch sizes"
+        for schedule in kept.table.values():
+            try:
+                representations.get(schedule.loop_nest(self.forest).representation)
+            except ScheduleError as error:
+                return error.why.rstrip(".")
+        return ""
+
+
+def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
+    """Return the likely seconds of a round, and of compiling a default for it."""
+    schedules = [candidate.schedule for candidate in asked.candidates]
+    kinds = [kind_of(one) for one in (*schedules, default) if one is not None]
+    large = sum(kind in LARGE for kind in kinds)
+    return LARGE_TRIAL * large + TRIAL * (len(kinds) - large)
+
+
+def pays(asked: Round, seconds: float, budget: float) -> bool:
+    """Return whether a round that takes some seconds is worth that time."""
+    return asked.worth >= 1 or seconds <= asked.worth * budget
+
+
+def untimed_note(ranges: Iterable[BatchRange]) -> str:
+    """Return the note about ranges at which nothing was timed."""
+    text = ", ".join(map(range_text, ranges))
+    return (
+        f"for {text} rows, no schedule promised enough gain to be worth timing: "
+        "nothing was measured there"
+    )

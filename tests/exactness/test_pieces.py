@@ -1,0 +1,193 @@
+"""Deep trees as pieces, each of whose tests every row meets: the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.layouts.pieces import pieces
+from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
+from skforge.compiler.pipeline import build_hir
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import pieces_schedule, row_blocks
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import ScheduleError
+from tests.exactness.checks import (
+    assert_same_bits,
+    check_exact,
+    expected,
+    interpreted,
+    levels,
+    raw_of,
+)
+from tests.exactness.forests import MAKERS, forest
+from tests.exactness.test_tiles import KINDS, trained
+from tests.strategies_forest import edge_rows, random_forest
+from tests.turns import in_turns
+
+EDGES = (0, 1, 15, 16, 17, 127, 128, 129, 513)
+
+#: Forests with categories, with more columns of codes than a row has, or with none.
+REFUSED = (
+    "categories",
+    "double categories",
+    "wide records",
+    "leaves",
+    "one leaf",
+    "no trees",
+)
+NAMES = [name for name in MAKERS if name not in REFUSED]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small trees, too."""
+    monkeypatch.setattr(pieces, "USUAL", 3)
+
+
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize("name", NAMES)
+def test_forests(name: str) -> None:
+    check_exact(name, pieces_schedule(128), batches=EDGES, apply=True)
+
+
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize("name", NAMES)
+def test_small_pieces(name: str, small: None) -> None:
+    check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)
+    check_exact(name, pieces_schedule(48), batches=EDGES, n_jobs=2)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_forests_that_are_refused(name: str) -> None:
+    with pytest.raises(ScheduleError, match=r'represent\("pieces"\) cannot compare'):
+        compile_forest(forest(name), pieces_schedule())
+
+
+@pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
+def test_full_depth(kind: str, level: str, small: None) -> None:
+    if level not in levels():
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    made, rows, raw = trained(kind)
+    module = compile_forest(made, pieces_schedule(64), levels()[level])
+    for n in (1, 33, 200):
+        assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
+    # Without missing values, rows are read from one copy of their codes.
+    whole = np.nan_to_num(rows)
+    assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
+
+
+@pytest.mark.parametrize("name", ["deep", "vector 3", "any missing", "multiclass"])
+def test_no_access_is_out_of_bounds(name: str, small: None) -> None:
+    rows, raw, _ = expected(name)
+    for n in (1, 37):
+        found = interpreted(forest(name), pieces_schedule(32), rows[:n])
+        assert_same_bits(found, raw[:n], (name, n))
+
+
+def test_parts_of_trees() -> None:
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", 32)
+        .tile("tree", "t0", "t1", 3)
+        .reorder("b0", "t0", "t1", "b1")
+        .quantize("b0")
+        .vectorize("b1")
+        .represent("pieces")
+    )
+    for name in ("deep", "multiclass", "vector 3", "any missing"):
+        check_exact(name, schedule, batches=EDGES)
+
+
+@given(random_forest(), st.integers(1, 6))
+def test_random_forests(made: Forest, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "USUAL", most)
+        try:
+            module = compile_forest(made, pieces_schedule(32))
+        except ScheduleError as error:
+            assert "cannot compare" in str(error)
+            return
+        rows = edge_rows(made, 70)
+        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), most)
+
+
+# ------------------------------------------------------------ the cut
+
+
+@pytest.mark.parametrize("most", [1, 5, 40, 254])
+def test_exits_are_the_leaves_of_the_forest(most: int) -> None:
+    made, _, _ = trained("extra")
+    hir = build_hir(made, pieces_schedule(), "exact")
+    nodes = hir.tiles
+    # One place for each predicate, and a code that only its own test reads.
+    n = len(hir.forest.feature)
+    cut = cut_trees(nodes, np.arange(n), np.zeros(n, np.int64), most)
+    tests = np.diff(cut.pieces[:, 0])
+    assert tests.sum() == len(cut.tests) == (nodes.leaf < 0).sum()
+    tops = top_tests(nodes, most)
+    assert np.array_equal(tests[cut.top[:-1]], tops)
+    assert np.delete(tests, cut.top[:-1]).max() <= most
+    assert np.array_equal(np.diff(cut.top), tops + 2)
+    right = np.random.default_rng(0).random((50, n)) < 0.5
+    for row in right:
+        for tree in range(nodes.n_trees):
+            item = nodes.item_offset[tree]
+            while nodes.leaf[item] < 0:
+                item = nodes.child[item, int(row[nodes.predicate[item, 0]])]
+            piece = cut.top[tree] + 1 + run(cut, cut.top[tree], row)
+            place = cut.pieces[piece, 1] + run(cut, piece, row)
+            assert cut.leaf_row[place] == nodes.leaf[item]
+
+
+def run(cut: CutTrees, piece: int, right: np.ndarray) -> int:
+    """Return the exit that a row reaches; ``right`` is its answer to each test."""
+    exit_ = 0
+    for at in range(cut.pieces[piece, 0], cut.pieces[piece + 1, 0]):
+        place, rank, low, high = cut.tests[at].tolist()
+        assert rank == 1  # codes of at least 1 go right
+        if exit_ == low and right[place]:
+            exit_ = high
+    return exit_
+
+
+# ------------------------------------------------------------ errors
+
+QUANTIZED = row_blocks(64).quantize("b0").represent("pieces")
+CACHED = row_blocks(64).cache_predicates("b0").vectorize("b1").represent("pieces")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "text"),
+    [
+        (pieces_schedule(40), "multiple of 16 rows"),
+        (pieces_schedule(1 << 16), "at most"),
+        (row_blocks(64).represent("pieces"), r'represent\("pieces"\)'),
+        (CACHED, "with quantize"),
+        (pieces_schedule().tile_nodes(3, "complete"), "complete tiles"),
+        (QUANTIZED.tile_nodes(3), "leave out tile_nodes"),
+        (QUANTIZED.pad_trees(), "leave out pad_trees"),
+    ],
+)
+def test_schedules_that_are_refused(schedule: Schedule, text: str) -> None:
+    with pytest.raises(ScheduleError, match=text):
+        compile_forest(forest("deep"), schedule)
+
+
+def test_trees_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "USUAL", 1)
+    monkeypatch.setattr(pieces, "MOST", 2)
+    with pytest.raises(ScheduleError, match="at most 2 pieces"):
+        compile_forest(trained("numbers")[0], pieces_schedule())
+
+
+def test_no_column_has_more_ranks_than_a_signed_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "MOST_RANKS", 20)
+    with pytest.raises(ScheduleError, match="more than 20 thresholds"):
+        compile_forest(trained("numbers")[0], pieces_schedule())

@@ -1,0 +1,87 @@
+"""Every class of LIR declares the roles of its fields; every operation has a row."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
+from skforge.compiler.ir.lir.nodes import BOOL, I64, Buffer, Let, Mask, Value, Vec
+from skforge.compiler.ir.lir.operations import OPERATIONS, is_pure, may_hoist
+
+A, B, N = Value("a", I64), Value("b", I64), Value("n", I64)
+T = Value("t", BOOL)
+X = Buffer("x", I64)
+
+
+def values_in(hint: Any) -> bool:
+    """Whether a type holds values, buffers or statements."""
+    inner = get_args(hint)
+    return hint in (Value, Buffer, Let) or any(map(values_in, inner))
+
+
+@pytest.mark.parametrize("kind", [*get_args(lir.Op), *get_args(lir.Stmt)])
+def test_every_value_buffer_and_body_has_a_role(kind: type[Any]) -> None:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if (kind, name) != (lir.Let, "op"):
+            assert values_in(hint) == hasattr(hint, "__metadata__"), name
+
+
+def test_every_operation_has_a_row() -> None:
+    assert set(OPERATIONS) == set(get_args(lir.Op))
+
+
+def test_roles_tell_what_a_statement_reads_and_binds() -> None:
+    loop = lir.For(N, A, A, A, (), (B,), (T,), (T,), (A,))
+    assert walk.operands(loop) == (A, A, A, B, T)
+    assert walk.steers(loop) == (A, A, A)
+    assert walk.bound_in(loop) == (N, T, A)
+    assert walk.bound_by(loop) == (A,)
+    switch = lir.Switch(A, ((), ()), ((A, B), (B, T)), (N, T))
+    assert walk.operands(switch) == (A, A, B, B, T)
+    grid = lir.Grid((("grid.x", N, A),), ())
+    assert (walk.operands(grid), walk.bound_in(grid)) == ((A,), (N,))
+    gather = lir.Gather(X, A)
+    assert walk.operands(gather) == (A,)
+    assert walk.operands(Let(B, gather)) == (A,)
+    assert walk.written((lir.Prefetch(X, A), Let(B, gather))) == set()
+    assert walk.written((lir.AtomicAdd(X, A, B),)) == {"x"}
+
+
+def test_operands_change_and_bound_values_stay() -> None:
+    def renamed(value: Value) -> Value:
+        return Value(value.name + "'", value.type)
+
+    switch = lir.Switch(A, ((), ()), ((A,), (B,)), (N,))
+    a, b = renamed(A), renamed(B)
+    assert walk.map_operands(switch, renamed) == lir.Switch(
+        a, ((), ()), ((a,), (b,)), (N,)
+    )
+    grid = lir.Grid((("grid.x", N, A),), ())
+    assert walk.map_operands(grid, renamed) == lir.Grid((("grid.x", N, a),), ())
+    assert walk.map_operands(lir.Gather(X, A), renamed) == lir.Gather(X, a)
+
+
+def test_operations_on_memory_and_on_threads_are_not_shared() -> None:
+    found = {kind for kind in get_args(lir.Op) if not is_pure(kind)}
+    assert found == {
+        lir.Load,
+        lir.Gather,
+        lir.LoadPlane,
+        lir.Threads,
+        lir.WarpReduce,
+        lir.Address,
+    }
+
+
+def test_what_may_run_before_a_loop() -> None:
+    x, vec = Value("x", lir.F32), Vec(lir.F32, 4)
+    assert may_hoist(lir.Splat(x), vec)
+    assert may_hoist(lir.Binary("add", A, B), I64)
+    assert not may_hoist(lir.Binary("div", A, B), I64)
+    assert not may_hoist(lir.Binary("add", x, x), lir.F32)
+    assert not may_hoist(lir.Compare("lt", x, x), BOOL)
+    assert not may_hoist(lir.Convert(A), lir.F32)
+    assert not may_hoist(lir.MaskBits(Value("m", Mask(8))), lir.U8)
