@@ -12,7 +12,9 @@ from math import inf
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesRegressor
 
+from skforge import load_forest
 from skforge.compiler import pipeline
 from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.gpu import GpuWork
@@ -428,6 +430,20 @@ def test_cpu_candidates_are_points_of_the_space(n_rows):
         near = [p for p in neighbours(point, given) if p in space]
         assert near or point["walk"] == "lanes"
         assert all(sum(p[k] != point[k] for k in p) == 1 for p in near)
+
+
+def test_pieces_are_tried_where_they_may_win():
+    model = ExtraTreesRegressor(3, random_state=0)
+    rows = np.random.default_rng(0).standard_normal((1000, 4))
+    deep = load_forest(model.fit(rows, rows[:, 0]))
+
+    def walks(level, forest):
+        given = problem(4096, Target.x86_64(level), forest=forest)
+        return [point["walk"] for point in kinds(given)]
+
+    assert walks("v3", deep)[0] == "pieces"
+    for level, forest in (("v4", deep), ("v2", deep), ("v3", FOREST)):
+        assert "pieces" not in walks(level, forest)
 
 
 def test_threads_share_trees_only_where_there_are_some():

@@ -15,7 +15,7 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import column_count, plan_codes
+from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
@@ -23,8 +23,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, fold
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.layouts.pieces.cut import sizes
-from skforge.compiler.layouts.pieces.pieces import MOST, USUAL
-from skforge.compiler.layouts.pieces.pieces import refusal as pieces_refusal
+from skforge.compiler.layouts.pieces.pieces import MOST, MOST_RANKS, USUAL
 from skforge.compiler.layouts.tiles.tile_layout import (
     MAX_LEAVES,
     TOP_LEVELS,
@@ -217,8 +216,8 @@ class ForestCounts(ForestShape):
         deep = int(np.diff(self.forest.tree_offset).max()) // 2 > USUAL
         if not deep or bool((self.normal.comparison > Comparison.LE).any()):
             return False
-        table = plan_codes(self.normal, np.uint16, merge=True)
-        return pieces_refusal(table) is None and self.pieces.most <= MOST + 1
+        ranks = int(np.bincount(self.normal.feature).max()) - 1
+        return ranks <= MOST_RANKS and self.pieces.most <= MOST + 1
 
     @property
     def allows_tile_rows(self) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.cost.counts import counted
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
@@ -312,7 +313,8 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     elif n <= 128:
         order = [*many, *few[:2]]
     else:
-        order = ["pieces", *many]
+        deep = counted(problem.shape, problem.target).allows_pieces
+        order = ["pieces", *many] if deep else many
     return [made[kind] for kind in order]
 
 
