@@ -1,25 +1,28 @@
-"""The forests that the cost model learns from: trees × depth × features × shape.
+"""Forests of many shapes: what the cost model learns from, and what judges defaults.
 
-Small to train and different in what schedules depend on. Trained once and kept in the
-cache of the other models, as forests with rows.
+``MAKERS`` has trees × depth × features × shape, small to train and different in what
+schedules depend on: a name says kind and sizes. Nothing was fitted to ``UNSEEN``: large
+sets of categories, thousands of columns, one tree, stumps, many classes, deep trees,
+random forests of boosters; nor to ``DRAWN``, whose sizes nobody chose. Forests are
+trained once and kept with their rows in the cache of the other models.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import training
 from models import cache_folder, shared_folder
 from numpy.typing import NDArray
 from synthetic import random_model
-from training import HELD_OUT, Trained
-from unseen import DRAWN, drawn
-from unseen import MAKERS as UNSEEN
+from training import HELD_OUT, Rows, Trained, with_missing
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -36,52 +39,11 @@ class Sample:
     rows: NDArray[Any] | None
 
 
+# ------------------------------------------------------------ what is learned from
+
+
 def _table(features: int, n: int = 6_000, classes: int = 2) -> tuple[Any, Any]:
-    from sklearn.datasets import make_classification
-
-    informative = max(2, min(features // 2, 30))
-    X, y = make_classification(
-        n + HELD_OUT,
-        features,
-        n_informative=informative,
-        n_redundant=min(3, features - informative),
-        n_classes=classes,
-        n_clusters_per_class=1 if classes > 2 else 2,
-        flip_y=0.1,
-        random_state=0,
-    )
-    return X.astype(np.float32), y
-
-
-def _xgboost(
-    trees: int, depth: int, features: int, missing: float = 0, **parameters: Any
-) -> Trained:
-    """Train on rows of which a share of the values is missing."""
-    import xgboost
-
-    X, y = _table(features)
-    X[np.random.default_rng(0).random(X.shape) < missing] = np.nan
-    target = np.nan_to_num(X[HELD_OUT:, 0]) * y[HELD_OUT:] + np.nan_to_num(
-        X[HELD_OUT:, 1]
-    )
-    data = xgboost.DMatrix(X[HELD_OUT:], target)
-    chosen = {"eta": 0.1, "seed": 0, "nthread": 1, "max_depth": depth, **parameters}
-    return Trained("xgboost", xgboost.train(chosen, data, trees), X[:HELD_OUT])
-
-
-def _lightgbm(trees: int, leaves: int, features: int, classes: int = 2) -> Trained:
-    import lightgbm
-
-    X, y = _table(features, classes=classes)
-    X = X.astype(np.float64)
-    made = lightgbm.LGBMClassifier if classes > 2 else lightgbm.LGBMRegressor
-    model = made(
-        n_estimators=trees, num_leaves=leaves, n_jobs=1, verbose=-1, random_state=0
-    )
-    model.fit(
-        X[HELD_OUT:], y[HELD_OUT:] if classes > 2 else X[HELD_OUT:, 0] * y[HELD_OUT:]
-    )
-    return Trained("lightgbm", model.booster_, X[:HELD_OUT])
+    return training.table(n, features, classes, 30, 3, 0.1)
 
 
 def _with_sets(features: int, columns: int, levels: int) -> tuple[Any, Any]:
@@ -95,32 +57,34 @@ def _with_sets(features: int, columns: int, levels: int) -> tuple[Any, Any]:
     return X, score
 
 
-def _xgboost_sets(
-    trees: int, depth: int, features: int, columns: int, levels: int
+def _xgboost(
+    trees: int, depth: int, features: int, missing: float = 0, **parameters: Any
 ) -> Trained:
-    import xgboost
+    X, y = _table(features)
+    X = with_missing(X, missing, seed=0)
+    y = np.nan_to_num(X[:, 0]) * y + np.nan_to_num(X[:, 1])
+    usual = {"nthread": 1, "max_depth": depth}
+    return training.xgboost(X, y, trees, **usual, **parameters)
 
-    X, y = _with_sets(features, columns, levels)
-    types = ["c"] * columns + ["float"] * (features - columns)
-    data = xgboost.DMatrix(
-        X[HELD_OUT:], y[HELD_OUT:], feature_types=types, enable_categorical=True
+
+def _xgboost_sets(trees: int, depth: int, *sizes: int) -> Trained:
+    usual = {"nthread": 1, "max_depth": depth}
+    return training.xgboost(*_with_sets(*sizes), trees, sizes[1], **usual)
+
+
+def _lightgbm(trees: int, leaves: int, features: int, classes: int = 2) -> Trained:
+    X, y = _table(features, classes=classes)
+    sizes = {"n_estimators": trees, "num_leaves": leaves}
+    if classes > 2:
+        return training.lightgbm(X, y, "LGBMClassifier", **sizes)
+    return training.lightgbm(
+        X, X[:, 0].astype(np.float64) * y, "LGBMRegressor", **sizes
     )
-    chosen = {"eta": 0.1, "seed": 0, "nthread": 1, "max_depth": depth}
-    return Trained("xgboost", xgboost.train(chosen, data, trees), X[:HELD_OUT])
 
 
-def _lightgbm_sets(
-    trees: int, leaves: int, features: int, columns: int, levels: int
-) -> Trained:
-    import lightgbm
-
-    X, y = _with_sets(features, columns, levels)
-    X = X.astype(np.float64)
-    chosen = {"num_leaves": leaves, "verbose": -1, "seed": 0, "num_threads": 1}
-    data = lightgbm.Dataset(
-        X[HELD_OUT:], y[HELD_OUT:], categorical_feature=list(range(columns))
-    )
-    return Trained("lightgbm", lightgbm.train(chosen, data, trees), X[:HELD_OUT])
+def _lightgbm_sets(trees: int, leaves: int, *sizes: int) -> Trained:
+    X, y = _with_sets(*sizes)
+    return training.lightgbm_booster(X, y, trees, sizes[1], num_leaves=leaves)
 
 
 def _sklearn(
@@ -131,139 +95,315 @@ def _sklearn(
     n: int = 4_000,
     classes: int = 2,
 ) -> Trained:
-    from sklearn import ensemble
-
     X, y = _table(features, n, classes)
-    target = y if name.endswith("Classifier") else X[:, 0] * y + X[:, 1]
-    model = getattr(ensemble, name)(trees, max_depth=depth, n_jobs=1, random_state=0)
-    model.fit(X[HELD_OUT:], target[HELD_OUT:])
-    return Trained("sklearn", model, X[:HELD_OUT])
+    y = y if name.endswith("Classifier") else X[:, 0] * y + X[:, 1]
+    sizes = {"n_estimators": trees, "max_depth": depth, "n_jobs": 1}
+    return training.sklearn(name, X, y, **sizes)
 
 
 def _shared(name: str) -> Trained:
     return Trained("file", shared_folder() / name, np.zeros((0, 0)))
 
 
-def _makers() -> dict[str, Callable[[], Trained]]:
-    made: dict[str, Callable[[], Trained]] = {}
-    for name in (
-        "10x8-4",
-        "30x32-6",
-        "100x8-6",
-        "100x64-8",
-        "300x16-5",
-        "100x256-7",
-        "500x32-6",
-        "1000x8-4",
-        "50x1024-6",
-        "200x128-8",
-    ):
-        made[f"synthetic-{name}"] = partial(random_model, f"synthetic-{name}")
-    for sizes in (
-        (20, 3, 10),
-        (100, 6, 28),
-        (100, 8, 28),
-        (300, 4, 60),
-        (500, 6, 20),
-        (50, 10, 28),
-        (1000, 3, 12),
-        (200, 8, 200),
-        (10, 8, 28),
-        (100, 7, 600),
-        (1, 6, 12),
-        (3, 9, 24),
-        (40, 12, 16),
-        (1, 8, 16),
-        (200, 1, 24),
-        (60, 5, 2400),
-        (200, 3, 1000),
-        (5, 5, 400),
-        (30, 3, 80),
-    ):
-        made["xgboost-{}x{}x{}".format(*sizes)] = partial(_xgboost, *sizes)
-    for sizes in ((150, 5, 40), (60, 9, 24)):
-        name = "xgboost-missing-{}x{}x{}".format(*sizes)
-        made[name] = partial(_xgboost, *sizes, missing=0.2)
-    made["xgboost-exact-100x8x28"] = partial(_xgboost, 100, 8, 28, tree_method="exact")
-    for sizes in (
-        (100, 15, 28),
-        (100, 31, 28),
-        (100, 63, 40),
-        (100, 255, 28),
-        (300, 31, 100),
-        (500, 15, 20),
-        (50, 127, 400),
-        (1000, 31, 12),
-        (1, 127, 16),
-        (2, 400, 30),
-        (40, 63, 1500),
-        (1, 300, 24),
-        (15, 1000, 24),
-        (4, 20, 250),
-    ):
-        made["lightgbm-{}x{}x{}".format(*sizes)] = partial(_lightgbm, *sizes)
-    made["lightgbm-40x31x28x5"] = partial(_lightgbm, 40, 31, 28, 5)
-    for kind, *args in (
-        ("RandomForestClassifier", 100, 6, 20),
-        ("RandomForestClassifier", 100, 10, 30),
-        ("RandomForestClassifier", 50, None, 30),
-        ("RandomForestRegressor", 100, None, 20),
-        ("RandomForestRegressor", 20, None, 60),
-        ("RandomForestRegressor", 200, 12, 16),
-        ("ExtraTreesRegressor", 100, 8, 30),
-        ("ExtraTreesClassifier", 50, None, 200),
-        ("ExtraTreesRegressor", 100, 13, 24),
-        ("RandomForestRegressor", 1, 9, 16),
-        ("RandomForestRegressor", 1, None, 14, 12_000),
-        ("ExtraTreesRegressor", 2, None, 6, 12_000),
-        ("RandomForestClassifier", 100, 4, 2500),
-        ("RandomForestClassifier", 30, None, 16, 4_000, 8),
-        ("ExtraTreesClassifier", 100, 9, 24, 4_000, 5),
-        ("ExtraTreesRegressor", 150, 10, 12),
-        ("RandomForestRegressor", 60, 13, 24, 12_000),
-        ("RandomForestRegressor", 1, 6, 20),
-        ("RandomForestRegressor", 6, 9, 17),
-        ("ExtraTreesRegressor", 25, None, 300),
-    ):
-        sizes = "x".join(map(str, args))
-        made[f"{kind}-{sizes}"] = partial(_sklearn, kind, *args)
-    for sizes in (
-        (100, 6, 28, 3, 300),
-        (50, 8, 40, 6, 40),
-        (80, 7, 30, 5, 25),
-        (8, 4, 40, 10, 60),
-    ):
-        made["xgboost-sets-{}x{}x{}".format(*sizes)] = partial(_xgboost_sets, *sizes)
-    for sizes in (
-        (100, 31, 28, 3, 300),
-        (60, 63, 12, 2, 1000),
-        (200, 15, 28, 6, 60),
-        (12, 8, 80, 6, 100),
-    ):
-        made["lightgbm-sets-{}x{}x{}".format(*sizes)] = partial(_lightgbm_sets, *sizes)
-    for seed in range(100, 130):
-        made[f"drawn-{seed}"] = partial(drawn, seed)
-    for name in ("airline.json", "year_prediction_msd.json", "epsilon.json"):
-        made[name] = partial(_shared, name)
-    made["lightgbm/NYC_taxi.txt"] = partial(_shared, "lightgbm/NYC_taxi.txt")
-    return made
+#: What trains a kind of forest of the sizes in its name, and behind a colon beside it.
+TRAINERS: dict[str, Callable[..., Trained]] = {
+    "xgboost": _xgboost,
+    "xgboost-missing": partial(_xgboost, missing=0.2),
+    "xgboost-exact": partial(_xgboost, tree_method="exact"),
+    "xgboost-sets": _xgboost_sets,
+    "lightgbm": _lightgbm,
+    "lightgbm-sets": _lightgbm_sets,
+}
+SIZES = (
+    ("synthetic", "10x8-4 30x32-6 100x8-6 100x64-8 300x16-5 100x256-7 500x32-6"),
+    ("synthetic", "1000x8-4 50x1024-6 200x128-8"),
+    ("xgboost", "20x3x10 100x6x28 100x8x28 300x4x60 500x6x20 50x10x28 1000x3x12"),
+    ("xgboost", "200x8x200 10x8x28 100x7x600 1x6x12 3x9x24 40x12x16 1x8x16 200x1x24"),
+    ("xgboost", "60x5x2400 200x3x1000 5x5x400 30x3x80"),
+    ("xgboost-missing", "150x5x40 60x9x24"),
+    ("xgboost-exact", "100x8x28"),
+    ("lightgbm", "100x15x28 100x31x28 100x63x40 100x255x28 300x31x100 500x15x20"),
+    ("lightgbm", "50x127x400 1000x31x12 1x127x16 2x400x30 40x63x1500 1x300x24"),
+    ("lightgbm", "15x1000x24 4x20x250 40x31x28x5"),
+    ("RandomForestClassifier", "100x6x20 100x10x30 50xNonex30"),
+    ("RandomForestRegressor", "100xNonex20 20xNonex60 200x12x16"),
+    ("ExtraTreesRegressor", "100x8x30"),
+    ("ExtraTreesClassifier", "50xNonex200"),
+    ("ExtraTreesRegressor", "100x13x24"),
+    ("RandomForestRegressor", "1x9x16 1xNonex14x12000"),
+    ("ExtraTreesRegressor", "2xNonex6x12000"),
+    ("RandomForestClassifier", "100x4x2500 30xNonex16x4000x8"),
+    ("ExtraTreesClassifier", "100x9x24x4000x5"),
+    ("ExtraTreesRegressor", "150x10x12"),
+    ("RandomForestRegressor", "60x13x24x12000 1x6x20 6x9x17"),
+    ("ExtraTreesRegressor", "25xNonex300"),
+    ("xgboost-sets", "100x6x28:3x300 50x8x40:6x40 80x7x30:5x25 8x4x40:10x60"),
+    ("lightgbm-sets", "100x31x28:3x300 60x63x12:2x1000 200x15x28:6x60 12x8x80:6x100"),
+)
+FILES = ("airline.json", "year_prediction_msd.json", "epsilon.json",
+         "lightgbm/NYC_taxi.txt")  # fmt: skip
 
 
-MAKERS = _makers()
+def _trained(kind: str, sizes: str) -> Trained:
+    if kind == "synthetic":
+        return random_model(f"synthetic-{sizes}")
+    numbers = [
+        None if word == "None" else int(word) for word in re.split("[x:]", sizes)
+    ]
+    return TRAINERS.get(kind, partial(_sklearn, kind))(*numbers)
 
 
-def family(names: list[str] | None = None) -> Iterator[Sample]:
-    """Yield the forests whose name contains one of ``names``; all without."""
-    for name in MAKERS:
-        if not names or any(part in name for part in names):
-            yield get(name)
+# ------------------------------------------------------------ what judges
+
+
+def _rows(features: int, n: int, seed: int) -> Rows:
+    """Draw columns of several kinds: normal, skewed, whole numbers and few values."""
+    random = np.random.default_rng([features, n, seed])
+    X = random.standard_normal((n + HELD_OUT, features))
+    X[:, 1::4] = np.exp(X[:, 1::4])
+    X[:, 2::4] = np.round(X[:, 2::4] * 20)
+    X[:, 3::8] = np.round(X[:, 3::8])
+    return X.astype(np.float32)
+
+
+def _target(X: Rows, seed: int) -> Rows:
+    """Return a nonlinear score of some of the columns, with noise."""
+    random = np.random.default_rng(seed)
+    used = random.permutation(X.shape[1])[:12]
+    Z = X[:, used].astype(np.float64)
+    Z = (Z - Z.mean(0)) / (Z.std(0) + 1e-9)
+    score = Z @ random.standard_normal(len(used)) + np.sin(3 * Z[:, 0]) * Z[:, -1]
+    return np.asarray(score + 0.3 * random.standard_normal(len(X)))
+
+
+def _categories(X: Rows, y: Rows, columns: int, levels: int) -> tuple[Rows, Rows]:
+    """Replace the first columns by categories, each level with an effect of its own."""
+    random = np.random.default_rng([columns, levels])
+    X, y = X.copy(), y.copy()
+    for column in range(columns):
+        code = (levels * random.random(len(X)) ** 1.5).astype(np.int64)
+        X[:, column] = code
+        y += random.standard_normal(levels)[code]
+    return X, y
+
+
+def _classes(y: Rows, classes: int) -> Rows:
+    cuts = np.quantile(y, np.arange(1, classes) / classes)
+    return np.searchsorted(cuts, y)
+
+
+def _unseen_xgboost(
+    trees: int,
+    depth: int,
+    features: int,
+    n: int = 8_000,
+    categories: tuple[int, int] = (0, 0),
+    missing: float = 0.0,
+    **parameters: Any,
+) -> Trained:
+    X = _rows(features, n, depth)
+    y = _target(X, trees)
+    if categories[0]:
+        X, y = _categories(X, y, *categories)
+    if missing:
+        X = with_missing(X, missing, seed=0)
+    if classes := parameters.get("num_class"):
+        y = _classes(y, classes)
+    elif parameters.get("objective") == "count:poisson":
+        y = np.exp(np.clip(y / 4, -3, 3))
+    elif parameters.get("multi_strategy"):
+        y = np.stack([y, y**2, np.abs(y)], 1)
+    parameters = {"nthread": 1, "max_depth": depth, **parameters}
+    return training.xgboost(X, y, trees, categories[0], **parameters)
+
+
+def _unseen_lightgbm(
+    trees: int,
+    leaves: int,
+    features: int,
+    n: int = 10_000,
+    categories: tuple[int, int] = (0, 0),
+    classes: int = 0,
+    **parameters: Any,
+) -> Trained:
+    X = _rows(features, n, leaves).astype(np.float64)
+    y = _target(X, trees)
+    if categories[0]:
+        X, y = _categories(X, y, *categories)
+    parameters = {"num_leaves": leaves, "min_data_in_leaf": 5, **parameters}
+    if classes:
+        parameters |= {"objective": "multiclass", "num_class": classes}
+        y = _classes(y, classes)
+    return training.lightgbm_booster(X, y, trees, categories[0], **parameters)
+
+
+def _unseen_sklearn(
+    name: str,
+    features: int,
+    n: int = 5_000,
+    classes: int = 2,
+    categories: tuple[int, int] = (0, 0),
+    **parameters: Any,
+) -> Trained:
+    X = _rows(features, n, classes)
+    y = _target(X, features)
+    if categories[0]:
+        X, y = _categories(X, y, *categories)
+        parameters["categorical_features"] = list(range(categories[0]))
+    if name.endswith("Classifier"):
+        y = _classes(y, classes)
+    return training.sklearn(name, X, y, **parameters)
+
+
+UNSEEN: dict[str, Callable[[], Trained]] = {
+    "xgb-sets-of-800": partial(_unseen_xgboost, 100, 6, 20, 20_000, (4, 800)),
+    "xgb-sets-of-30": partial(_unseen_xgboost, 120, 7, 16, categories=(6, 30)),
+    "xgb-3000-columns": partial(_unseen_xgboost, 100, 4, 3000, 3_000),
+    "xgb-968-columns": partial(_unseen_xgboost, 100, 8, 968, 6_000),
+    "xgb-depth-12": partial(_unseen_xgboost, 50, 12, 20, 20_000),
+    "xgb-poisson": partial(_unseen_xgboost, 250, 5, 13, objective="count:poisson"),
+    "xgb-800-of-depth-2": partial(_unseen_xgboost, 800, 2, 40),
+    "xgb-7-classes": partial(
+        _unseen_xgboost, 40, 4, 24, num_class=7, objective="multi:softprob"
+    ),
+    "xgb-by-loss": partial(
+        _unseen_xgboost, 80, 0, 30, grow_policy="lossguide", max_leaves=64
+    ),
+    "xgb-one-tree": partial(_unseen_xgboost, 1, 8, 18),
+    "xgb-stumps": partial(_unseen_xgboost, 500, 1, 18),
+    "xgb-random-forest": partial(
+        _unseen_xgboost,
+        1,
+        10,
+        22,
+        num_parallel_tree=100,
+        subsample=0.7,
+        eta=1.0,
+        colsample_bynode=0.4,
+    ),
+    "xgb-many-bins": partial(
+        _unseen_xgboost, 60, 7, 300, tree_method="approx", max_bin=1024
+    ),
+    "xgb-missing": partial(_unseen_xgboost, 100, 6, 50, missing=0.3),
+    "xgb-vector-leaves": partial(
+        _unseen_xgboost, 50, 5, 16, multi_strategy="multi_output_tree"
+    ),
+    "lgbm-sets-of-400": partial(_unseen_lightgbm, 100, 61, 24, 20_000, (5, 400)),
+    "lgbm-sets-of-800": partial(_unseen_lightgbm, 200, 63, 20, 20_000, (4, 800)),
+    "lgbm-400-of-15": partial(_unseen_lightgbm, 400, 15, 8),
+    "lgbm-1000-leaves": partial(_unseen_lightgbm, 30, 1000, 28, 30_000),
+    "lgbm-20-classes": partial(_unseen_lightgbm, 15, 20, 16, classes=20),
+    "lgbm-1200-columns": partial(_unseen_lightgbm, 60, 127, 1200, 5_000),
+    "lgbm-random-forest": partial(
+        _unseen_lightgbm,
+        100,
+        63,
+        40,
+        boosting="rf",
+        bagging_freq=1,
+        bagging_fraction=0.6,
+        feature_fraction=0.5,
+    ),
+    "lgbm-one-tree": partial(_unseen_lightgbm, 1, 255, 20),
+    "lgbm-15-bins": partial(_unseen_lightgbm, 300, 31, 32, max_bin=15),
+    "lgbm-150-columns": partial(_unseen_lightgbm, 150, 40, 150),
+    "rf-depth-14": partial(_unseen_sklearn, "RandomForestClassifier", 12, max_depth=14),
+    "rf-20-full": partial(_unseen_sklearn, "RandomForestRegressor", 8, n_estimators=20),
+    "rf-10-classes": partial(
+        _unseen_sklearn, "RandomForestClassifier", 26, classes=10, n_estimators=50
+    ),
+    "rf-1000-of-depth-4": partial(
+        _unseen_sklearn, "RandomForestRegressor", 15, n_estimators=1000, max_depth=4
+    ),
+    "et-depth-14": partial(_unseen_sklearn, "ExtraTreesRegressor", 20, max_depth=14),
+    "et-depth-10": partial(
+        _unseen_sklearn, "ExtraTreesClassifier", 40, n_estimators=300, max_depth=10
+    ),
+    "gb-depth-3": partial(_unseen_sklearn, "GradientBoostingClassifier", 30),
+    "gb-depth-7": partial(
+        _unseen_sklearn,
+        "GradientBoostingRegressor",
+        15,
+        3_000,
+        n_estimators=200,
+        max_depth=7,
+    ),
+    "hgb-200": partial(
+        _unseen_sklearn, "HistGradientBoostingRegressor", 25, max_iter=200
+    ),
+    "hgb-4-classes": partial(
+        _unseen_sklearn, "HistGradientBoostingClassifier", 18, classes=4, max_iter=60
+    ),
+    "hgb-sets-of-60": partial(
+        _unseen_sklearn, "HistGradientBoostingRegressor", 14, 8_000, categories=(4, 60)
+    ),
+    "isolation-200": partial(_unseen_sklearn, "IsolationForest", 12, n_estimators=200),
+    "tree-depth-6": partial(_unseen_sklearn, "DecisionTreeClassifier", 30, max_depth=6),
+    "tree-full": partial(_unseen_sklearn, "DecisionTreeRegressor", 10, 20_000),
+    "synthetic-200x500-7": partial(random_model, "synthetic-200x500-7"),
+}
+
+
+def drawn(seed: int) -> Trained:
+    """Train a forest whose library and sizes are drawn."""
+    random = np.random.default_rng(seed)
+
+    def size(least: float, most: float) -> int:
+        return round(float(np.exp(random.uniform(np.log(least), np.log(most)))))
+
+    features, trees, depth, leaves = (
+        size(5, 500),
+        size(1, 400),
+        size(2, 13),
+        size(6, 400),
+    )
+    classes = size(3, 8) if random.random() < 0.2 else 2
+    some = random.random() < 0.25
+    categories = (max(1, features // 4), size(10, 500)) if some else (0, 0)
+    kind = random.choice(["xgb", "lgbm", "hgb", "rf", "et"])
+    if kind == "xgb":
+        given: dict[str, Any] = {"missing": 0.1 * (random.random() < 0.3)}
+        if classes > 2:
+            trees = max(1, trees // classes)
+            given |= {"num_class": classes, "objective": "multi:softprob"}
+        return _unseen_xgboost(trees, depth, features, categories=categories, **given)
+    if kind == "lgbm":
+        many = 0 if classes == 2 else classes
+        trees = max(1, trees // max(1, many))
+        return _unseen_lightgbm(
+            trees, leaves, features, categories=categories, classes=many
+        )
+    if kind == "hgb":
+        few = (categories[0], min(200, categories[1]))
+        name, given = "HistGradientBoostingRegressor", {"max_leaf_nodes": leaves}
+        return _unseen_sklearn(name, features, categories=few, max_iter=trees, **given)
+    name = {"rf": "RandomForest", "et": "ExtraTrees"}[str(kind)]
+    name += "Regressor" if classes == 2 else "Classifier"
+    given = {"n_estimators": trees, "max_depth": None if depth > 10 else depth}
+    return _unseen_sklearn(name, features, classes=classes, **given)
+
+
+DRAWN: dict[str, Callable[[], Trained]] = {
+    f"drawn-{seed}": partial(drawn, seed) for seed in range(24)
+}
+
+#: The forests that the cost model learns from; the seeds are not those of ``DRAWN``.
+MAKERS: dict[str, Callable[[], Trained]] = {
+    **{
+        f"{kind}-{sizes.partition(':')[0]}": partial(_trained, kind, sizes)
+        for kind, words in SIZES
+        for sizes in words.split()
+    },
+    **{f"drawn-{seed}": partial(drawn, seed) for seed in range(100, 130)},
+    **{name: partial(_shared, name) for name in FILES},
+}
 
 
 def get(name: str) -> Sample:
     """Return one forest: from the cache, or trained and put there."""
     file = cache_folder() / "cost-model" / f"{name.replace('/', '-')}-{REVISION}.pkl"
     if not file.exists():
-        made = {**MAKERS, **UNSEEN, **DRAWN}[name]()
+        made = (MAKERS | UNSEEN | DRAWN)[name]()
         forest = load_forest(made.model)
         rows = made.rows if len(made.rows) else _rows_beside(made.model)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -22,12 +22,10 @@ from typing import Annotated, Any
 
 import typer
 from cost_model_data import targets
-from cost_model_family import MAKERS, get
+from cost_model_family import DRAWN, MAKERS, UNSEEN, get
 from harness import Document, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 from threadpoolctl import threadpool_limits
-from unseen import DRAWN
-from unseen import MAKERS as UNSEEN
 
 from skforge.cli.report import count
 from skforge.compiler.cost.estimate import CostEstimate, plan_of

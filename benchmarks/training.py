@@ -29,27 +29,35 @@ class Trained:
 HELD_OUT = 4096
 
 
-def _table(n: int = 20_000, n_features: int = 28, classes: int = 2) -> Any:
+def table(
+    n: int = 20_000,
+    features: int = 28,
+    classes: int = 2,
+    informative: int = 40,
+    redundant: int = 5,
+    flip_y: float = 0.05,
+) -> Any:
     """Return continuous columns, about half of which tell, and classes."""
     from sklearn.datasets import make_classification
 
-    informative = min(n_features // 2, 40)
+    informative = max(2, min(features // 2, informative))
     X, y = make_classification(
         n + HELD_OUT,
-        n_features,
+        features,
         n_informative=informative,
-        n_redundant=min(5, informative),
+        n_redundant=min(redundant, features - informative),
         n_classes=classes,
         n_clusters_per_class=1 if classes > 2 else 2,
-        flip_y=0.05,
+        flip_y=flip_y,
         random_state=0,
     )
     return X.astype(np.float32), y
 
 
-def _with_missing(X: Rows, share: float = 0.2) -> Rows:
+def with_missing(X: Rows, share: float = 0.2, seed: int = 1) -> Rows:
+    """Return the rows with a share of their values missing."""
     X = X.copy()
-    X[np.random.default_rng(1).random(X.shape) < share] = np.nan
+    X[np.random.default_rng(seed).random(X.shape) < share] = np.nan
     return X
 
 
@@ -62,166 +70,156 @@ def _with_categories(X: Rows, columns: int = 6) -> Rows:
         # A permutation: neighbours in value are not neighbours in code.
         order = np.random.default_rng(column).permutation(n)
         X[:, column] = order[np.searchsorted(cuts, X[:, column])]
-    X[np.random.default_rng(2).random(X.shape) < 0.02] = np.nan
-    return X
+    return with_missing(X, 0.02, seed=2)
 
 
-# ------------------------------------------------------------ XGBoost
+# ------------------------------------------------------------ libraries
 
 
-def _xgboost(
-    X: Rows, y: Any, rounds: int, parameters: dict[str, Any], categories: int = 0
+def xgboost(
+    X: Rows, y: Any, rounds: int, categories: int | None = None, **parameters: Any
 ) -> Trained:
+    """Train XGBoost; the first ``categories`` columns hold codes."""
     import xgboost
 
-    types = ["c"] * categories + ["float"] * (X.shape[1] - categories)
+    types = None
+    if categories is not None:
+        types = ["c"] * categories + ["float"] * (X.shape[1] - categories)
     data = xgboost.DMatrix(
         X[HELD_OUT:],
         y[HELD_OUT:],
-        feature_types=types if categories else None,
-        enable_categorical=categories > 0,
+        feature_types=types,
+        enable_categorical=types is not None,
     )
     booster = xgboost.train({"eta": 0.1, "seed": 0, **parameters}, data, rounds)
     return Trained("xgboost", booster, X[:HELD_OUT])
 
 
-def _xgboost_classes(classes: int, rounds: int, depth: int, features: int) -> Trained:
-    X, y = _table(6_000, features, classes)
-    parameters = {
-        "objective": "multi:softprob",
-        "num_class": classes,
-        "max_depth": depth,
-        "max_bin": 64,
-    }
-    return _xgboost(X, y, rounds, parameters)
-
-
-def _xgboost_missing() -> Trained:
-    X, y = _table()
-    parameters = {"objective": "binary:logistic", "max_depth": 8}
-    return _xgboost(_with_missing(X), y, 100, parameters)
-
-
-def _xgboost_categories() -> Trained:
-    X, y = _table()
-    parameters = {"objective": "binary:logistic", "max_depth": 8}
-    return _xgboost(_with_categories(X), y, 100, parameters, categories=6)
-
-
-def _xgboost_continuous() -> Trained:
-    X, y = _table()
-    parameters = {"max_depth": 8, "tree_method": "exact"}
-    return _xgboost(X, X[:, 0] * y + X[:, 1], 100, parameters)
-
-
-def _xgboost_wide() -> Trained:
-    X, y = _table(6_000, 2000)
-    parameters = {"objective": "binary:logistic", "max_depth": 8, "max_bin": 64}
-    return _xgboost(X, y, 100, parameters)
-
-
-def _xgboost_shape(rounds: int, depth: int, features: int = 28) -> Trained:
-    X, y = _table(6_000 if features > 500 else 20_000, features)
-    parameters = {"max_depth": depth, "nthread": 1}
-    return _xgboost(X, X[:, 0] * y + X[:, 1], rounds, parameters)
-
-
-# ------------------------------------------------------------ LightGBM
-
-
-def _lightgbm(X: Rows, y: Any, estimator: str, **parameters: Any) -> Trained:
+def lightgbm(
+    X: Rows, y: Any, estimator: str, categories: int = 0, **parameters: Any
+) -> Trained:
+    """Train an estimator of LightGBM."""
     import lightgbm
 
     X = X.astype(np.float64)
-    named = parameters.pop("categorical_feature", "auto")
+    named = list(range(categories)) if categories else "auto"
     usual = {"n_estimators": 100, "n_jobs": 1, "verbose": -1, "random_state": 0}
     wrapper = getattr(lightgbm, estimator)(**usual | parameters)
     wrapper.fit(X[HELD_OUT:], y[HELD_OUT:], categorical_feature=named)
     return Trained("lightgbm", wrapper.booster_, X[:HELD_OUT], wrapper=wrapper)
 
 
+def lightgbm_booster(
+    X: Rows, y: Any, trees: int, categories: int, **parameters: Any
+) -> Trained:
+    """Train a Booster of LightGBM, which has no wrapper."""
+    import lightgbm
+
+    X = X.astype(np.float64)
+    usual = {"verbose": -1, "seed": 0, "num_threads": 1}
+    data = lightgbm.Dataset(
+        X[HELD_OUT:], y[HELD_OUT:], categorical_feature=list(range(categories))
+    )
+    booster = lightgbm.train(usual | parameters, data, trees)
+    return Trained("lightgbm", booster, X[:HELD_OUT])
+
+
+def sklearn(name: str, X: Rows, y: Any, **parameters: Any) -> Trained:
+    """Train an estimator of scikit-learn."""
+    from sklearn import ensemble, tree
+
+    kind = getattr(tree if "DecisionTree" in name else ensemble, name)
+    X = X.astype(np.float64) if name.startswith("Hist") else X
+    model = kind(random_state=0, **parameters).fit(X[HELD_OUT:], y[HELD_OUT:])
+    return Trained("sklearn", model, X[:HELD_OUT])
+
+
+# ------------------------------------------------------------ models of the table
+
+
+def _score(X: Rows, y: Any) -> Any:
+    """Return what regressors learn."""
+    return X[:, 0] * y + X[:, 1]
+
+
+def _xgboost_classes(classes: int, rounds: int, depth: int, features: int) -> Trained:
+    parameters = {"num_class": classes, "max_depth": depth, "max_bin": 64}
+    X, y = table(6_000, features, classes)
+    return xgboost(X, y, rounds, objective="multi:softprob", **parameters)
+
+
+def _xgboost_of_two(change: Callable[[Rows], Rows], **parameters: Any) -> Trained:
+    """Train on two classes, of a table that is changed first."""
+    X, y = table()
+    usual = {"objective": "binary:logistic", "max_depth": 8}
+    return xgboost(change(X), y, 100, **usual, **parameters)
+
+
+def _xgboost_wide() -> Trained:
+    parameters = {"objective": "binary:logistic", "max_depth": 8, "max_bin": 64}
+    return xgboost(*table(6_000, 2000), 100, **parameters)
+
+
+def _xgboost_shape(
+    rounds: int, depth: int, features: int = 28, **parameters: Any
+) -> Trained:
+    X, y = table(6_000 if features > 500 else 20_000, features)
+    return xgboost(X, _score(X, y), rounds, max_depth=depth, **parameters)
+
+
+def _one_thread(*sizes: int) -> Trained:
+    return _xgboost_shape(*sizes, nthread=1)
+
+
 def _lightgbm_leaves(leaves: int, trees: int = 100) -> Trained:
-    X, y = _table()
+    X, y = table()
     sizes = {"num_leaves": leaves, "n_estimators": trees}
-    return _lightgbm(X, X[:, 0] * y + X[:, 1], "LGBMRegressor", **sizes)
+    return lightgbm(X, _score(X, y), "LGBMRegressor", **sizes)
 
 
-def _lightgbm_classes() -> Trained:
-    return _lightgbm(*_table(classes=5), "LGBMClassifier")
+def _lightgbm_classes(
+    change: Callable[[Rows], Rows] = lambda X: X, classes: int = 2, **parameters: Any
+) -> Trained:
+    X, y = table(classes=classes)
+    return lightgbm(change(X), y, "LGBMClassifier", **parameters)
 
 
-def _lightgbm_missing() -> Trained:
-    X, y = _table()
-    return _lightgbm(_with_missing(X), y, "LGBMClassifier", num_leaves=63)
+def _sklearn(
+    name: str, n: int, features: int, missing: bool = False, **parameters: Any
+) -> Trained:
+    X, y = table(n, features)
+    target = _score(X, y) if name.endswith("Regressor") else y
+    return sklearn(name, with_missing(X) if missing else X, target, **parameters)
 
 
-def _lightgbm_categories() -> Trained:
-    X, y = _table()
-    return _lightgbm(
-        _with_categories(X), y, "LGBMClassifier", categorical_feature=list(range(6))
-    )
+def _forest(name: str, depth: int | None) -> Trained:
+    sizes = {"n_estimators": 100, "max_depth": depth, "n_jobs": 1}
+    return _sklearn(name, 8_000, 30, **sizes)
 
 
-# ------------------------------------------------------------ scikit-learn
-
-
-def _forest(class_name: str, depth: int | None) -> Trained:
-    from sklearn import ensemble
-
-    X, y = _table(8_000, 30)
-    target = y if class_name.endswith("Classifier") else X[:, 0] * y + X[:, 1]
-    model = getattr(ensemble, class_name)(
-        100, max_depth=depth, n_jobs=1, random_state=0
-    )
-    return _fitted(model, X, target)
+def _boosting(name: str, **parameters: Any) -> Trained:
+    size = {"max_iter": 100} if name.startswith("Hist") else {"max_depth": 5}
+    return _sklearn(name, 8_000, 28, **size, **parameters)
 
 
 def _one_tree(depth: int | None) -> Trained:
-    from sklearn.tree import DecisionTreeRegressor
-
-    X, y = _table()
-    model = DecisionTreeRegressor(max_depth=depth, random_state=0)
-    return _fitted(model, X, X[:, 0] * y + X[:, 1])
-
-
-def _boosting(class_name: str, missing: bool = False) -> Trained:
-    from sklearn import ensemble
-
-    X, y = _table(8_000)
-    target = y if class_name.endswith("Classifier") else X[:, 0] * y + X[:, 1]
-    if class_name.startswith("Hist"):
-        X = X.astype(np.float64)
-        model = getattr(ensemble, class_name)(max_iter=100, random_state=0)
-    else:
-        model = getattr(ensemble, class_name)(max_depth=5, random_state=0)
-    return _fitted(model, _with_missing(X) if missing else X, target)
-
-
-def _isolation() -> Trained:
-    from sklearn.ensemble import IsolationForest
-
-    X, y = _table(8_000)
-    return _fitted(IsolationForest(random_state=0), X, y)
-
-
-def _fitted(model: Any, X: Rows, y: Any) -> Trained:
-    return Trained("sklearn", model.fit(X[HELD_OUT:], y[HELD_OUT:]), X[:HELD_OUT])
+    return _sklearn("DecisionTreeRegressor", 20_000, 28, max_depth=depth)
 
 
 #: By the name in the table; rows in order of the table.
 MAKERS: dict[str, Callable[[], Trained]] = {
-    "xgb-missing": _xgboost_missing,
-    "xgb-categories": _xgboost_categories,
-    "xgb-continuous": _xgboost_continuous,
+    "xgb-missing": partial(_xgboost_of_two, with_missing),
+    "xgb-categories": partial(_xgboost_of_two, _with_categories, categories=6),
+    "xgb-continuous": partial(_xgboost_shape, 100, 8, tree_method="exact"),
     "xgb-2000-features": _xgboost_wide,
     "xgb-5-classes": partial(_xgboost_classes, 5, 60, 6, 20),
     "xgb-26-classes": partial(_xgboost_classes, 26, 1000, 6, 16),
     "lgbm-31-leaves": partial(_lightgbm_leaves, 31),
     "lgbm-63-leaves": partial(_lightgbm_leaves, 63),
     "lgbm-255-leaves": partial(_lightgbm_leaves, 255),
-    "lgbm-5-classes": _lightgbm_classes,
-    "lgbm-missing": _lightgbm_missing,
-    "lgbm-categories": _lightgbm_categories,
+    "lgbm-5-classes": partial(_lightgbm_classes, classes=5),
+    "lgbm-missing": partial(_lightgbm_classes, with_missing, num_leaves=63),
+    "lgbm-categories": partial(_lightgbm_classes, _with_categories, categories=6),
     "RandomForestClassifier-8": partial(_forest, "RandomForestClassifier", 8),
     "RandomForestClassifier-full": partial(_forest, "RandomForestClassifier", None),
     "RandomForestRegressor-full": partial(_forest, "RandomForestRegressor", None),
@@ -236,16 +234,16 @@ MAKERS: dict[str, Callable[[], Trained]] = {
     "HistGradientBoostingRegressor": partial(
         _boosting, "HistGradientBoostingRegressor"
     ),
-    "IsolationForest": _isolation,
+    "IsolationForest": partial(_sklearn, "IsolationForest", 8_000, 28),
 }
 
 #: Shapes at which skforge was least ahead of its peers; see weak_cells.py.
 WEAK: dict[str, Callable[[], Trained]] = {
-    "wide-968": partial(_xgboost_shape, 100, 8, 968),
-    "wide-3000": partial(_xgboost_shape, 100, 8, 3000),
-    "500-of-depth-6": partial(_xgboost_shape, 500, 6),
+    "wide-968": partial(_one_thread, 100, 8, 968),
+    "wide-3000": partial(_one_thread, 100, 8, 3000),
+    "500-of-depth-6": partial(_one_thread, 500, 6),
     "1000-of-31-leaves": partial(_lightgbm_leaves, 31, 1000),
-    **{f"depth-{d}": partial(_xgboost_shape, 100, d) for d in (8, 10, 12, 14)},
+    **{f"depth-{d}": partial(_one_thread, 100, d) for d in (8, 10, 12, 14)},
     **{
         f"{short}-{depth}": partial(_forest, name, depth)
         for short, name in (
@@ -256,5 +254,5 @@ WEAK: dict[str, Callable[[], Trained]] = {
     },
     "one-tree-8": partial(_one_tree, 8),
     "one-tree-full": partial(_one_tree, None),
-    "one-tree-boosted": partial(_xgboost_shape, 1, 8),
+    "one-tree-boosted": partial(_one_thread, 1, 8),
 }
