@@ -35,6 +35,7 @@ from harness import (
     take_turns,
 )
 from machine import in_words, machine
+from plot import canvas, heat, save, tilt
 
 import skforge
 from skforge import CompiledForest
@@ -393,41 +394,34 @@ def _text(cell: Cell) -> str:
 
 def plot(found: list[Cell], file: Path) -> None:
     """Draw the ratios of models as they are: a panel for each number of rows."""
-    import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
 
     live = [cell for cell in found if not cell.trained.endswith("loaded")]
     sizes = sorted({cell.rows for cell in live})
     names = list(dict.fromkeys((cell.model, cell.trained) for cell in live))
     forms = [form for form in FORMS if any(cell.form == form for cell in live)]
-    height = 1.6 + 0.27 * len(names) * len(sizes)
-    figure, panels = plt.subplots(
-        len(sizes), 1, figsize=(10, height), sharex=True, layout="constrained"
-    )
-    for panel, n in zip(np.atleast_1d(panels), sizes, strict=True):
+    size = (10, 1.6 + 0.27 * len(names) * len(sizes))
+    figure, panels = canvas(size, len(sizes), 1, sharex=True, squeeze=False)
+    for panel, n in zip(panels.flat, sizes, strict=True):
         ratios = np.full((len(names), len(forms)), np.nan)
         for cell in live:
             if cell.rows == n and cell.ratio is not None:
                 place = names.index((cell.model, cell.trained)), forms.index(cell.form)
                 ratios[place] = cell.ratio
-        shown = panel.imshow(
-            ratios, norm=LogNorm(1, 1000), cmap="viridis", aspect="auto"
-        )
-        for (y, x), times in np.ndenumerate(ratios):
-            if np.isfinite(times):
-                text = f"{times:.0f}" if times >= 9.5 else f"{times:.1f}"
-                colour = "black" if times > 60 else "white"
-                panel.text(
-                    x, y, text, ha="center", va="center", fontsize=7, color=colour
-                )
-        panel.set_yticks(
-            range(len(names)), [", ".join(name) for name in names], fontsize=7
+        image = heat(
+            panel,
+            ratios,
+            forms,
+            [", ".join(name) for name in names],
+            lambda x: "" if np.isnan(x) else f"{x:.0f}" if x >= 9.5 else f"{x:.1f}",
+            lambda x: "black" if x > 60 else "white",
+            norm=LogNorm(1, 1000),
+            cmap="viridis",
         )
         panel.set_title(f"{rows_a_call(n)} a call", fontsize=9, loc="left")
-        panel.set_xticks(range(len(forms)), forms, rotation=35, ha="right", fontsize=8)
-    figure.colorbar(shown, ax=panels, label="time of the library / time of skforge")
-    figure.savefig(file, dpi=110)
-    plt.close(figure)
+        tilt(panel, forms, 35, 8)
+    figure.colorbar(image, ax=panels, label="time of the library / time of skforge")
+    save(figure, file, dpi=110)
 
 
 def main(

@@ -40,6 +40,7 @@ from harness import (
 from machine import in_words, machine
 from pipelines_cases import CASES, Case
 from pipelines_peers import MAPPING, SYSTEMS, Way, forms_of
+from plot import canvas, save
 
 from skforge import UnsupportedModelError, load_forest
 
@@ -261,12 +262,9 @@ def _folding(one: Folding) -> str:
 
 def plot(found: list[Cell], file: Path) -> None:
     """Draw the other systems' times by that of skforge."""
-    import matplotlib.pyplot as plt
-
     timed = [c for c in found if c.ratio is not None and c.system != OURS]
     lines = list(dict.fromkeys((c.case, c.form, c.rows) for c in timed))
-    height = 1.4 + 0.24 * len(lines)
-    figure, axes = plt.subplots(figsize=(9, height), layout="constrained")
+    figure, axes = canvas((9, 1.4 + 0.24 * len(lines)))
     for system, marker in zip(SYSTEMS, "osD^", strict=False):
         own = [c for c in timed if c.system == system]
         if own:
@@ -281,8 +279,7 @@ def plot(found: list[Cell], file: Path) -> None:
     axes.set_xlabel("time of the system / time of skforge")
     if lines:
         axes.legend(fontsize=8)
-    figure.savefig(file, dpi=110)
-    plt.close(figure)
+    save(figure, file, dpi=110)
 
 
 def main(

@@ -1,18 +1,15 @@
-"""Pictures of results that are stored: a heat map of ratios, and calls' latencies."""
+"""Pictures: what all are drawn with, a heat map of ratios, and calls' latencies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from measure import Result
 from report import at, best_peer
 
 from skforge.cli.report import count
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: The same file for the same numbers, with text that a browser can set.
 SVG = {"svg.hashsalt": "skforge", "svg.fonttype": "none", "font.family": "sans-serif"}
@@ -29,11 +26,59 @@ CALLS = (
 CONDITIONS = {"hot": "tab:blue", "busy": "tab:orange"}
 
 
+def canvas(size: tuple[float, float], *grid: int, **options: Any) -> tuple[Any, Any]:
+    """Return a figure of some inches, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(size, layout="constrained")
+    return figure, figure.subplots(*grid, **options)
+
+
+def heat(
+    axes: Any,
+    values: Any,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    text: Callable[[float], str],
+    shade: Callable[[float], str],
+    size: float = 7,
+    **look: Any,
+) -> Any:
+    """Draw a table of colours with its numbers, and return the image."""
+    import numpy as np
+
+    values = np.asarray(values, float)
+    image = axes.imshow(values, aspect="auto", **look)
+    for (i, j), value in np.ndenumerate(values):
+        words = {"color": shade(value), "fontsize": size}
+        axes.text(j, i, text(value), ha="center", va="center", **words)
+    axes.set_yticks(range(len(rows)), rows, fontsize=size)
+    axes.set_xticks(range(len(columns)), columns, fontsize=size)
+    return image
+
+
+def tilt(axes: Any, labels: Sequence[str], angle: float = 30, size: float = 7) -> None:
+    """Write long labels below an axis."""
+    axes.set_xticks(
+        range(len(labels)), labels, rotation=angle, ha="right", fontsize=size
+    )
+
+
+def bars(
+    axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]]
+) -> None:
+    """Draw a bar for each group and series, those of a group side by side."""
+    width = 0.8 / max(1, len(series))
+    for place, (name, values) in enumerate(series.items()):
+        shift = (place - (len(series) - 1) / 2) * width
+        axes.bar([i + shift for i in range(len(groups))], values, width, label=name)
+    tilt(axes, groups)
+
+
 def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
     """Draw the time of the best peer by ours, for each model and batch size."""
     import numpy as np
     from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
 
     sizes = sorted({c.rows for r in results for c in r.cells})
     table = np.full((len(results), len(sizes)), np.nan)
@@ -42,28 +87,28 @@ def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
             best = best_peer(at(result, threads, size))
             if best is not None and best.ratio is not None:
                 table[i, j] = best.ratio
-    figure = Figure((5.4, 0.8 + 0.2 * len(results)), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(table, cmap="YlGnBu", norm=LogNorm(1, 60), aspect="auto")
-    for (i, j), ratio in np.ndenumerate(table):
-        text = (
-            "–" if np.isnan(ratio) else f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
-        )
-        shade = "white" if ratio > 12 else "crimson" if ratio < 1 else "black"
-        axes.text(j, i, text, ha="center", va="center", color=shade, fontsize=8)
-    axes.set_yticks(range(len(results)), [r.model for r in results], fontsize=8)
-    axes.set_xticks(range(len(sizes)), [f"{n:,}" for n in sizes], fontsize=8)
+    figure, axes = canvas((5.4, 0.8 + 0.2 * len(results)))
+    heat(
+        axes,
+        table,
+        [f"{n:,}" for n in sizes],
+        [r.model for r in results],
+        lambda x: "–" if np.isnan(x) else f"{x:.2g}" if x < 10 else f"{x:.0f}",
+        lambda x: "white" if x > 12 else "crimson" if x < 1 else "black",
+        8,
+        cmap="YlGnBu",
+        norm=LogNorm(1, 60),
+    )
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     on = count(threads, "thread")
     title = f"Times faster than the fastest other system, by rows in a call ({on})"
     figure.suptitle(title, fontsize=9)
-    _save(figure, file)
+    save(figure, file)
 
 
 def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     """Draw the median to the 99.9th percentile of calls of one row, by system."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     lines = [x for run in runs for x in run["lines"] if x["rows"] == 1]
@@ -75,8 +120,8 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     if not models:
         return
     heights = [len(calls) + 0.6 for calls in by_model.values()]
-    figure = Figure((5.4, 0.8 + 0.24 * sum(heights)), layout="constrained")
-    panels = figure.subplots(len(models), sharex=True, height_ratios=heights)
+    size = (5.4, 0.8 + 0.24 * sum(heights))
+    figure, panels = canvas(size, len(models), sharex=True, height_ratios=heights)
     for axes, (model, calls) in zip(panels, by_model.items(), strict=True):
         for x in (x for x in lines if x["model"] == model and x["system"] in calls):
             if x["condition"] not in CONDITIONS:
@@ -101,11 +146,13 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     title = "Time of a call of one row: median (dot), 99th and 99.9th percentile"
     figure.suptitle(title, fontsize=9)
-    _save(figure, file)
+    save(figure, file)
 
 
-def _save(figure: Figure, file: Path) -> None:
+def save(figure: Any, file: Path, **options: Any) -> None:
+    """Write a figure; the same file for the same numbers."""
     import matplotlib as mpl
 
     with mpl.rc_context(SVG):
-        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+        metadata = {"Date": None} if file.suffix == ".svg" else None
+        figure.savefig(file, metadata=metadata, **options)

@@ -36,7 +36,8 @@ from harness import (
 from models import cache_folder
 from threadpoolctl import threadpool_limits
 from train_cost_model import without
-from tuning_plots import figures
+from tuning_plots import figures, wholes_of
+from tuning_plots import strategies as draw_strategies
 from tuning_recorded import Recorded
 
 from skforge import load_forest
@@ -100,7 +101,7 @@ def main(
     folder = cache_folder() / "tuning"
     folder.mkdir(parents=True, exist_ok=True)
     space, machines = ScheduleSpace.cpu(threads=False), targets()
-    times_of: dict[str, dict[str, float]] = {}
+    times_of: dict[tuple[str, str], list[dict[str, float]]] = {}
     rows: Rows = []
     sizes: dict[str, tuple[int, int]] = {}
     names = [spec.partition("@")[0] for spec in parts(models)]
@@ -114,8 +115,7 @@ def main(
         machine.label = label
         sizes[f"{name}|{label}"] = record(machine, space, target)
         print(f"{spec}: {sizes[f'{name}|{label}']} schedules, codes", flush=True)
-        for batch in BATCHES:
-            times_of[f"{name}|{label}|{batch}"] = machine.times(batch)
+        times_of[name, label] = [machine.times(batch) for batch in BATCHES]
         if record_only:
             continue
         listed = strategies(
@@ -132,8 +132,26 @@ def main(
         }
         publish(output, "tuning", document, page, a_line_each(document, "model"))
     if not record_only:
-        figures(times_of, rows, output)
+        draw(times_of, rows, output)
         print(page(document))
+
+
+def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
+    """Draw the figures; strategies by what an exhaustive search of the model took."""
+    figures(wholes_of(times), BATCHES, folder / "tuning")
+    searched = [r for r in rows if r["strategy"] == "exhaustive"]
+    whole = {(r["model"], r["target"]): r["seconds"] for r in searched}
+    shares = [
+        {
+            **r,
+            "machine": r["target"],
+            "slowdown": max(1.0, r["slowdown"]),
+            "share": r["seconds"] / whole[r["model"], r["target"]],
+        }
+        for r in rows
+    ]
+    words, file = "time by that of exhaustive search", folder / "tuning-strategies.png"
+    draw_strategies(shares, "strategy", words, file)
 
 
 def sample(name: str) -> Sample:

@@ -2,180 +2,195 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from plot import bars, canvas, heat, save, tilt
 
-Table = dict[str, dict[str, float]]
-
-#: What a schedule that another target or model refuses counts as, in matrices.
-NONE = float("nan")
-
-
-def figures(table: Table, rows: list[dict[str, Any]], folder: Path) -> None:
-    """Write the four figures."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    parts = [key.split("|") for key in table]
-    models = list(dict.fromkeys(p[0] for p in parts))
-    batches = list(dict.fromkeys(int(p[2]) for p in parts))
-    distribution(table, models, batches, folder / "tuning-distribution.png")
-    sensitivity(table, models, batches, folder / "tuning-sensitivity.png")
-    strategies(rows, models, folder / "tuning-strategies.png")
-    hardware(table, models, batches, folder / "tuning-hardware.png")
+Array = NDArray[Any]
+Rows = list[dict[str, Any]]
 
 
-def slowdowns(times: list[dict[str, float]]) -> np.ndarray:
-    """Return what the best schedule of column ``j`` loses where row ``i`` is run."""
-    best = [min(one, key=lambda s: one[s]) for one in times]
-    made = np.full((len(times), len(times)), NONE)
-    for i, one in enumerate(times):
-        for j, schedule in enumerate(best):
-            if schedule in one:
-                made[i, j] = one[schedule] / one[best[i]]
-    return made
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """All schedules of a space for one forest on one machine.
+
+    ``seconds`` has a row for each schedule, NaN where it is not legal, and a column for
+    each batch size.
+    """
+
+    model: str
+    machine: str
+    seconds: Array
+
+    @property
+    def legal(self) -> int:
+        """Schedules that can be run."""
+        return int((~np.isnan(self.seconds[:, 0])).sum())
+
+    @property
+    def best(self) -> Array:
+        """The least seconds by batch size."""
+        least: Array = np.nanmin(self.seconds, axis=0)
+        return least
 
 
-def distribution(table: Table, models: list[str], batches: list[int], to: Path) -> None:
-    """Figure 5: times of all schedules by the fastest, for each model."""
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    data = [
-        np.concatenate(
-            [
-                np.array(list(table[f"{m}|host|{b}"].values()))
-                / min(table[f"{m}|host|{b}"].values())
-                for b in batches
-            ]
-        )
-        for m in models
+def wholes_of(times: Mapping[tuple[str, str], Sequence[dict[str, float]]]) -> list[Any]:
+    """Return the times of schedules by model, machine and batch size as arrays."""
+    schedules = dict.fromkeys(s for some in times.values() for one in some for s in one)
+    return [
+        Whole(*key, np.array([[one.get(s, np.nan) for one in some] for s in schedules]))
+        for key, some in times.items()
     ]
-    axes.violinplot([np.log10(d) for d in data], showmedians=True)
-    axes.set_xticks(
-        range(1, len(models) + 1), models, rotation=30, ha="right", fontsize=7
-    )
-    ticks = [1, 2, 5, 10, 50, 100]
-    axes.set_yticks(np.log10(ticks), ticks)
-    axes.set_ylabel("time by the fastest schedule's")
-    axes.set_title(f"All schedules, batches of {', '.join(map(str, batches))}")
-    _save(figure, to)
 
 
-def sensitivity(table: Table, models: list[str], batches: list[int], to: Path) -> None:
-    """Figure 2: the best schedule of one batch size or model used for another."""
-    from matplotlib import pyplot as plt
+def slowdowns(times: Sequence[Array]) -> Array:
+    """Return what the best schedule of column ``j`` loses where row ``i`` is run.
 
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    one = models[0]
-    _matrix(
-        axes[0],
-        slowdowns([table[f"{one}|host|{b}"] for b in batches]),
-        [str(b) for b in batches],
-        f"{one}: batch sizes",
-    )
-    mean = np.exp(
-        np.nanmean(
-            [
-                np.log(slowdowns([table[f"{m}|host|{b}"] for b in batches]))
-                for m in models
-            ],
-            axis=0,
+    NaN where it is not legal there.
+    """
+    best = [int(np.nanargmin(one)) for one in times]
+    return np.array([[one[j] / np.nanmin(one) for j in best] for one in times])
+
+
+def carried(first: Array, other: Array) -> float:
+    """Return how much slower than its own best a machine runs the first one's best.
+
+    Where that is not legal, the first one's next best that is.
+    """
+    for schedule in np.argsort(first):  # NaN last
+        if not np.isnan(other[schedule]):
+            return float(other[schedule] / np.nanmin(other))
+    return float("nan")
+
+
+def figures(wholes: Sequence[Whole], batches: Sequence[int], start: Path) -> None:
+    """Write the figures of all schedules; ``start`` is how their files' names begin."""
+    distribution(wholes, batches, start.with_name(f"{start.name}-distribution.png"))
+    sensitivity(wholes, batches, start.with_name(f"{start.name}-sensitivity.png"))
+    hardware(wholes, batches, start.with_name(f"{start.name}-hardware.png"))
+
+
+def machines_of(wholes: Sequence[Whole]) -> list[str]:
+    """Return the machines, in their order."""
+    return list(dict.fromkeys(w.machine for w in wholes))
+
+
+def distribution(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+    """Figure 5: times of all schedules by the fastest, for each forest and machine."""
+    machines = machines_of(wholes)
+    size = (4.2 * len(machines), 3.8)
+    figure, axes = canvas(size, 1, len(machines), sharey=True, squeeze=False)
+    for ax, machine in zip(axes.flat, machines, strict=True):
+        for whole in wholes:
+            if whole.machine != machine:
+                continue
+            ratio = (whole.seconds / whole.best).ravel()
+            ratio = np.sort(ratio[~np.isnan(ratio)])
+            share = np.arange(1, len(ratio) + 1) / len(ratio)
+            ax.plot(ratio, share, label=whole.model)
+        ax.set(xscale="log", xlim=(1, 100), title=machine)
+        ax.set_xticks([1, 2, 5, 10, 50], [1, 2, 5, 10, 50])
+        ax.grid(alpha=0.3)
+        ax.set_xlabel("time by the fastest schedule's")
+    axes.flat[0].set_ylabel("share of legal schedules")
+    axes.flat[0].legend(fontsize=7)
+    figure.suptitle(f"All schedules, batches of {batches[0]:,} to {batches[-1]:,}")
+    save(figure, to, dpi=120)
+
+
+def sensitivity(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+    """Figure 2: the best of a batch size, or forest, at another; on one machine."""
+    machine = wholes[0].machine
+    own = [w for w in wholes if w.machine == machine]
+    by_batch = [slowdowns(list(w.seconds.T)) for w in own]
+    middle = len(batches) // 2
+    by_model = slowdowns([w.seconds[:, middle] for w in own])
+    sizes, models = [f"{n:,}" for n in batches], [w.model for w in own]
+    mean = np.exp(np.nanmean(np.log(by_batch), axis=0))
+    figure, axes = canvas((15, 4.4), 1, 3)
+    for ax, values, names, title in (
+        (axes[0], by_batch[0], sizes, f"{own[0].model}, batch sizes"),
+        (axes[1], mean, sizes, "batch sizes, geomean of forests"),
+        (axes[2], by_model, models, f"forests, {batches[middle]:,} rows"),
+    ):
+        heat(
+            ax,
+            np.log(values),
+            names,
+            names,
+            lambda x: "not\nlegal" if np.isnan(x) else f"{np.exp(x):.2f}",
+            lambda x: "white" if np.exp(x) > 2.5 else "black",
+            cmap="Reds",
+            vmin=0,
+            vmax=np.log(5),
         )
-    )
-    _matrix(axes[1], mean, [str(b) for b in batches], "batch sizes, geomean of models")
-    _matrix(
-        axes[2],
-        slowdowns([table[f"{m}|host|512"] for m in models]),
-        [m[:14] for m in models],
-        "models, 512 rows",
-    )
-    _save(figure, to)
+        tilt(ax, names)
+        ax.set_title(title, fontsize=9)
+    figure.suptitle(f"{machine}: slowdown of the best of the column at the row")
+    save(figure, to, dpi=120)
 
 
-def strategies(rows: list[dict[str, Any]], models: list[str], to: Path) -> None:
-    """Figure 11: slowdown to the best, and time by that of exhaustive search."""
-    from matplotlib import pyplot as plt
+def strategies(rows: Rows, key: str, share: str, to: Path) -> None:
+    """Figure 11: slowdown to the best, and the share of an exhaustive search.
 
-    figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-    names = [n for n in dict.fromkeys(r["strategy"] for r in rows)]
-    whole = {
-        m: np.mean(
+    ``rows`` have a panel and a series of bars for each value of ``machine`` and
+    ``key``; ``share`` says what they take the share of.
+    """
+    machines = list(dict.fromkeys(r["machine"] for r in rows))
+    size = (4.2 * len(machines), 5.4)
+    figure, axes = canvas(size, 2, len(machines), sharey="row", squeeze=False)
+    for column, machine in enumerate(machines):
+        mine = [r for r in rows if r["machine"] == machine]
+        models = list(dict.fromkeys(r["model"] for r in mine))
+        for ax, what, mean in (
+            (axes[0, column], "slowdown", geometric_mean),
+            (axes[1, column], "share", lambda some: max(1e-4, np.mean(some))),
+        ):
+            series = {
+                f"{name}": [
+                    mean([r[what] for r in mine if (r["model"], r[key]) == (m, name)])
+                    for m in models
+                ]
+                for name in dict.fromkeys(r[key] for r in mine)
+            }
+            bars(ax, models, series)
+        axes[0, column].axhline(1.05, color="black", lw=0.7, ls="--")
+        axes[0, column].set_title(machine)
+        axes[0, column].set_xticks([])
+    axes[0, 0].set_ylim(0.9)
+    axes[0, 0].set_ylabel("slowdown to the best")
+    axes[1, 0].set_yscale("log")
+    axes[1, 0].set_ylabel(share)
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, fontsize=7, ncols=6, loc="outside lower center")
+    save(figure, to, dpi=120)
+
+
+def hardware(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+    """Figure 12: a machine's own best by the first one's best, which is run on it."""
+    first, *others = machines_of(wholes)
+    known = {(w.model, w.machine): w.seconds for w in wholes}
+    series = {}
+    for machine in others:
+        losses = np.array(
             [
-                r["seconds"]
-                for r in rows
-                if (r["model"], r["strategy"]) == (m, "exhaustive")
+                [carried(a, b) for a, b in zip(known[m, first].T, times.T, strict=True)]
+                for (m, on), times in known.items()
+                if on == machine and (m, first) in known
             ]
         )
-        for m in models
-    }
-    width = 0.8 / len(names)
-    for place, name in enumerate(names):
-        part = [
-            [r for r in rows if (r["model"], r["strategy"]) == (m, name)]
-            for m in models
-        ]
-        at = np.arange(len(models)) + (place - len(names) / 2) * width
-        slow = [np.exp(np.mean([np.log(r["slowdown"]) for r in p])) for p in part]
-        axes[0].bar(at, slow, width, label=name)
-        share = [
-            np.mean([r["seconds"] for r in p]) / whole[m]
-            for m, p in zip(models, part, strict=True)
-        ]
-        axes[1].bar(at, np.maximum(share, 1e-4), width)
-    for one in axes:
-        one.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize=7)
-    axes[0].set_ylim(0.95, None)
-    axes[0].set_ylabel("slowdown to the best, geomean of batch sizes")
-    axes[0].legend(fontsize=7)
-    axes[1].set_yscale("log")
-    axes[1].set_ylabel("time by that of exhaustive search")
-    _save(figure, to)
-
-
-def hardware(table: Table, models: list[str], batches: list[int], to: Path) -> None:
-    """Figure 12: a target's own best schedule against the best of the other."""
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for place, (own, other) in enumerate((("v3", "host"), ("host", "v3"))):
-        gains = []
-        for batch in batches:
-            found = []
-            for model in models:
-                mine = table.get(f"{model}|{own}|{batch}", {})
-                theirs = table.get(f"{model}|{other}|{batch}", {})
-                common = {s: t for s, t in theirs.items() if s in mine}
-                if common:
-                    carried = mine[min(common, key=lambda s: common[s])]
-                    found.append(carried / min(mine.values()))
-            gains.append(float(np.exp(np.mean(np.log(found)))) if found else 1.0)
-        label = {"host": "x86-64-v4", "v3": "x86-64-v3"}
-        at = np.arange(len(batches)) + (place - 0.5) * 0.4
-        text = f"on {label[own]}, by the best of {label[other]}"
-        axes.bar(at, gains, 0.4, label=text)
-    axes.set_xticks(range(len(batches)), [str(b) for b in batches])
-    axes.set_xlabel("batch size")
-    axes.set_ylim(0.9, None)
-    axes.set_ylabel("speedup of the target's own schedule, geomean")
+        series[f"{machine}, geomean"] = np.exp(np.log(losses).mean(axis=0))
+        series[f"{machine}, worst forest"] = losses.max(axis=0)
+    figure, axes = canvas((7, 3.8))
+    bars(axes, [f"{n:,}" for n in batches], series)
+    axes.set(xlabel="rows of a batch", ylabel=f"speedup by {first}'s best")
+    axes.axhline(1, color="black", lw=0.7)
     axes.legend(fontsize=8)
-    _save(figure, to)
-
-
-def _matrix(axes: Any, values: np.ndarray, names: list[str], title: str) -> None:
-    axes.imshow(np.log(np.nan_to_num(values, nan=1.0)), cmap="YlOrRd", vmin=0)
-    for i in range(len(values)):
-        for j in range(len(values)):
-            text = "–" if np.isnan(values[i, j]) else f"{values[i, j]:.2f}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=7)
-    axes.set_xticks(range(len(names)), names, rotation=30, fontsize=7)
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.set_xlabel("best schedule of")
-    axes.set_ylabel("used for")
-    axes.set_title(title, fontsize=9)
-
-
-def _save(figure: Any, to: Path) -> None:
-    figure.savefig(to, dpi=110)
+    axes.set_title("Schedules of its own", fontsize=10)
+    save(figure, to, dpi=120)

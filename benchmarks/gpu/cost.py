@@ -27,6 +27,8 @@ from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, samp
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.cost.occupancy import occupancy
+from skforge.compiler.cost.schedule_facts import PLACE, facts_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
@@ -36,7 +38,6 @@ from skforge.compiler.pipeline import HirCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.cost.gpu_occupancy import occupancy
 
 Array = NDArray[Any]
 
@@ -50,6 +51,16 @@ FILL, SEARCH, HALVE = 5.0, 9.0, 6.5
 FILL_NODE = 9.0
 #: Instructions to keep a leaf for others to add, and to add one.
 KEEP, ADD = 3.0, 4.0
+
+#: Instructions that each hop takes at least, and nodes of tiles whose loops are found.
+FEWEST, TILES = 5.0, (1, 7)
+
+#: Facts that a kernel's code depends on; of the second ones, whether they are 0.
+SAME = ("layout", "node_tile", "codes", "cache_rows", "cache_trees", "row_layout")
+SOME = (
+    *("unroll_walk", "peel_walk", "pad_trees", "block_trees", "grid_trees"),
+    "lane_trees",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +127,8 @@ class Modeller:
     known : Known
         May be shared with the modellers of other chips.
     codes : dict or None
-        Counts of kernels, each of which stands for its kind. They may be shared by
-        forests whose tests are alike; without them, every kernel is compiled.
+        Counts of kernels, each of which stands for its kind; forests may share them.
+        Without them, every kernel is compiled.
     """
 
     forest: Forest
@@ -203,11 +214,9 @@ class Modeller:
         code = self._shared_code(made, deal, in_flight)
         launches = list(made.plan.launches())
         (shared,) = (x.shared_bytes for x in launches if x.kernel == code.kernel)
-        body = made.lowered.stages["expand-walks"].body
-        totals = [s for s in statements(body) if isinstance(s, mir.ReduceDimension)]
-        chunks = [int(str(s.extent)) for s in totals if s.trees is not None]
-        chunk = chunks[0] if chunks else 0
-        return Built(made.hir, deal, code, shared, len(launches), in_flight, chunk)
+        return Built(
+            made.hir, deal, code, shared, len(launches), in_flight, _chunk(made)
+        )
 
     def _shared_code(self, made: Made, deal: Deal, in_flight: int) -> Walked:
         """Return what is known of a kind of kernel, or compile one."""
@@ -226,24 +235,27 @@ class Modeller:
 
     def kind(self, made: Made, deal: Deal, in_flight: int) -> tuple[Any, ...]:
         """Return what kernels have in common that share their counts."""
+        facts, forest = facts_of([made.schedule])[0], self.forest
         return (
-            made.hir.nest.representation,
-            made.hir.nest.tile_nodes,
-            made.hir.codes is not None,
-            self.forest.n_outputs > 1,
+            tuple(np.unique(forest.comparison).tolist()),
+            tuple(np.unique(forest.missing).tolist()),
+            forest.input_dtype.name,
+            forest.accumulator_dtype.name,
+            forest.n_outputs > 1,
             self.reduction,
             in_flight,
             deal.padded,
-            deal.rows_in,
-            deal.tile > 0,
             deal.shared_sums,
-            deal.tree_threads > 1,
-            deal.tree_blocks > 1,
             len(list(made.plan.launches())),
+            _chunk(made) > 0,
+            *(float(facts[PLACE[name]]) for name in SAME),
+            *(bool(facts[PLACE[name]]) for name in SOME),
         )
 
     def walked(self, made: Made, in_flight: int) -> Walked:
         """Compile a schedule and count what a hop takes."""
+        if facts_of([made.schedule])[0][PLACE["node_tile"]] not in TILES:
+            raise ScheduleError("tiles of two and four nodes are left out")
         packed = made.hir.nest.representation == "packed"
         levels = packed_levels(made.hir) if packed else 0
         function, chip = made.lowered.kernel.function, self.chip
@@ -255,6 +267,8 @@ class Modeller:
                 used = code.resources[launch.kernel]
                 local = used.spill_bytes, used.stack_bytes
                 loop, around = found[0] / max(1, levels), found[1]
+                if loop < FEWEST * in_flight:
+                    raise ScheduleError("the loop that was found does not walk")
                 return Walked(launch.kernel, used.registers, local, loop, around)
         raise ScheduleError("no loop of its code reads nodes and rows")
 
@@ -285,6 +299,13 @@ class Modeller:
                 self.chip,
             )
         return known.reads[key]
+
+
+def _chunk(made: Made) -> int:
+    """Return trees with leaves in shared memory at a time; 0: all or none."""
+    body = made.lowered.stages["expand-walks"].body
+    totals = [s for s in statements(body) if isinstance(s, mir.ReduceDimension)]
+    return next((int(str(s.extent)) for s in totals if s.trees is not None), 0)
 
 
 # ------------------------------------------------------------ the bounds

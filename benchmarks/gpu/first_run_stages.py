@@ -33,7 +33,7 @@ from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_sche
 from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
 from benchmarks.gpu.strategies import Measured, times
 from benchmarks.gpu.tables import ON_CPU
-from benchmarks.gpu.tuning_records import BATCHES
+from benchmarks.gpu.tuning import BATCHES
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest

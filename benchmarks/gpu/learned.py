@@ -31,7 +31,7 @@ from models import cache_folder
 
 from benchmarks.gpu.learned_times import BATCHES, Machines, gpu, write
 from benchmarks.gpu.train import groups, train
-from benchmarks.gpu.tuning_records import BATCHES as TABLE_BATCHES
+from benchmarks.gpu.tuning import BATCHES as TABLE_BATCHES
 from skforge.compiler.defaults.gpu import default_gpu_schedules
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning import Learned, Problem, ScheduleSpace

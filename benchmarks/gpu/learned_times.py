@@ -5,7 +5,7 @@ A file has a line for each forest, GPU and schedule::
     {"model": ..., "arch": ..., "processors": ..., "schedule": ..., "seconds": {...}}
 
 with the seconds of a call by its rows. Modelled times are those of ``cost.py``.
-Registers and instructions are taken from one kernel of each kind, as in ``table5.py``;
+Registers and instructions are taken from one kernel of each kind;
 shared memory, reads, blocks and launches are each schedule's own.
 """
 
@@ -23,14 +23,9 @@ from cost_model_family import get
 from numpy.typing import NDArray
 
 from benchmarks.gpu.chips import CHIPS
-from benchmarks.gpu.cost import Known, Modeller, Walked
-from benchmarks.gpu.cost_records import Made
-from benchmarks.gpu.deal import Deal
-from skforge.compiler.cost.schedule_facts import PLACE, facts_of
+from benchmarks.gpu.cost import TILES, Known, Modeller
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
@@ -51,50 +46,9 @@ FORESTS = (
 #: Points drawn of each way to deal rows and trees out. Tiles of two and four nodes are
 #: left out; the code of bit logic takes seconds to compile.
 DRAWN = {"rows": 32, "parts": 60, "trees": 20, "blocks": 12, "stationary": 5, "bits": 4}
-TILES, BITS_NODES = (1, 7), 60_000
-
-#: Instructions that each hop takes at least.
-FEWEST = 5.0
-
-#: Facts that a kernel's code depends on; of the second ones, whether they are 0.
-SAME = ("layout", "node_tile", "codes", "cache_rows", "cache_trees", "row_layout")
-SOME = (
-    *("unroll_walk", "peel_walk", "pad_trees", "block_trees", "grid_trees"),
-    "lane_trees",
-)
+BITS_NODES = 60_000
 
 Key = tuple[Any, ...]
-
-
-@dataclass(slots=True)
-class Kinds(Modeller):
-    """Models schedules; machine code is read once for each kind of kernel."""
-
-    def kind(self, made: Made, deal: Deal, in_flight: int) -> Key:
-        """Return what the kernel of a schedule depends on, more of it than others."""
-        facts, forest = facts_of([made.schedule])[0], self.forest
-        body = made.lowered.stages["expand-walks"].body
-        sums = (s for s in statements(body) if isinstance(s, mir.ReduceDimension))
-        return (
-            tuple(np.unique(forest.comparison).tolist()),
-            tuple(np.unique(forest.missing).tolist()),
-            forest.input_dtype.name,
-            forest.accumulator_dtype.name,
-            forest.n_outputs > 1,
-            in_flight,
-            *(float(facts[PLACE[name]]) for name in SAME),
-            *(bool(facts[PLACE[name]]) for name in SOME),
-            any(one.trees is not None for one in sums),
-        )
-
-    def walked(self, made: Made, in_flight: int) -> Walked:
-        """Return the code of a schedule, if it is one whose walk is found."""
-        if facts_of([made.schedule])[0][PLACE["node_tile"]] not in TILES:
-            raise ScheduleError("tiles of two and four nodes are left out")
-        found = Modeller.walked(self, made, in_flight)
-        if found.loop < FEWEST * in_flight:
-            raise ScheduleError("the loop that was found does not walk")
-        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +58,7 @@ class Machines:
     name: str
     forest: Forest
     shape: ForestShape
-    modellers: dict[tuple[str, int], Kinds]
+    modellers: dict[tuple[str, int], Modeller]
 
     @classmethod
     def of(cls, name: str, codes: dict[Key, Any]) -> Machines:
@@ -112,7 +66,7 @@ class Machines:
         sample, known = get(name), Known()
         rows: NDArray[Any] = SampleRows(sample.forest, sample.rows, 0).take(128)
         made = {
-            (chip.arch, chip.processors): Kinds(
+            (chip.arch, chip.processors): Modeller(
                 sample.forest, rows, "exact", chip, known, codes
             )
             for chip in CHIPS

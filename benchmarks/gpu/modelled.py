@@ -1,6 +1,6 @@
 """A GPU that is none: a measurer whose times are those of the model.
 
-    Tuner("heuristic", measurer=ModelledGpu(Table5(modeller))).tune(forest, target=...)
+    Tuner("heuristic", measurer=ModelledGpu(modeller)).tune(forest, target=...)
 
 searches schedules for a GPU where there is none, through the same interface as one that
 measures. Nothing is run, so nothing is checked either: ``predict`` is the reference.
@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from benchmarks.gpu.table5 import Table5
+from benchmarks.gpu.cost import Modeller
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
@@ -31,14 +31,14 @@ class ModelledGpu:
 
     Parameters
     ----------
-    table : Table5
-        Models schedules of Table 5, and by its modeller any other.
+    modeller : Modeller
+        Models schedules of one forest on one chip.
     """
 
     parallel = False
 
-    def __init__(self, table: Table5) -> None:
-        self.table = table
+    def __init__(self, modeller: Modeller) -> None:
+        self.modeller = modeller
         self.now = 0.0
         self._seconds: dict[tuple[Schedule, int], float] = {}
         self._digests: dict[Schedule, str] = {}
@@ -52,7 +52,7 @@ class ModelledGpu:
         """Bind a schedule; the loops it gets are its digest."""
         self.now += LOWER
         if schedule not in self._digests:
-            nest = repr(self.table.modeller.bound(schedule).nest)
+            nest = repr(self.modeller.bound(schedule).nest)
             digest = hashlib.blake2b(nest.encode(), digest_size=16).hexdigest()
             self._digests[schedule] = digest
         return Plan(schedule, self._digests[schedule], 1.0, 0, None)
@@ -71,7 +71,7 @@ class ModelledGpu:
         """Return the modelled time of a batch; ``ScheduleError`` if not legal."""
         key = schedule, n_rows
         if key not in self._seconds:
-            self._seconds[key] = self._modelled(schedule, n_rows)
+            self.keep(schedule, self.times(schedule, (n_rows,)))
         return self._seconds[key]
 
     def keep(self, schedule: Schedule, seconds: dict[int, float]) -> None:
@@ -83,17 +83,15 @@ class ModelledGpu:
         # Batches that are checked are the sample's rows over and over.
         key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
         if key not in self._expected:
-            forest = self.table.modeller.forest
-            self._expected[key] = reference_raw(forest, rows)
+            self._expected[key] = reference_raw(self.modeller.forest, rows)
         return self._expected[key]
 
-    def _modelled(self, schedule: Schedule, n_rows: int) -> float:
-        modeller = self.table.modeller
-        made = modeller.made(schedule)
-        cost = modeller.cost(made, (n_rows,))
+    def times(self, schedule: Schedule, batches: Sequence[int]) -> dict[int, float]:
+        """Return the modelled times; ``ScheduleError`` if not legal or spilled."""
+        cost = self.modeller.cost(self.modeller.made(schedule), batches)
         if cost.spill_bytes or cost.stack_bytes:
             raise ScheduleError(f"it keeps {cost.stack_bytes} bytes in memory")
-        return cost.seconds[n_rows]
+        return cost.seconds
 
 
 class ModelledRunner:

@@ -7,6 +7,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from harness import a_line_each, publish, rounded
+from plot import bars, canvas, heat, save
 
 from benchmarks.gpu.tables import (
     BARS,
@@ -22,9 +23,6 @@ from benchmarks.gpu.tables import (
 
 def plot(results: Results, folder: Path) -> list[Path]:
     """Draw the figures that there is something to draw of; return the files."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     trained = [r for r in results if not r["model"].startswith("synthetic-")]
     made = [
         _lines_and_bars(
@@ -51,12 +49,10 @@ def plot(results: Results, folder: Path) -> list[Path]:
 def _lines_and_bars(
     results: Results, lines: dict[str, Any], peer: str, file: Path
 ) -> Path | None:
-    from matplotlib import pyplot
-
     found = {name: speedups(results, *of) for name, of in lines.items()}
     if not any(one for each in found.values() for one in each.values()):
         return None
-    figure, axes = pyplot.subplots(1, 1 + len(BARS), figsize=(15, 4))
+    figure, axes = canvas((15, 4), 1, 1 + len(BARS))
     for name, each in found.items():
         sizes = sorted({n for one in each.values() for n in one})
         means = [
@@ -69,12 +65,9 @@ def _lines_and_bars(
     first = next(iter(found.values()))
     for axis, rows in zip(axes[1:], BARS, strict=True):
         known = {name: one[rows] for name, one in first.items() if rows in one}
-        axis.bar(range(len(known)), list(known.values()))
-        axis.set_xticks(range(len(known)), list(known), rotation=45, ha="right")
+        bars(axis, list(known), {"": list(known.values())})
         axis.set_title(f"{rows:,} rows, {next(iter(found))} time")
-    figure.tight_layout()
-    figure.savefig(file, dpi=120)
-    pyplot.close(figure)
+    save(figure, file, dpi=120)
     return file
 
 
@@ -88,28 +81,20 @@ def _grids(results: Results, peers: Any, key: str, file: Path) -> Path | None:
 def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Path:
     """Draw speedups by (trees, features), a heat map for each title."""
     import numpy as np
-    from matplotlib import pyplot
 
     columns = min(2, len(grids))
     lines = -(-len(grids) // columns)
-    size = (11, 4 * lines)
-    figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False)
+    figure, axes = canvas((11, 4 * lines), lines, columns, squeeze=False)
     for axis, (title, grid) in zip(axes.flat, grids.items(), strict=True):
+        if not grid:
+            continue
         trees = sorted({t for t, _ in grid})
         features = sorted({f for _, f in grid})
         table = [[grid.get((t, f), np.nan) for f in features] for t in trees]
-        if not table:
-            continue
-        axis.imshow(table, cmap="viridis", aspect="auto")
-        for y, line in enumerate(table):
-            for x, value in enumerate(line):
-                axis.text(x, y, f"{value:.1f}", ha="center", va="center", color="white")
-        axis.set_xticks(range(len(features)), list(map(str, features)))
-        axis.set_yticks(range(len(trees)), list(map(str, trees)))
+        names = list(map(str, features)), list(map(str, trees))
+        heat(axis, table, *names, "{:.1f}".format, lambda _: "white", 10)
         axis.set(xlabel="features", ylabel="trees", title=title)
-    figure.tight_layout()
-    figure.savefig(file, dpi=80)
-    pyplot.close(figure)
+    save(figure, file, dpi=80)
     return file
 
 

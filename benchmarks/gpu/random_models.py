@@ -25,6 +25,7 @@ from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
 from benchmarks.gpu.chips import H200
+from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.strategies import (
     OURS,
     SEARCHED,
@@ -37,7 +38,6 @@ from benchmarks.gpu.strategies import (
     system,
     times,
 )
-from benchmarks.gpu.table5 import Table5
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
 
@@ -87,25 +87,22 @@ def sweep(
         lines = kept.read_text(encoding="utf-8").splitlines()
         known = {one["model"]: one for one in map(json.loads, lines)}
     kept.parent.mkdir(parents=True, exist_ok=True)
-    codes: dict[Any, Any] = {}
     with kept.open("a", encoding="utf-8") as file:
         for name in names:
             if name not in known:
-                known[name] = of_model(name, batches, make, codes)
+                known[name] = of_model(name, batches, make)
                 print(json.dumps(known[name]), file=file, flush=True)
     return [known[name] for name in names]
 
 
-def of_model(
-    name: str, batches: Sequence[int], make: Make, codes: dict[Any, Any]
-) -> Record:
+def of_model(name: str, batches: Sequence[int], make: Make) -> Record:
     """Return the times of all strategies for a model, in seconds by batch size."""
     forest, rows = load(name)
     timer = make(forest, rows)
     found = times(timer, batches)
     if isinstance(timer, Modelled) and name in SEARCHED_MODELS:
-        table = Table5(timer.modeller("exact"), codes)
-        found[SEARCHED] = list(algorithm_1(table, batches))
+        machine = ModelledGpu(timer.modeller("exact"))
+        found[SEARCHED] = algorithm_1(machine, batches)
     return {"model": name, "batches": list(batches), "times": found}
 
 
@@ -294,11 +291,8 @@ def write(
     publish(folder, name, document, page, a_line_each(document, "model"))
     if folder is None:
         return
-    import matplotlib as mpl
-
     from benchmarks.gpu.plots import draw_grids
 
-    mpl.use("Agg")
     how = "" if target else ", modelled"
     grids = {
         f"× {which}, {n:,} rows{how}": grid(speedups(random, which), n)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.chips import Chip
 from benchmarks.gpu.cost import Known, Modeller
 from benchmarks.gpu.devices import clock_of
-from benchmarks.gpu.table5 import Table5
+from benchmarks.gpu.modelled import ModelledGpu
 from benchmarks.gpu.tuning import default_schedule
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
@@ -151,9 +151,9 @@ def seconds_of(
     return [found[n] for n in batches]
 
 
-def algorithm_1(table: Table5, batches: Sequence[int]) -> list[float]:
+def algorithm_1(machine: ModelledGpu, batches: Sequence[int]) -> list[float]:
     """Return the modelled times of the best of Algorithm 1, by batch size."""
-    forest, space = table.modeller.forest, ScheduleSpace.gpu()
+    forest, space = machine.modeller.forest, ScheduleSpace.gpu()
     shape = ForestShape.of(forest)
     known: dict[Schedule, Seconds] = {}
 
@@ -161,7 +161,7 @@ def algorithm_1(table: Table5, batches: Sequence[int]) -> list[float]:
         schedule = space.schedule(point, shape)
         if schedule not in known:
             try:
-                known[schedule] = table.seconds(schedule, batches)
+                known[schedule] = machine.times(schedule, batches)
             except SkforgeError:
                 known[schedule] = dict.fromkeys(batches, float("inf"))
         return known[schedule][n_rows]

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.tuning --output benchmarks/results
 
 models all 5184 schedules of SilvanForge's Table 5 for some forests, batch sizes and
-GPUs (``table5.py``), lets every strategy search with modelled times (``modelled.py``),
+GPUs, lets every strategy search with modelled times (``modelled.py``),
 and draws Figures 2, 5, 11 and 12 of its evaluation. **No time in it is a measurement.**
 Needs NVRTC, hiprtc for the AMD GPU, and nvdisasm.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,13 +32,12 @@ from harness import (
 )
 from models import cache_folder, get
 from numpy.typing import NDArray
+from tuning_plots import Rows, Whole, figures, strategies
 
 from benchmarks.gpu.chips import CHIPS, Chip
 from benchmarks.gpu.cost import Known, Modeller
 from benchmarks.gpu.designs import designs
 from benchmarks.gpu.modelled import ModelledGpu
-from benchmarks.gpu.table5 import Table5
-from benchmarks.gpu.tuning_records import BATCHES, Rows, Whole
 from skforge import load_forest
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.gpu import default_gpu_schedules
@@ -71,13 +72,24 @@ OURS = (
 
 Array = NDArray[Any]
 
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched(Whole):
+    """Table 5 of one forest on one chip, and what else is modelled."""
+
+    default: Array  # of the static default schedules, by batch size
+    ours: Array  # the best of skforge's own designs
+    ours_names: tuple[str, ...]
+
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Names of models.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for results.")] = None,
 ) -> None:
     """Model, search, print and write."""
-    wholes: list[Whole] = []
+    wholes: list[Searched] = []
     rows: Rows = []
     codes: dict[Any, Any] = {}
     for name in names or NAMES:
@@ -86,8 +98,8 @@ def main(
         start = time.process_time()
         machines, known = [], Known()
         for chip in CHIPS:
-            modeller = Modeller(forest, sample, "exact", chip, known)
-            machines.append(ModelledGpu(Table5(modeller, codes)))
+            modeller = Modeller(forest, sample, "exact", chip, known, codes)
+            machines.append(ModelledGpu(modeller))
         kept = cache_folder() / f"gpu-table-5-{name.replace('/', '-')}.joblib"
         if not kept.exists():
             joblib.dump(table_5(forest, machines), kept)
@@ -99,32 +111,30 @@ def main(
             wholes.append(whole)
             rows += list(searches(whole, forest, machine))
             spent = time.process_time() - start
-            print(f"  {whole.chip}: {whole.legal} legal, {spent:.0f} s", flush=True)
+            print(f"  {whole.machine}: {whole.legal} legal, {spent:.0f} s", flush=True)
     document = rounded(document_of(wholes, rows))
     print(page(document))
     publish(output, "gpu_tuning", document, page, a_line_each(document, "model"))
     if output is not None:
-        from benchmarks.gpu.tuning_figures import figures
-
-        figures(wholes, rows, output)
+        figures(wholes, BATCHES, output / "gpu-tuning")
+        found = [
+            r | {"machine": r["chip"], "batch": f"{r['batch']:,} rows"}
+            for r in rows
+            if r["strategy"] == "heuristic"
+        ]
+        file = output / "gpu-tuning-heuristic.png"
+        strategies(found, "batch", "share of legal schedules that are timed", file)
 
 
 def table_5(forest: Forest, machines: Sequence[ModelledGpu]) -> Array:
     """Return the seconds of all points on all chips; NaN where they are not legal."""
-    space, first, shape = ScheduleSpace.gpu(), machines[0], ForestShape.of(forest)
+    space, shape = ScheduleSpace.gpu(), ForestShape.of(forest)
     seconds = np.full((len(machines), len(space), len(BATCHES)), np.nan)
     for place, point in enumerate(space):
         schedule = space.schedule(point, shape)
-        try:
-            bound = first.table.bound(schedule)
-        except SkforgeError:
-            continue
         for machine, rows in zip(machines, seconds, strict=True):
-            try:
-                found = machine.table.seconds(schedule, (1, *BATCHES), bound)
-            except SkforgeError:
-                continue
-            rows[place] = [found[n] for n in BATCHES]
+            with suppress(SkforgeError):
+                rows[place] = [*machine.times(schedule, BATCHES).values()]
     return seconds
 
 
@@ -140,9 +150,11 @@ def keep(forest: Forest, machines: Sequence[ModelledGpu], tables: Array) -> None
                 machine.keep(schedule, {1: known[BATCHES[0]], **known})
 
 
-def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) -> Whole:
+def whole_of(
+    name: str, forest: Forest, machine: ModelledGpu, seconds: Array
+) -> Searched:
     """Model the defaults and skforge's designs beside Table 5."""
-    chip = machine.table.modeller.chip
+    chip = machine.modeller.chip
     default = [
         machine.seconds(default_schedule(forest, chip, batch), batch)
         for batch in BATCHES
@@ -157,7 +169,7 @@ def whole_of(name: str, forest: Forest, machine: ModelledGpu, seconds: Array) ->
             except SkforgeError:
                 break
             best[i] = min(best[i], (one, design.name))
-    return Whole(
+    return Searched(
         name,
         chip.name,
         seconds,
@@ -172,14 +184,14 @@ def default_schedule(forest: Forest, chip: Chip, batch: int) -> Schedule:
     return of_size(default_gpu_schedules(forest, chip.target), batch)
 
 
-def searches(whole: Whole, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
+def searches(whole: Searched, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
     """Yield how far each strategy's own best is from the best of Table 5."""
     warnings.simplefilter("ignore", TuningWarning)
     random = np.random.default_rng(0)
-    chip = machine.table.modeller.chip
+    chip = machine.modeller.chip
     legal = whole.seconds[~np.isnan(whole.seconds[:, 0])]
     for i, batch in enumerate(BATCHES):
-        known = {"model": whole.model, "chip": whole.chip, "batch": batch}
+        known = {"model": whole.model, "chip": whole.machine, "batch": batch}
         result = Tuner(Heuristic(), measurer=machine).tune(
             forest,
             target=chip.target,
@@ -319,12 +331,12 @@ FIGURES = {
 }
 
 
-def document_of(wholes: Sequence[Whole], rows: Rows) -> Document:
+def document_of(wholes: Sequence[Searched], rows: Rows) -> Document:
     """Return the results as JSON has them."""
     tables = [
         {
             "model": w.model,
-            "chip": w.chip,
+            "chip": w.machine,
             "legal": w.legal,
             "best": w.best.tolist(),
             "quantiles": np.nanquantile(w.seconds, QUANTILES, axis=0).tolist(),

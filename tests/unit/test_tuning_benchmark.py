@@ -60,12 +60,30 @@ def test_one_shot_keeps_the_default_within_the_margin(benchmarks):
 
 
 def test_matrices_say_what_a_carried_schedule_loses(benchmarks):
-    made = benchmarks["tuning_plots"].slowdowns(
-        [{"a": 1.0, "b": 3.0}, {"a": 4.0, "b": 2.0}, {"c": 1.0}]
-    )
+    plots = benchmarks["tuning_plots"]
+    times = [{"a": 1.0, "b": 3.0}, {"a": 4.0, "b": 2.0}, {"c": 1.0}]
+    (whole,) = plots.wholes_of({("model", "host"): times})
+    assert whole.legal == 2 and whole.best.tolist() == [1.0, 2.0, 1.0]
+    made = plots.slowdowns(list(whole.seconds.T))
     assert made[0, 1] == 3.0 and made[1, 0] == 2.0
     assert np.isnan(made[0, 2]) and np.isnan(made[2, 0])
     assert (np.diag(made) == 1.0).all()
+
+
+def test_figures_are_drawn_of_all_machines(benchmarks, tmp_path):
+    pytest.importorskip("matplotlib")
+    module = benchmarks["tuning"]
+    times = [{"a": 1.0, "b": 3.0 + n} for n in range(len(module.BATCHES))]
+    by_model = {("m", "host"): times, ("n", "host"): times, ("m", "v3"): times}
+    rows = [
+        {"model": model, "target": target, "strategy": name, "slowdown": 1.5,
+         "seconds": seconds}
+        for model, target in by_model
+        for name, seconds in (("quick", 0.0), ("exhaustive", 9.0))
+    ]  # fmt: skip
+    module.draw(by_model, rows, tmp_path)
+    names = {file.stem.removeprefix("tuning-") for file in tmp_path.glob("*.png")}
+    assert names == {"distribution", "sensitivity", "strategies", "hardware"}
 
 
 def test_what_was_recorded_is_not_run_again(benchmarks, tmp_path, monkeypatch):
