@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 from cost_model_family import Sample
-from harness import of_size
+from harness import of_size, take_turns
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.cost.shape import ForestShape
@@ -21,10 +24,8 @@ from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.measure.bench import Bench, SampleRows
-from skforge.tuning.measure.builds import Builder
+from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, Runner
-from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.space import ScheduleSpace
 
 #: One size of each stratum is drawn: schedules change between them.
@@ -41,8 +42,9 @@ MOST_PADDING = 4.0
 #: Bytes of trees that are stored complete at most.
 MOST_COMPLETE = 32 << 20
 
-#: Seconds of a sample; samples.
-SLOT, SAMPLES = 1e-3, 6
+#: Rounds of samples, seconds of a sample, and the factor above the best at which a
+#: schedule is timed no more.
+ROUNDS, SLOT, HOPELESS = 7, 1e-3, 4.0
 
 
 class ThreadTimed:
@@ -60,6 +62,61 @@ class ThreadTimed:
         return (thread_time() - start) / (rounds * len(batches))
 
 
+class Timed:
+    """Times of a forest's schedules, beside each other, as processor time."""
+
+    def __init__(self, sample: Sample, target: Target) -> None:
+        self._machine = KernelMeasurer(sample.forest, target, "exact", 1)
+        self._rows = SampleRows(sample.forest, sample.rows, 0)
+        self._runners: dict[Schedule, ThreadTimed | None] = {}
+
+    def times(self, schedules: Iterable[Schedule], n_rows: int) -> dict[str, float]:
+        """Return the median seconds of the legal ones that are not hopeless."""
+        batches = self._rows.batches(n_rows)
+        runners = {s.to_json(): r for s in schedules if (r := self._runner(s))}
+        with threadpool_limits(limits=1):
+            once = {
+                s: min(r.time(batches, 1) for _ in range(2)) for s, r in runners.items()
+            }
+            least = min(once.values())
+            samples = {
+                s: partial(self._sample, runners[s], batches, seconds)
+                for s, seconds in once.items()
+                if seconds < HOPELESS * least
+            }
+            taken = take_turns(samples, ROUNDS)
+        return {s: median(values) for s, values in taken.items()}
+
+    @staticmethod
+    def _sample(runner: ThreadTimed, batches: Any, seconds: float) -> float:
+        runner.time(batches, 1)  # the others' data left the cache
+        return runner.time(batches, max(1, int(SLOT / (seconds * len(batches)))))
+
+    def _runner(self, schedule: Schedule) -> ThreadTimed | None:
+        if schedule not in self._runners:
+            self._runners[schedule] = None
+            with suppress(ScheduleError):
+                plan = self._machine.lower(schedule)
+                self._runners[schedule] = ThreadTimed(self._machine.build(plan))
+        return self._runners[schedule]
+
+
+def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
+    """Append the times of a model, target and batch size, a line for each schedule."""
+    known = dict(zip(("model", "target", "rows"), key, strict=True))
+    with file.open("a", encoding="utf-8") as out:
+        for schedule, seconds in times.items():
+            record = {**known, "schedule": schedule, "seconds": seconds}
+            out.write(json.dumps(record) + "\n")
+
+
+def records(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file; none if there is no file."""
+    if file.exists():
+        with file.open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+
+
 def targets() -> dict[str, Target]:
     """Return this machine's CPU, and itself without AVX-512."""
     host = Target.host()
@@ -68,65 +125,18 @@ def targets() -> dict[str, Target]:
     return {"host": host, "v3": level}
 
 
-def measure(sample: Sample, name: str, target: Target, file: Path) -> int:
-    """Append the times of one forest's schedules to a file; return how many."""
-    forest = sample.forest
+def measure(sample: Sample, name: str, target: Target, file: Path) -> None:
+    """Append the times of one forest's schedules to a file."""
     random = np.random.default_rng([zlib.crc32(sample.name.encode()), len(name)])
-    defaults = default_schedules(forest, target)
+    defaults = default_schedules(sample.forest, target)
     pool = _pool(sample, defaults.values(), random)
-    builder = Builder(forest, KernelMeasurer(forest, target, "exact", 1))
-    rows = SampleRows(forest, sample.rows, 0)
-    start, written = perf_counter(), 0
-    try:
-        with threadpool_limits(limits=1), file.open("a", encoding="utf-8") as out:
-            for low, high in STRATA:
-                n_rows = int(random.integers(low, high + 1))
-                default = of_size(defaults, n_rows)
-                chosen = [s for _, s in _for_batch(pool, n_rows, random)]
-                for line in _times(builder, rows, default, chosen, n_rows):
-                    record = {"model": sample.name, "target": name, "rows": n_rows}
-                    out.write(json.dumps({**record, **line}) + "\n")
-                    written += 1
-    finally:
-        builder.close()
-    print(
-        f"{sample.name}, {name}: {written} in {perf_counter() - start:.0f} s",
-        flush=True,
-    )
-    return written
-
-
-def _times(
-    builder: Builder, rows: SampleRows, default: Schedule, chosen: Any, n_rows: int
-) -> Iterator[dict[str, Any]]:
-    base = builder.build(Candidate(default))
-    assert base.runner is not None, base.reason
-    bench = Bench(rows.batches(n_rows), ThreadTimed(base.runner), SLOT)
-    found = []
-    best = 1.0
-    for schedule in dict.fromkeys(s for s in chosen if s != default):
-        build = builder.build(Candidate(schedule))
-        if build.runner is None:
-            continue
-        sampled = bench.compare(ThreadTimed(build.runner), SAMPLES, best)
-        best = min(best, sampled.relative)
-        found.append((schedule, sampled))
-    # The least of many: what disturbs a sample only makes it longer.
-    seconds = min(bench.baseline)
-    yield {
-        "schedule": default.to_json(),
-        "seconds": seconds,
-        "ratio": 1.0,
-        "default": 1,
-    }
-    for schedule, sampled in found:
-        yield {
-            "schedule": schedule.to_json(),
-            "seconds": min(sampled.samples),
-            "ratio": sampled.relative,
-            "default": 0,
-            "looks": len(sampled.ratios),
-        }
+    timed, start = Timed(sample, target), perf_counter()
+    for low, high in STRATA:
+        n_rows = int(random.integers(low, high + 1))
+        chosen = [s for _, s in _for_batch(pool, n_rows, random)]
+        some = dict.fromkeys([of_size(defaults, n_rows), *chosen])
+        write(file, (sample.name, name, n_rows), timed.times(some, n_rows))
+    print(f"{sample.name}, {name}: {perf_counter() - start:.0f} s", flush=True)
 
 
 def _pool(

@@ -17,15 +17,13 @@ import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
-from cost_model_data import targets
+from cost_model_data import HOPELESS, Timed, records, targets, write
 from cost_model_family import DRAWN, MAKERS, UNSEEN, get
 from harness import Document, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
-from threadpoolctl import threadpool_limits
 
 from skforge.cli.report import count
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
@@ -40,18 +38,11 @@ from skforge.compiler.schedule.families import (
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
-from skforge.tuning.measure.bench import SampleRows
-from skforge.tuning.measure.measure import KernelMeasurer
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 #: Batch sizes of the tables.
 SHOWN_SIZES = (1, 8, 64, 512, 4096)
-
-#: Rounds of samples, seconds of a sample, and the factor above the best at which a
-#: schedule is timed no more.
-ROUNDS, SLOT, HOPELESS = 7, 4e-4, 4.0
 
 #: What a default loses that is listed.
 SHOWN = 1.25
@@ -103,8 +94,7 @@ def main(
 def read(file: Path) -> Times:
     """Return the times in a file."""
     found: Times = {}
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        record = json.loads(line)
+    for record in records(file):
         key = record["model"], record["target"], record["rows"]
         found.setdefault(key, {})[record["schedule"]] = record["seconds"]
     return found
@@ -169,46 +159,10 @@ def timed(
     sample: Any, target: Target, sizes: list[int]
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield the median seconds of all rivals that are not hopeless, by batch size."""
-    if not sizes:
-        return
-    machine = KernelMeasurer(sample.forest, target, "exact", 1)
-    runners = {}
-    for schedule in rivals(sample.forest, target):
-        try:
-            plan = machine.lower(schedule)
-        except ScheduleError:
-            continue
-        runners[schedule.to_json()] = machine.build(plan)
-    rows = SampleRows(sample.forest, sample.rows, 0)
-    for size in sizes:
-        batches = rows.batches(size)
-        with threadpool_limits(limits=1):
-            once = {
-                s: min(r.time(batches, 1) for _ in range(2)) for s, r in runners.items()
-            }
-            near = [s for s in once if once[s] < HOPELESS * min(once.values())]
-            taken: dict[str, list[float]] = {s: [] for s in near}
-            for _ in range(ROUNDS):
-                for s in near:
-                    count = max(1, int(SLOT / (once[s] * len(batches))))
-                    runners[s].time(batches, 1)  # the others' data left the cache
-                    taken[s].append(runners[s].time(batches, count))
-        yield size, {s: median(values) for s, values in taken.items()}
-
-
-def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
-    """Append times, a line for each schedule."""
-    name, label, size = key
-    with file.open("a", encoding="utf-8") as out:
-        for schedule, seconds in times.items():
-            record = {
-                "model": name,
-                "target": label,
-                "rows": size,
-                "schedule": schedule,
-                "seconds": seconds,
-            }
-            out.write(json.dumps(record) + "\n")
+    if sizes:
+        machine, schedules = Timed(sample, target), rivals(sample.forest, target)
+        for size in sizes:
+            yield size, machine.times(schedules, size)
 
 
 def page(document: Document) -> str:

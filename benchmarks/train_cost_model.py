@@ -9,8 +9,7 @@ model at a time, prints what that gives, and writes the model.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from cost_model_data import measure as measure_one
-from cost_model_data import targets
+from cost_model_data import records, targets
 from cost_model_family import MAKERS, get
 from harness import of_size
 from numpy.typing import NDArray
@@ -65,13 +64,43 @@ class Group:
     n_rows: int
     featured: Featured
     log_row: NDArray[np.float64]  # of nanoseconds
-    default: int | None  # where today's was timed
-    schedules: tuple[Schedule, ...]
+    default: int | None = None  # where today's was timed
+    sharpness: float = 1.0
 
     @property
     def weight(self) -> NDArray[np.float64]:
         """Schedules near the best are to be told apart, the rest to be avoided."""
-        return np.asarray(np.exp(self.log_row.min() - self.log_row))
+        off = self.log_row.min() - self.log_row
+        return np.asarray(np.exp(self.sharpness * off))
+
+    def slowdown(self, predicted: NDArray[np.float64]) -> float:
+        """Return the time of the predicted best, by that of the best."""
+        return float(np.exp(self.log_row[predicted.argmin()] - self.log_row.min()))
+
+
+def boosted(
+    groups: Sequence[Group], names: Sequence[str], rounds: int, **parameters: Any
+) -> Forest:
+    """Train on the error of the estimate."""
+    import lightgbm
+
+    X = np.concatenate([g.featured.matrix for g in groups])
+    y = np.concatenate([g.log_row - g.featured.log_estimate for g in groups])
+    weight = np.concatenate([g.weight for g in groups])
+    data = lightgbm.Dataset(X, y, weight=weight, feature_name=list(names))
+    return load_forest(lightgbm.train(PARAMETERS | parameters, data, rounds))
+
+
+def left_out(
+    groups: Sequence[Group], train: Callable[[list[Group]], CostModel]
+) -> list[tuple[Group, NDArray[np.float64]]]:
+    """Return each group with what a model predicts that has not seen its forest."""
+    rows = []
+    for name in dict.fromkeys(g.model for g in groups):
+        trained = train([g for g in groups if g.model != name])
+        own = (g for g in groups if g.model == name)
+        rows += [(g, trained.log_row(g.featured)) for g in own]
+    return rows
 
 
 @app.command()
@@ -79,9 +108,7 @@ def measure(
     file: Path, models: Annotated[list[str] | None, typer.Argument()] = None
 ) -> None:
     """Append times to a file; models that are there for a target are left out."""
-    done = (
-        {(r["model"], r["target"]) for r in _records(file)} if file.exists() else set()
-    )
+    done = {(r["model"], r["target"]) for r in records(file)}
     machines = targets()
     for place, name in enumerate(np.random.default_rng(0).permutation(list(MAKERS))):
         if models and not any(part in name for part in models):
@@ -95,34 +122,26 @@ def measure(
 def fit(file: Path, output: Path, validate: bool = True) -> None:
     """Train on all times, and validate by leaving one model out."""
     groups = list(_groups(file))
-    margin, rows = 1.1, []
+    margin = 1.1
     if validate:
-        rows = _leave_one_out(groups)
-        margin = _report(rows)
-    booster = _train(groups, ROUNDS)
-    forest = load_forest(booster)
-    CostModel(forest, {"margin": margin, "schedules": float(_count(groups))}).save(
-        output
-    )
-    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB, {forest}")
+        rows = left_out(groups, _train)
+        margin = _report([(g, p) for g, p in rows if g.default is not None])
+    count = sum(len(g.log_row) for g in groups)
+    model = _train(groups, margin=margin, schedules=float(count))
+    model.save(output)
+    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB, {model.forest}")
 
 
 def without(file: Path, models: Collection[str]) -> Forest:
     """Return a cost model's forest that was trained on all models but some."""
     kept = [g for g in _groups(file) if g.model not in models]
-    return load_forest(_train(kept, ROUNDS))
-
-
-def _records(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+    return boosted(kept, NAMES, ROUNDS)
 
 
 def _groups(file: Path) -> Iterator[Group]:
     machines = targets()
     found: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
-    for record in _records(file):
+    for record in records(file):
         key = record["model"], record["target"], record["rows"]
         found.setdefault(key, []).append(record)
 
@@ -134,39 +153,19 @@ def _groups(file: Path) -> Iterator[Group]:
     def facts(model: str, target: str) -> ForestShape:
         return shape_on(get(model).forest, machines[target])
 
-    for (model, target, n_rows), records in found.items():
-        schedules = tuple(Schedule.from_json(r["schedule"]) for r in records)
+    for (model, target, n_rows), timed in found.items():
+        schedules = tuple(Schedule.from_json(r["schedule"]) for r in timed)
         own = of_size(defaults(model, target), n_rows)
         setting = Setting(facts(model, target), machines[target], n_rows)
-        seconds = np.array([r["seconds"] for r in records])
+        seconds = np.array([r["seconds"] for r in timed])
         default = schedules.index(own) if own in schedules else None
         log_row = np.log(seconds / n_rows * 1e9)
         featured = featurize(setting, schedules)
-        yield Group(model, target, n_rows, featured, log_row, default, schedules)
+        yield Group(model, target, n_rows, featured, log_row, default)
 
 
-def _train(groups: list[Group], rounds: int) -> Any:
-    import lightgbm
-
-    X = np.concatenate([g.featured.matrix for g in groups])
-    y = np.concatenate([g.log_row - g.featured.log_estimate for g in groups])
-    weight = np.concatenate([g.weight for g in groups])
-    data = lightgbm.Dataset(X, y, weight=weight, feature_name=list(NAMES))
-    return lightgbm.train(PARAMETERS, data, rounds)
-
-
-def _leave_one_out(groups: list[Group]) -> list[tuple[Group, NDArray[np.float64]]]:
-    rows = []
-    for model in dict.fromkeys(g.model for g in groups):
-        rest = [g for g in groups if g.model != model]
-        forest = load_forest(_train(rest, ROUNDS))
-        trained = CostModel(forest)
-        rows += [
-            (g, trained.log_row(g.featured))
-            for g in groups
-            if g.model == model and g.default is not None
-        ]
-    return rows
+def _train(groups: Sequence[Group], **facts: float) -> CostModel:
+    return CostModel(boosted(groups, NAMES, ROUNDS), facts)
 
 
 def _report(rows: list[tuple[Group, NDArray[np.float64]]]) -> float:
@@ -222,10 +221,6 @@ def _by(rows: list[Any], margin: float, title: str, key: Any) -> None:
     for name in sorted(parts, key=str if title == "model" else int):
         cells = "  ".join(f"{x:5.2f}" for x in _one_shot(parts[name], margin))
         print(f"  {name!s:36} {cells}  ({len(parts[name])})")
-
-
-def _count(groups: list[Group]) -> int:
-    return sum(len(g.log_row) for g in groups)
 
 
 if __name__ == "__main__":

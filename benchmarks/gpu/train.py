@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated
@@ -22,47 +21,23 @@ from typing import Annotated
 import numpy as np
 import typer
 from cost_model_family import get
-from numpy.typing import NDArray
-from train_cost_model import PARAMETERS as CPU_PARAMETERS
+from train_cost_model import Group, boosted, left_out
 
 from benchmarks.gpu.learned_times import FORESTS, gpu, measured, modelled
-from skforge import load_forest
 from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.runtime.gpu.cupy import current
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
 from skforge.tuning.cost.features import GPU_NAMES as NAMES
-from skforge.tuning.cost.features import Featured, from_facts
+from skforge.tuning.cost.features import from_facts
 from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)
 
-PARAMETERS = {**CPU_PARAMETERS, "min_data_in_leaf": 30}
 ROUNDS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The timed schedules of one forest, GPU and batch size."""
-
-    model: str
-    target: Target
-    n_rows: int
-    featured: Featured
-    log_row: NDArray[np.float64]  # of nanoseconds
-
-    @property
-    def weight(self) -> NDArray[np.float64]:
-        """Schedules near the best are to be told apart, the rest to be avoided."""
-        return np.asarray(np.exp(2 * (self.log_row.min() - self.log_row)))
-
-    def slowdown(self, predicted: NDArray[np.float64]) -> float:
-        """Return the time of the predicted best, by that of the best."""
-        return float(np.exp(self.log_row[predicted.argmin()] - self.log_row.min()))
 
 
 @app.command()
@@ -114,32 +89,22 @@ def groups(file: Path) -> Iterator[Group]:
             known = ~np.isnan(seconds)
             featured = from_facts(Setting(forest, target, n), facts[known])
             log_row = np.log(seconds[known] / n * 1e9)
-            yield Group(name, target, n, featured, log_row)
+            yield Group(name, target.cpu, n, featured, log_row, sharpness=2.0)
 
 
 def train(kept: Sequence[Group]) -> CostModel:
     """Return a model of the error of the estimate."""
-    import lightgbm
-
-    X = np.concatenate([g.featured.matrix for g in kept])
-    y = np.concatenate([g.log_row - g.featured.log_estimate for g in kept])
-    weight = np.concatenate([g.weight for g in kept])
-    data = lightgbm.Dataset(X, y, weight=weight, feature_name=list(NAMES))
-    forest = load_forest(lightgbm.train(PARAMETERS, data, ROUNDS))
-    facts = {"margin": 1.0, **{g.target.cpu: 1.0 for g in kept}}
+    forest = boosted(kept, NAMES, ROUNDS, min_data_in_leaf=30)
+    facts = {"margin": 1.0, **{g.target: 1.0 for g in kept}}
     return CostModel(forest, facts, NAMES)
 
 
 def report(found: Sequence[Group]) -> None:
     """Print how good models are for the forest that they were not trained on."""
     slow: dict[str, list[tuple[float, float]]] = {}
-    for name in dict.fromkeys(g.model for g in found):
-        trained = train([g for g in found if g.model != name])
-        for g in found:
-            if g.model == name:
-                own = g.slowdown(trained.log_row(g.featured))
-                estimate = g.slowdown(g.featured.log_estimate)
-                slow.setdefault(g.target.cpu, []).append((own, estimate))
+    for g, predicted in left_out(found, train):
+        own, estimate = g.slowdown(predicted), g.slowdown(g.featured.log_estimate)
+        slow.setdefault(g.target, []).append((own, estimate))
     print("first choice by the best timed: geomean and worst; of the estimate alone")
     for arch, ratios in slow.items():
         cells = (

@@ -50,7 +50,7 @@ def test_one_shot_keeps_the_default_within_the_margin(benchmarks):
     module = benchmarks["train_cost_model"]
     log_row = np.log([2.0, 1.0, 4.0])
     featured = Featured(np.zeros((3, 1)), np.zeros(3))
-    group = module.Group("a", "host", 8, featured, log_row, 0, (Schedule(),) * 3)
+    group = module.Group("a", "host", 8, featured, log_row, 0)
     right = [(group, np.log([2.0, 1.0, 4.0]))]
     assert module._one_shot(right, 1.5) == pytest.approx((1.0, 2.0, 2.0))
     assert module._one_shot(right, 3.0) == pytest.approx((2.0, 2.0, 1.0))
