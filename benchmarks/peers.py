@@ -23,7 +23,8 @@ from systems import (
 )
 
 
-def _treelite_model(model: Model) -> Any:
+def treelite_model(model: Model) -> Any:
+    """Return a model as treelite reads it."""
     import treelite
 
     match model["kind"]:
@@ -49,7 +50,7 @@ def treelite(model: Model) -> System:
     """Load treelite's interpreter, GTIL."""
     import treelite
 
-    trees, margin = _treelite_model(model), model["kind"] != "sklearn"
+    trees, margin = treelite_model(model), model["kind"] != "sklearn"
 
     def predict(threads: int) -> Predict:
         return lambda X: treelite.gtil.predict(
@@ -63,7 +64,7 @@ def tl2cgen(model: Model) -> System:
     """Load the C code of tl2cgen, compiled with gcc."""
     import tl2cgen
 
-    trees, margin = _treelite_model(model), model["kind"] != "sklearn"
+    trees, margin = treelite_model(model), model["kind"] != "sklearn"
     library = Path(tempfile.mkdtemp()) / "model.so"
     # parallel_comp: as many files, so that gcc is not given one of 100 MB.
     tl2cgen.export_lib(
@@ -177,21 +178,10 @@ def daal4py(model: Model) -> System:
 
 def hummingbird(model: Model) -> System:
     """Load Hummingbird, which turns trees into tensor operations of PyTorch."""
-    import warnings
-
     import torch
-    from hummingbird.ml import convert
 
-    warnings.filterwarnings("ignore")
-    source = _hummingbird_source(model)
-    sample = np.load(model["rows"])[:64]
     torch.set_num_threads(1)
-    converted = convert(source, "torch.jit", sample)
-    method = "predict"
-    if model["kind"] == "sklearn":
-        method = method_of(source)
-    elif hasattr(converted, "predict_proba") and _classifies(source):
-        method = "predict_proba"
+    converted, method = hummingbird_model(model, "torch.jit")
 
     def predict(threads: int) -> Predict:
         torch.set_num_threads(threads)
@@ -199,6 +189,25 @@ def hummingbird(model: Model) -> System:
         return call
 
     return System("value", predict)
+
+
+def hummingbird_model(model: Model, backend: str, **options: Any) -> tuple[Any, str]:
+    """Return what Hummingbird makes of a model, and the method that answers."""
+    import warnings
+
+    from hummingbird.ml import convert
+
+    warnings.filterwarnings("ignore")
+    source = _hummingbird_source(model)
+    sample = (np.load(model["rows"])[:64],) if backend == "torch.jit" else ()
+    converted = convert(source, backend, *sample, **options)
+    classifies = hasattr(source, "predict_proba")
+    method = "predict"
+    if model["kind"] == "sklearn":
+        method = method_of(source)
+    elif hasattr(converted, "predict_proba") and classifies:
+        method = "predict_proba"
+    return converted, method
 
 
 def _hummingbird_source(model: Model) -> Any:
@@ -236,7 +245,3 @@ def _old_wrapper(model: Model) -> Any:
     with xgboost.config_context(verbosity=0):
         wrapper.load_model(bytearray(json.dumps(document).encode()))
     return wrapper
-
-
-def _classifies(source: Any) -> bool:
-    return hasattr(source, "predict_proba")

@@ -13,6 +13,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 
 #: A mark of missing texts for converters that know no NaN among texts. Encoders sort
 #: it where they sort NaN, so that the same trees grow.
@@ -77,8 +84,6 @@ def _fitted(case: Case, kind: str) -> Any:
 
 def texts_of(frame: Any) -> list[str]:
     """Return the names of columns that are no numbers."""
-    from pandas.api.types import is_numeric_dtype
-
     return [name for name in frame if not is_numeric_dtype(frame[name].dtype)]
 
 
@@ -92,8 +97,6 @@ def marked(frame: Any) -> Any:
 
 def numbers(n: int, seed: int) -> tuple[Any, Any]:
     """Draw 20 features over seven orders of magnitude."""
-    import pandas as pd
-
     random = np.random.default_rng(seed)
     Z = random.normal(size=(n, 20))
     y = Z[:, 0] + Z[:, 3] * Z[:, 7] + np.sin(3 * Z[:, 11]) + random.normal(size=n) > 0
@@ -103,8 +106,6 @@ def numbers(n: int, seed: int) -> tuple[Any, Any]:
 
 def titanic(n: int, seed: int) -> tuple[Any, Any]:
     """Draw passengers: a fifth of the ages is missing."""
-    import pandas as pd
-
     random = np.random.default_rng(seed)
     pclass = random.choice([1, 2, 3], n, p=[0.247, 0.212, 0.541])
     frame = pd.DataFrame(
@@ -127,8 +128,6 @@ def titanic(n: int, seed: int) -> tuple[Any, Any]:
 
 def adult(n: int, seed: int) -> tuple[Any, Any]:
     """Draw people of a census: eight of 14 columns are texts."""
-    import pandas as pd
-
     random = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -164,25 +163,15 @@ def _sometimes(random: np.random.Generator, n: int, share: float, size: float) -
 
 
 def _forest(depth: int | None = 10) -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
     return RandomForestClassifier(100, max_depth=depth, random_state=0)
 
 
 def _scaler(_mark: Any) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     return make_pipeline(StandardScaler(), _forest())
 
 
 def _titanic(_mark: Any) -> Any:
     """Return the pipeline of scikit-learn's example of mixed types, with a forest."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
     filled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     codes = OneHotEncoder(handle_unknown="ignore")
     columns = ColumnTransformer(
@@ -195,11 +184,6 @@ def _titanic(_mark: Any) -> Any:
 
 
 def _adult(mark: Any) -> Any:
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
     codes = make_pipeline(
         SimpleImputer(missing_values=mark, strategy="most_frequent"),
         OneHotEncoder(handle_unknown="ignore"),
@@ -219,10 +203,6 @@ def _adult(mark: Any) -> Any:
 
 def _target(last: Callable[[], Any]) -> Callable[[Any], Any]:
     def make(_mark: Any) -> Any:
-        from sklearn.compose import ColumnTransformer
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import TargetEncoder
-
         codes = TargetEncoder(random_state=0)
         columns = ColumnTransformer(
             [("texts", codes, list(ADULT_TEXTS))], remainder="passthrough"
@@ -230,12 +210,6 @@ def _target(last: Callable[[], Any]) -> Callable[[Any], Any]:
         return make_pipeline(columns, last())
 
     return make
-
-
-def _histograms() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=0)
 
 
 def _lightgbm() -> Any:
@@ -250,7 +224,7 @@ CASES = {
     "Titanic: imputer, scaler, one-hot + forest": Case(titanic, _titanic, 1309),
     "Adult: imputers, scaler, one-hot + forest": Case(adult, _adult, 16384),
     "Adult: target encoder + HistGradientBoosting": Case(
-        adult, _target(_histograms), 16384
+        adult, _target(lambda: HistGradientBoostingClassifier(random_state=0)), 16384
     ),
     "Adult: target encoder + LightGBM": Case(adult, _target(_lightgbm), 16384),
 }

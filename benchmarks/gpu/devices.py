@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,61 +24,35 @@ SPIN_MORE, MOST_SPIN, CYCLES = 1.5, 0.2, 2e9
 MOST_QUEUED = 64
 
 
-class Clock(Protocol):
-    """What the worker needs of a device."""
-
-    name: str
-
-    def put(self, rows: Any) -> Any:
-        """Return rows on the device."""
-        ...
-
-    def get(self, answer: Any) -> Any:
-        """Return an answer as a NumPy array."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for everything."""
-        ...
-
-    def kernel_seconds(self, call: Call, calls: int) -> float:
-        """Return the device's seconds of one of several calls in a row."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return what is to be known of the device."""
-        ...
-
-
-class HostClock:
-    """This CPU: what is measured there says nothing of a GPU; for tests."""
+class Clock:
+    """What the worker needs of a device: here this CPU, which says nothing of GPUs."""
 
     name = "this CPU"
 
     def put(self, rows: Any) -> Any:
-        """Return them."""
+        """Return rows on the device."""
         return rows
 
     def get(self, answer: Any) -> Any:
-        """Return it."""
+        """Return an answer as a NumPy array."""
         return np.asarray(answer)
 
     def wait(self) -> None:
-        """Do nothing."""
+        """Wait for everything."""
 
     def kernel_seconds(self, call: Call, calls: int) -> float:
-        """Return the seconds of a call."""
+        """Return the device's seconds of one of several calls in a row."""
         start = perf_counter()
         for _ in range(calls):
             call()
         return (perf_counter() - start) / calls
 
     def facts(self) -> dict[str, Any]:
-        """Return its name."""
+        """Return what is to be known of the device."""
         return {"device": self.name}
 
 
-class CupyClock:
+class CupyClock(Clock):
     """CuPy's current GPU, its events and its default stream."""
 
     def __init__(self) -> None:
@@ -91,11 +65,9 @@ class CupyClock:
         self.name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
     def put(self, rows: Any) -> Any:
-        """Copy rows."""
         return self._cupy.asarray(rows)
 
     def get(self, answer: Any) -> Any:
-        """Copy an answer of any library back."""
         if isinstance(answer, np.ndarray):
             return answer
         if hasattr(answer, "detach"):  # a tensor
@@ -103,7 +75,6 @@ class CupyClock:
         return self._cupy.asnumpy(self._cupy.asarray(answer))
 
     def wait(self) -> None:
-        """Wait for every stream."""
         self._device.synchronize()
 
     def kernel_seconds(self, call: Call, calls: int) -> float:
@@ -159,4 +130,4 @@ class CupyClock:
 
 def clock_of(target: str) -> Clock:
     """Return the clock of a target: "cuda", "hip", or "emulated" for tests."""
-    return CupyClock() if target in ("cuda", "hip") else HostClock()
+    return CupyClock() if target in ("cuda", "hip") else Clock()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from systems import NotForModelError, load_estimator, xgboost_booster
 
-from benchmarks.gpu.devices import Clock, HostClock
+from benchmarks.gpu.devices import Clock
 
 Predict = Callable[[Any], Any]
 Model = dict[str, Any]
@@ -84,53 +84,43 @@ def nvforest(model: Model, options: Options, clock: Clock) -> GpuSystem:
     """Load nvForest, which chooses layout and chunk for each batch size."""
     import nvforest as library
 
-    trees = _treelite(model)
-    several = model["facts"]["outputs"] > 1
     precision = "double" if model["facts"]["dtype"] == "float64" else None
+    trees = _treelite(model)
     loaded = library.load_from_treelite_model(trees, device="gpu", precision=precision)
-    now: list[Any] = [loaded]
-
-    def tune(rows: int) -> None:
-        now[0] = loaded.optimize(batch_size=rows) or loaded
-
-    def predict(X: Any) -> Any:
-        return now[0].predict_proba(X) if several else now[0].predict(X)
-
-    return GpuSystem("raw", predict, lambda X: clock.get(predict(X)), tune=tune)
+    return _of_forest(loaded, model, clock)
 
 
 def cuml(model: Model, options: Options, clock: Clock) -> GpuSystem:
     """Load cuML's FIL, nvForest's name before 2026."""
     from cuml.fil import ForestInference
 
-    several = model["facts"]["outputs"] > 1
-    double = model["facts"]["dtype"] == "float64"
     loaded = ForestInference(
         treelite_model=_treelite(model),
-        is_classifier=several,
-        precision="double" if double else "single",
+        is_classifier=model["facts"]["outputs"] > 1,
+        precision="double" if model["facts"]["dtype"] == "float64" else "single",
     )
+    return _of_forest(loaded, model, clock)
+
+
+def _of_forest(loaded: Any, model: Model, clock: Clock) -> GpuSystem:
+    """Return calls of a forest that is tuned in place, or gives a tuned one."""
+    now = [loaded]
+    name = "predict_proba" if model["facts"]["outputs"] > 1 else "predict"
 
     def tune(rows: int) -> None:
-        loaded.optimize(batch_size=rows)
+        now[0] = loaded.optimize(batch_size=rows) or loaded
 
-    predict = loaded.predict_proba if several else loaded.predict
+    def predict(X: Any) -> Any:
+        return getattr(now[0], name)(X)
+
     return GpuSystem("raw", predict, lambda X: clock.get(predict(X)), tune=tune)
 
 
 def _treelite(model: Model) -> Any:
     """Return a model whose answers are its sums, whatever its objective."""
-    import treelite
+    import peers
 
-    match model["kind"]:
-        case "xgboost":
-            trees = treelite.frontend.load_xgboost_model(model["path"])
-        case "lightgbm":
-            trees = treelite.frontend.load_lightgbm_model(model["path"])
-        case "sklearn":
-            trees = treelite.sklearn.import_model(load_estimator(model["path"]))
-        case _:
-            raise NotForModelError("reads no ONNX")
+    trees = peers.treelite_model(model)
     header = trees.get_header_accessor()
     if model["facts"]["outputs"] > 1:
         header.set_field("postprocessor", "identity_multiclass")
@@ -171,7 +161,7 @@ def _booster_on_gpu(model: Model, clock: Clock) -> Any:
 
 def _needs_gpu(clock: Clock) -> None:
     """Refuse what would silently run on the CPU."""
-    if clock.name == HostClock.name:
+    if clock.name == Clock.name:
         raise NotForModelError("needs a GPU")
 
 
@@ -204,23 +194,10 @@ def hummingbird_eager(model: Model, options: Options, clock: Clock) -> GpuSystem
 
 
 def _hummingbird(model: Model, backend: str) -> GpuSystem:
-    import warnings
-
     import peers
     import torch
-    from hummingbird.ml import convert
-    from systems import method_of
 
-    warnings.filterwarnings("ignore")
-    source = peers._hummingbird_source(model)
-    sample = np.load(model["rows"])[:64]
-    arguments = (sample,) if backend == "torch.jit" else ()
-    converted = convert(source, backend, *arguments, device="cuda")
-    method = "predict"
-    if model["kind"] == "sklearn":
-        method = method_of(source)
-    elif hasattr(converted, "predict_proba") and hasattr(source, "predict_proba"):
-        method = "predict_proba"
+    converted, method = peers.hummingbird_model(model, backend, device="cuda")
     inside = converted.model
 
     def device(X: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +50,6 @@ OURS, SEARCHED = "skforge", "Algorithm 1"
 SECOND = 3
 
 
-class Timer(Protocol):
-    """What takes the time of schedules of one forest."""
-
-    name: str
-
-    def seconds(
-        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
-    ) -> Seconds:
-        """Return the time of kernels by batch size; the default schedules for None."""
-        ...
-
-
 @dataclass(slots=True)
 class Modelled:
     """A GPU that is not here."""
@@ -72,15 +60,10 @@ class Modelled:
     codes: dict[Any, Any]
     known: Known = field(default_factory=Known)
 
-    @property
-    def name(self) -> str:
-        """The GPU's name."""
-        return self.chip.name
-
     def seconds(
         self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
     ) -> Seconds:
-        """Lower a schedule, and model it."""
+        """Return modelled times by batch size; of the default schedules for None."""
         if schedule is None:
             found: Seconds = {}
             for n in batches:
@@ -106,7 +89,6 @@ class Measured:
         self.forest, self.rows, self.target = forest, rows, target
         self.calls = calls
         self.clock = clock_of(target)
-        self.name = self.clock.name
 
     def seconds(
         self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
@@ -128,7 +110,9 @@ class Measured:
         return found
 
 
-def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]:
+def times(
+    timer: Modelled | Measured, batches: Sequence[int]
+) -> dict[str, list[float | None]]:
     """Return the times of skforge's default and of all presets, None if not legal."""
     found = {OURS: seconds_of(timer, None, "exact", batches)}
     for name in PRESETS:
@@ -138,7 +122,7 @@ def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]
 
 
 def seconds_of(
-    timer: Timer,
+    timer: Modelled | Measured,
     schedule: Schedule | None,
     reduction: Reduction,
     batches: Sequence[int],

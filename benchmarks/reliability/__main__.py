@@ -25,99 +25,68 @@ import typer
 from harness import Document, parts, publish, stored
 from machine import in_words, machine
 
+from benchmarks.reliability import (
+    faults_cache,
+    faults_files,
+    faults_machine,
+    faults_process,
+    fuzz,
+    fuzz_drawn,
+    processes,
+    profiles,
+    sanitize,
+    soak,
+)
 from benchmarks.reliability.rows import Row, to_markdown
 
 Family = Callable[[Path, bool], list[Row]]
 
-
-def _soak(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import soak
-
-    return soak.run(20_000 if quick else 1_000_000, folder)
+WORKERS = min(4, len(os.sched_getaffinity(0)))
+MODEL = processes.ROOT / "tests/data/xgboost/3.2.0-softprob.ubj"
 
 
 def _files(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import faults_files as files
-
     bits = (0,) if quick else (0, 3, 6)
     return [
-        files.killed_while_saving(folder, 30 if quick else 500),
-        *files.damaged_everywhere(folder, bits, 20 if quick else 1),
-        files.disk_full_while_saving(folder, 400 if quick else 13),
+        faults_files.killed_while_saving(folder, 30 if quick else 500),
+        *faults_files.damaged_everywhere(folder, bits, 20 if quick else 1),
+        faults_files.disk_full_while_saving(folder, 400 if quick else 13),
     ]
 
 
-def _cache(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import faults_cache
-
-    return faults_cache.cache_faults(folder, 1 if quick else 8)
-
-
 def _processes(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import faults_process as processes
-
-    model = processes.processes.ROOT / "tests/data/xgboost/3.2.0-softprob.ubj"
     return [
-        processes.fork_while_compiling(10 if quick else 200),
-        processes.no_libgomp(folder, model),
-        processes.no_sources(folder),
+        faults_process.fork_while_compiling(10 if quick else 200),
+        faults_process.no_libgomp(folder, MODEL),
+        faults_process.no_sources(folder),
     ]
 
 
 def _machine(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import faults_machine
-
     if quick:
         return [faults_machine.older_cpu(folder, ("Haswell",))]
     return [faults_machine.older_cpu(folder), faults_machine.oldest_versions(folder)]
 
 
-def _profiles(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import profiles
-
-    return profiles.run(folder, 9 if quick else 200)
-
-
-def _fuzz(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import fuzz
-
-    workers = min(4, len(os.sched_getaffinity(0)))
-    return fuzz.run(2_000 if quick else 600_000, folder / "seeds", workers)
-
-
-def _models(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import fuzz_models
-
-    workers = min(4, len(os.sched_getaffinity(0)))
-    return fuzz_models.run(60 if quick else 3_000, workers)
-
-
-def _pipelines(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import fuzz_pipelines
-
-    workers = min(4, len(os.sched_getaffinity(0)))
-    return fuzz_pipelines.run(60 if quick else 3_000, workers)
-
-
 def _sanitize(folder: Path, quick: bool) -> list[Row]:
-    from benchmarks.reliability import sanitize
-
-    if quick:
-        few = ("LightGBM, categories", "random forest")
-        return sanitize.run(folder, 300, 40, few)
-    return sanitize.run(folder, 5_000, 500)
+    few = ("LightGBM, categories", "random forest")
+    sizes = (300, 40, few) if quick else (5_000, 500)
+    return sanitize.run(folder, *sizes)
 
 
+#: What tries a family, in a folder of its own; a few of each, if it is to be quick.
 FAMILIES: dict[str, Family] = {
-    "soak": _soak,
+    "soak": lambda folder, quick: soak.run(20_000 if quick else 1_000_000, folder),
     "files": _files,
-    "cache": _cache,
+    "cache": lambda folder, quick: faults_cache.cache_faults(folder, 1 if quick else 8),
     "processes": _processes,
     "machine": _machine,
-    "profiles": _profiles,
-    "fuzz": _fuzz,
-    "models": _models,
-    "pipelines": _pipelines,
+    "profiles": lambda folder, quick: profiles.run(folder, 9 if quick else 200),
+    "fuzz": lambda folder, quick: fuzz.run(
+        2_000 if quick else 600_000, folder / "seeds", WORKERS
+    ),
+    "models": lambda _, quick: fuzz_drawn.models(60 if quick else 3_000, WORKERS),
+    "pipelines": lambda _, quick: fuzz_drawn.pipelines(60 if quick else 3_000, WORKERS),
     "sanitize": _sanitize,
 }
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -60,18 +61,13 @@ def older_cpu(folder: Path, names: tuple[str, ...] = tuple(_CPUS)) -> Row:
     forest, expected = skforge.load_forest(model), model.predict_proba(X)
     np.save(folder / "rows.npy", X)
     cache = folder / "cpu-cache"
-    before = os.environ.get("SKFORGE_CACHE_DIR")
-    os.environ["SKFORGE_CACHE_DIR"] = str(cache)  # filled for this CPU, used by others
-    try:
+    # filled for this CPU, used by others
+    with mock.patch.dict(os.environ, {"SKFORGE_CACHE_DIR": str(cache)}):
         module = skforge.compile_forest(forest)
         row.count(np.array_equal(module.predict_raw(X), expected), "this CPU")
         skforge.save(module, folder / "any.skforge")
         fixed = _module_of_this_cpu(forest, host)
         skforge.save(fixed, folder / "this.skforge")
-    finally:
-        os.environ.pop("SKFORGE_CACHE_DIR")
-        if before is not None:
-            os.environ["SKFORGE_CACHE_DIR"] = before
     for name in names:
         bits, more = _CPUS[name]
         code, out, err = processes.run(

@@ -8,7 +8,6 @@ behind it. ``python -m benchmarks.reliability.fuzz KIND NUMBER`` writes one file
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -21,10 +20,10 @@ from typing import Any
 
 from benchmarks.reliability.formats import FORMATS, mutant
 from benchmarks.reliability.oracle import LIBRARIES
+from benchmarks.reliability.processes import ONE_THREAD, environment
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import make_seeds
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Seconds for one small file; a busy machine is no reason to miss them.
 SECONDS = 30.0
 CHUNK = 2000
@@ -122,11 +121,9 @@ def _chunk(kind: str, first: int, last: int, seeds: Path, tally: _Tally) -> None
 def _worker(kind: str, first: int, last: int, seeds: Path, tally: _Tally) -> int:
     """Run a worker to its end; return the number after the last file it was given."""
     command = [*WORKER, kind, str(first), str(last), str(seeds)]
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
-        env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment(ONE_THREAD),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reliability.processes import environment
+from benchmarks.reliability.processes import ONE_THREAD, environment
 
 #: Seconds that a library may take for one small file, and files of one child.
 SECONDS, FILES = 3, 500
@@ -65,10 +65,9 @@ class Oracle:
     """
 
     def __init__(self, kind: str, warm: Path) -> None:
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             (sys.executable, "-m", "benchmarks.reliability.oracle", kind, str(warm)),
-            env=environment(threads),
+            env=environment(ONE_THREAD),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
@@ -54,6 +55,20 @@ def run(
         process.communicate()
         return "hangs", "", f"no end after {seconds:.0f} s"
     return process.returncode, out, err
+
+
+def module(
+    name: str, *arguments: str, changes: Mapping[str, str | None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of this folder to its end; without changes on one thread."""
+    return subprocess.run(
+        (sys.executable, "-m", f"benchmarks.reliability.{name}", *arguments),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(ONE_THREAD if changes is None else changes),
+        check=False,
+    )
 
 
 def said(code: int | str, err: str) -> str:

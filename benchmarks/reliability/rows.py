@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness import table
+
 
 @dataclass(slots=True)
 class Row:
@@ -51,17 +53,12 @@ def to_markdown(rows: Sequence[Row], machine: str) -> str:
     - one bit
     <BLANKLINE>
     """
-    lines = [
-        "# Reliability",
-        "",
-        machine,
-        "",
-        "| family | what was tried | tried | survived | lost |",
-        "|---|---|--:|--:|--:|",
+    heads = ["family", "what was tried", "tried", "survived", "lost"]
+    counts = [
+        [r.family, r.what, *(f"{n:,}" for n in (r.tried, r.survived, len(r.lost)))]
+        for r in rows
     ]
-    for row in rows:
-        cells = (f"{row.tried:,}", f"{row.survived:,}", f"{len(row.lost):,}")
-        lines.append(f"| {row.family} | {row.what} | {' | '.join(cells)} |")
+    lines = ["# Reliability", "", machine, "", *table(heads, counts, texts=2)]
     notes = [
         f"- **{row.family}, {row.what}**: "
         + (f"not tried: {row.left_out}" if row.left_out else row.notes)

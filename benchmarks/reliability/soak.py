@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import skforge
-from benchmarks.reliability.processes import environment
+from benchmarks.reliability.processes import module, said
 from benchmarks.reliability.rows import Row
 from skforge import CompiledForest
 
@@ -40,17 +39,11 @@ _ALL = 4096
 
 def run(calls: int, folder: Path) -> list[Row]:
     """Run the soak in a process of its own; return its rows."""
-    command = [sys.executable, "-m", "benchmarks.reliability.soak"]
-    done = subprocess.run(
-        [*command, str(calls), str(folder)],
-        env=environment({"SKFORGE_CACHE_DIR": str(folder / "soak-cache")}),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    changes = {"SKFORGE_CACHE_DIR": str(folder / "soak-cache")}
+    done = module("soak", str(calls), str(folder), changes=changes)
     if done.returncode:
         row = Row("soak", "the process")
-        row.count(False, f"it ended with {done.returncode}")
+        row.count(False, said(done.returncode, done.stderr))
         return [row]
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 

@@ -20,11 +20,9 @@ import skforge
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    "chunks",
     "formats",
     "fuzz",
-    "fuzz_models",
-    "fuzz_pipelines",
+    "fuzz_drawn",
     "fuzz_worker",
     "oracle",
     "records_check",
@@ -243,41 +241,41 @@ def test_a_worker_that_dies_or_hangs_has_lost_its_file(
 
 
 def test_a_form_that_answers_otherwise_is_lost(parts, monkeypatch):
-    models, chunks = parts["fuzz_models"], parts["chunks"]
+    drawn = parts["fuzz_drawn"]
     made = {
         0: [[0, "onnx", "bytes: same"], [0, "onnx", "path: wrong: raw differs"]],
         25: [[25, "onnx", "bytes: refused"], [25, "onnx", "text: error: x"]],
     }
-    monkeypatch.setattr(chunks, "chunk", lambda module, first, last: made[first])
-    (row,) = models.run(chunks.CHUNK + 1, 1)
+    monkeypatch.setattr(drawn, "chunk", lambda kind, first, last: made[first])
+    (row,) = drawn.models(drawn.CHUNK + 1, 1)
     assert (row.what, row.tried, row.survived) == ("forms of onnx models", 4, 2)
     assert row.lost == ["model 0, path: wrong: raw differs", "model 25, text: error: x"]
     assert row.notes.startswith("2 models; 1 forms have every bit")
 
 
 def test_a_pipeline_that_answers_otherwise_is_lost(parts, monkeypatch):
-    pipelines, chunks = parts["fuzz_pipelines"], parts["chunks"]
+    drawn = parts["fuzz_drawn"]
     made = {
         0: [[0, "wrappers", "", 3, 30, ["SVC"]], [1, "wrappers", "x", 4, 1000, []]],
         25: [[25, None, "this or the next model: crashed"]],
     }
-    monkeypatch.setattr(chunks, "chunk", lambda module, first, last: made[first])
-    wrappers, crashes = pipelines.run(chunks.CHUNK + 1, 1)
+    monkeypatch.setattr(drawn, "chunk", lambda kind, first, last: made[first])
+    wrappers, crashes = drawn.pipelines(drawn.CHUNK + 1, 1)
     assert (wrappers.tried, wrappers.lost) == (2, ["model 1: x"])
     assert wrappers.notes.startswith("7 calls on 1,030 rows")
     assert crashes.lost == ["model 25: this or the next model: crashed"]
 
 
 def test_a_process_that_ends_is_lost(parts):
-    ((seed, family, what),) = parts["chunks"].chunk("no_such_module", 7, 9)
+    ((seed, family, what),) = parts["fuzz_drawn"].chunk("no such kind", 7, 9)
     assert (seed, family) == (7, None)
     assert what.startswith("this or the next model: the process ended with 1: ")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drawn", ["fuzz_models", "fuzz_pipelines"])
-def test_random_models(parts, drawn):
-    rows = parts[drawn].run(30, 2)
+@pytest.mark.parametrize("kind", ["models", "pipelines"])
+def test_random_models(parts, kind):
+    rows = getattr(parts["fuzz_drawn"], kind)(30, 2)
     assert len(rows) == 3
     assert all(row.tried >= 10 and not row.lost for row in rows)
 
