@@ -201,14 +201,12 @@ def page(document: Document) -> str:
     ]
     if bad:
         heads = ["forest", "target", "rows", "slowdown", "default", "fastest"]
-        aligned = table(heads, bad)
-        aligned[1] = "|---|---|--:|--:|---|---|"
         lines += [
             f"## Above {SHOWN}",
             "",
             "*host* is the first CPU of the table above, *v3* is x86-64-v3 (AVX2).",
             "",
-            *aligned,
+            *table(heads, bad, kinds="ttnntt"),
             "",
         ]
     return "\n".join([*lines, in_words(document["machine"]), ""])

@@ -57,8 +57,7 @@ def page(result: Document) -> str:
                     *("–" if system == "nothing" else f"{beyond:.2f}", ratio),
                 ]
             )
-    lines += table(heads, rows)
-    lines[-len(rows) - 1] = "|---|---|--:|--:|---|--:|--:|--:|--:|"
+    lines += table(heads, rows, kinds="ttnntnnnn")
     lines.append("\nCPU µs a row without an engine, in blocks of 16,384 rows:\n")
     for model, single in result["alone"].items():
         lines.append(

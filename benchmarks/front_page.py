@@ -9,13 +9,15 @@ model of each library. Tests compare both with results/results.json.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import geometric_mean
 
+import harness
+from harness import rows_a_call
 from measure import Cell, Result, read
 from plot import SVG
 from remote import OURS
@@ -61,9 +63,7 @@ def bars(results: Sequence[Result], rows: int) -> dict[str, float]:
             if name is not None and cell is not None and cell.ratio is not None:
                 ratios[name].append(cell.ratio)
     return {
-        **{
-            name: math.exp(sum(map(math.log, r)) / len(r)) for name, r in ratios.items()
-        },
+        **{name: geometric_mean(some) for name, some in ratios.items()},
         "skforge": 1.0,
     }
 
@@ -71,13 +71,11 @@ def bars(results: Sequence[Result], rows: int) -> dict[str, float]:
 def draw(results: Sequence[Result], file: Path) -> None:
     """Draw the bars as SVG, a panel for each number of rows."""
     import matplotlib as mpl
-
-    mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    mpl.use("Agg")
     grey = dict.fromkeys(("text.color", "xtick.color", "ytick.color"), GREY)
-    style = {**SVG, **grey, "font.size": 11}
-    with plt.rc_context(style):
+    with plt.rc_context({**SVG, **grey, "font.size": 11}):
         figure, panels = plt.subplots(1, len(ROWS), figsize=(9, 2.4), sharex=True)
         for panel, (rows, title) in zip(panels, ROWS.items(), strict=True):
             found = bars(results, rows)
@@ -116,16 +114,13 @@ def times(ratio: float) -> str:
 def table(results: Sequence[Result]) -> str:
     """Return the table, of the models and batch sizes that are shown."""
     by_name = {result.model: result for result in results}
-    sizes = [f"{n:,} row{'s' if n > 1 else ''}" for n in ROWS]
-    columns = [f"{n}: own library | best other | skforge" for n in sizes]
-    lines = [
-        "| a model of | " + " | ".join(columns) + " |",
-        "|---|" + "--:|" * 3 * len(ROWS),
+    heads = [f"{rows_a_call(n)}: own library | best other | skforge" for n in ROWS]
+    rows = [
+        [what, *(_cells(by_name[name], n) for n in ROWS)]
+        for name, what in SHOWN.items()
     ]
-    for name, what in SHOWN.items():
-        cells = [_cells(by_name[name], rows) for rows in ROWS]
-        lines.append(f"| {what} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    head, _, *lines = harness.table(["a model of", *heads], rows)
+    return "\n".join([head, "|---|" + "--:|" * 3 * len(ROWS), *lines]) + "\n"
 
 
 def with_figures(page: str, folder: Path) -> str:
@@ -133,7 +128,7 @@ def with_figures(page: str, folder: Path) -> str:
     pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"the page has no {BEGIN} ... {END}")
-    document = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    document = harness.stored(folder, "results")
     results = read(folder)
     target = document["machine"]["target"]
     day = max(r.measured for r in results)[:10]

@@ -115,14 +115,20 @@ def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1
+    heads: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    texts: int = 1,
+    kinds: str = "",
 ) -> list[str]:
     """Return the lines of a table; columns after the first few are of numbers.
+
+    ``kinds`` has a letter for each column instead: t of texts, n of numbers.
 
     >>> table(["model", "µs"], [["airline", 3]])
     ['| model | µs |', '|---|--:|', '| airline | 3 |']
     """
-    rule = "---|" * texts + "--:|" * (len(heads) - texts)
+    kinds = kinds or "t" * texts + "n" * (len(heads) - texts)
+    rule = "".join({"t": "---|", "n": "--:|"}[kind] for kind in kinds)
     return [line(*heads), f"|{rule}", *(line(*row) for row in rows)]
 
 

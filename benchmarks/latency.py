@@ -396,9 +396,7 @@ def tables(facts: Document) -> str:
         taken = (duration(x.p50), duration(x.p99), p999, duration(x.slowest))
         times = f"{x.p50 / base:.2f}×" if base else ""
         rows.append([*head, f"{x.calls:,}", *taken, times])
-    aligned = table(HEADS, rows)
-    aligned[1] = "|---|--:|---|---|---|--:|--:|--:|--:|--:|--:|"
-    return "\n".join([" ".join(words), *aligned, ""])
+    return "\n".join([" ".join(words), *table(HEADS, rows, kinds="tntttnnnnnn"), ""])
 
 
 if __name__ == "__main__":

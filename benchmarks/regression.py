@@ -251,9 +251,8 @@ def _table(lines: Sequence[Line]) -> str:
         values = (f"{x:,.{2 if one.is_time else 0}f}" for x in (one.base, one.head))
         rows.append([one.model, f"{one.rows:,}", one.measure, *values])
         rows[-1].append(f"**{one.ratio:.3f}**")
-    aligned = table(["model", "rows", "measure", "base", "head", "ratio"], rows)
-    aligned[1] = "|---|--:|---|--:|--:|--:|"
-    return "\n".join(aligned) + "\n"
+    heads = ["model", "rows", "measure", "base", "head", "ratio"]
+    return "\n".join(table(heads, rows, kinds="tntnnn")) + "\n"
 
 
 def _summary(lines: Sequence[Line]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 from typing import Any
 
-from harness import Document
+from harness import Document, table
 from machine import in_words
 from measure import Cell, Prepared, Result, results_of
 from remote import OURS
@@ -66,7 +67,7 @@ def ratios(results: Sequence[Result], threads: int, ours: str = "") -> str:
     Without a name of ours, ratios are those measured side by side with `OURS[0]`.
     """
     sizes = sorted({c.rows for r in results for c in r.cells})
-    lines = heading("model", sizes, "fastest other system", ":--")
+    rows = []
     found: dict[int, list[float]] = {n: [] for n in sizes}
     for result in results:
         row, names = [], []
@@ -80,22 +81,32 @@ def ratios(results: Sequence[Result], threads: int, ours: str = "") -> str:
             names.append((n, best.system))
             wrong = any(s.system == best.system and s.differs for s in result.systems)
             row.append(_ratio(ratio) + (" †" if wrong else ""))
-        lines.append(_line(result.model, *row, _by_size(names)))
-    means = [f"**{_geomean(found[n]):.1f}×**" if found[n] else "" for n in sizes]
-    return "\n".join([*lines, _line("**geometric mean**", *means, "")]) + "\n"
+        rows.append([result.model, *row, _by_size(names)])
+    means = [f"**{geometric_mean(r):.1f}×**" if r else "" for r in found.values()]
+    rows.append(["**geometric mean**", *means, ""])
+    return _by_rows(sizes, "fastest other system", ":--", rows)
 
 
 def times(results: Sequence[Result], threads: int, ours: str = OURS[0]) -> str:
     """Return our µs a row, and how long the compilation took."""
     sizes = sorted({c.rows for r in results for c in r.cells})
-    lines = heading("model", sizes, "compile", "--:")
+    rows = []
     for result in results:
         row = []
         for n in sizes:
-            own = _seconds(at(result, threads, n), ours)
+            own = seconds_of(at(result, threads, n), ours)
             row.append("–" if own is None else _number(own / n * 1e6))
-        lines.append(_line(result.model, *row, _compile(result, ours)))
-    return "\n".join(lines) + "\n"
+        rows.append([result.model, *row, _compile(result, ours)])
+    return _by_rows(sizes, "compile", "--:", rows)
+
+
+def _by_rows(
+    sizes: Sequence[int], last: str, align: str, rows: Sequence[Sequence[str]]
+) -> str:
+    """Return a table of models with a column for each batch size."""
+    lines = table(["model", *(count(n, "row") for n in sizes), last], rows)
+    lines[1] = lines[1].removesuffix("--:|") + f"{align}|"
+    return "\n".join(lines).replace("|  |", "| |") + "\n"
 
 
 def ratio_to_best(cells: Sequence[Cell], ours: str = "") -> float | None:
@@ -103,18 +114,8 @@ def ratio_to_best(cells: Sequence[Cell], ours: str = "") -> float | None:
     best = best_peer(cells)
     if best is None or best.seconds is None or not ours:
         return best and best.ratio
-    own = _seconds(cells, ours)
+    own = seconds_of(cells, ours)
     return own and best.seconds / own
-
-
-def heading(first: str, sizes: Sequence[int], last: str, align: str) -> list[str]:
-    """Return the first two lines of a table with a column for each batch size."""
-    columns = [count(n, "row") for n in sizes]
-    return [_line(first, *columns, last), "|---|" + "--:|" * len(sizes) + align + "|"]
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
 def _by_size(names: list[tuple[int, str]]) -> str:
@@ -132,7 +133,8 @@ def _by_size(names: list[tuple[int, str]]) -> str:
     return "; ".join([*(name for _, name in changes[:1]), *texts])
 
 
-def _seconds(cells: Iterable[Cell], system: str) -> float | None:
+def seconds_of(cells: Iterable[Cell], system: str) -> float | None:
+    """Return the time of one system."""
     return next((c.seconds for c in cells if c.system == system), None)
 
 
@@ -141,10 +143,6 @@ def _compile(result: Result, system: str) -> str:
     if ours is None or ours.compile_seconds is None:
         return "–"
     return duration(ours.compile_seconds)
-
-
-def _geomean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 # ------------------------------------------------------------ one model
@@ -171,16 +169,10 @@ def table_of(result: Result) -> str:
     return "\n".join(lines)
 
 
-LAST = ("greatest difference", "prepare")
-
-
 def _table(result: Result, threads: int) -> list[str]:
     sizes = sorted({c.rows for c in result.cells})
     columns = [f"{count(n, 'row')}, {_bytes(result, n)}" for n in sizes]
-    lines = [
-        _line(f"{count(threads, 'thread')}, µs a row", *columns, *LAST),
-        "|---|" + "--:|" * (len(sizes) + len(LAST)),
-    ]
+    rows = []
     for known in result.systems:
         if known.reason is not None:
             continue
@@ -191,8 +183,9 @@ def _table(result: Result, threads: int) -> list[str]:
         }
         row = [_cell(cells.get(n), n) for n in sizes]
         row += [_difference(known), _preparation(known)]
-        lines.append(_line(known.system, *row))
-    return [*lines, ""]
+        rows.append([known.system, *row])
+    heads = [f"{count(threads, 'thread')}, µs a row", *columns]
+    return [*table([*heads, "greatest difference", "prepare"], rows), ""]
 
 
 def _cell(cell: Cell | None, n: int) -> str:

@@ -9,26 +9,18 @@ skforge runs twice, with the vectors of this machine and with AVX2 alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from harness import (
-    Document,
-    chosen,
-    line,
-    numbers,
-    parts,
-    publish,
-    rounded,
-)
+from harness import Document, chosen, line, numbers, parts, publish, rounded
 from machine import in_words, machine
-from measure import Cell, Limits, Result, measure, results_of
+from measure import Limits, Result, measure, results_of
 from models import get
 from remote import OURS, SYSTEMS, Entry, Remote
-from report import at, best_peer, ratios, times
+from report import at, best_peer, ratios, seconds_of, times
 from systems import OWN
 from table import different, say
 from training import WEAK
@@ -118,10 +110,6 @@ def page(document: Document) -> str:
     return "\n".join([*parts, "", in_words(document["machine"])]) + "\n"
 
 
-def _seconds(cells: Iterable[Cell], system: str) -> float | None:
-    return next((c.seconds for c in cells if c.system == system), None)
-
-
 def _line(words: str, found: Sequence[tuple[float, str]], met: int) -> str:
     worst = min(found)[1] if found else "not measured"
     return line(words, f"{met} of {len(found)} cells", worst)
@@ -132,7 +120,7 @@ def _aim(aim: Aim, results: Sequence[Result]) -> str:
     for result in results:
         for n in aim.sizes if any(p in result.model for p in aim.parts) else ():
             cells = at(result, 1, n)
-            own = _seconds(cells, OURS[0])
+            own = seconds_of(cells, OURS[0])
             best = best_peer(c for c in cells if c.system in aim.peers)
             if own and best and best.seconds:
                 ratio = best.seconds / own
@@ -146,7 +134,7 @@ def _avx2(results: Sequence[Result]) -> str:
     for result in results:
         for n in {cell.rows for cell in result.cells}:
             cells = at(result, 1, n)
-            wide, narrow = _seconds(cells, OURS[0]), _seconds(cells, AVX2.name)
+            wide, narrow = seconds_of(cells, OURS[0]), seconds_of(cells, AVX2.name)
             if wide and narrow:
                 times = narrow / wide
                 found.append((-times, f"{times:.3g}× {result.model}, {n:,} rows"))
@@ -157,7 +145,7 @@ def _avx2(results: Sequence[Result]) -> str:
 def _one_row(results: Sequence[Result]) -> str:
     found = []
     for result in results:
-        us = (_seconds(at(result, 1, 1), OURS[0]) or 0.0) * 1e6
+        us = (seconds_of(at(result, 1, 1), OURS[0]) or 0.0) * 1e6
         if us and result.model in ONE_ROW_MODELS:
             found.append((-us, f"{us:.3g} µs {result.model}"))
     met = sum(-us <= ONE_ROW for us, _ in found)
@@ -168,7 +156,7 @@ def _flat(results: Sequence[Result]) -> str:
     """Compare 4,096 rows with 512, of boosted trees."""
     found = []
     for result in results:
-        few, many = (_seconds(at(result, 1, n), OURS[0]) for n in (512, 4096))
+        few, many = (seconds_of(at(result, 1, n), OURS[0]) for n in (512, 4096))
         if few and many and result.model.startswith("depth"):
             times = many / few / 8
             found.append((-times, f"{times:.3g}× {result.model}"))

@@ -188,8 +188,8 @@ def summary(found: Sequence[Document]) -> str:
             row.append(f"{soon['seconds'][n] * 1e6:,.1f} {soon['name']}")
         rows.append(row)
     heads = ["model", "best bound", "instructions", "× nvForest-like"]
-    lines = table_of([*heads, *(f"{count(n, 'row')}, µs" for n in BATCHES)], rows)
-    lines[1] = "|---|---|--:|--:|" + "---|" * len(BATCHES)
+    heads += [f"{count(n, 'row')}, µs" for n in BATCHES]
+    lines = table_of(heads, rows, kinds="ttnn" + "t" * len(BATCHES))
     if ratios:
         mean = geometric_mean(ratios)
         lines.append(f"| geomean | | | **{mean:.2f}** |" + " |" * len(BATCHES))

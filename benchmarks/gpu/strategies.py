@@ -110,9 +110,10 @@ class Measured:
         return found
 
 
-def times(
-    timer: Modelled | Measured, batches: Sequence[int]
-) -> dict[str, list[float | None]]:
+Timer = Modelled | Measured
+
+
+def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]:
     """Return the times of skforge's default and of all presets, None if not legal."""
     found = {OURS: seconds_of(timer, None, "exact", batches)}
     for name in PRESETS:
@@ -122,7 +123,7 @@ def times(
 
 
 def seconds_of(
-    timer: Modelled | Measured,
+    timer: Timer,
     schedule: Schedule | None,
     reduction: Reduction,
     batches: Sequence[int],

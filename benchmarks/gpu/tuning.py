@@ -284,8 +284,9 @@ def page(document: Document) -> str:
             cells += mean_and_worst(own)
         made.append([*cells, "", "", ""])
     heads += ["within 5 %", "schedules timed", "share of legal points"]
-    lines += table(["strategy", *heads], made)
-    lines[-len(made) - 1] = "|---|" + "--:|" * (2 * len(CHIPS) + 3)
+    rule = "|---|" + "--:|" * (2 * len(CHIPS) + 3)
+    head, _, *some = table(["strategy", *heads], made)
+    lines += [head, rule, *some]
     lines += ["", "## By forest and batch size", ""]
     columns = ["forest", "rows", "legal", "best, µs", "median point", "heuristic"]
     for chip in CHIPS:
@@ -297,8 +298,8 @@ def page(document: Document) -> str:
                 for one in mine
                 for i, n in enumerate(BATCHES)
             ],
+            kinds="tnnnnnnnt",
         )
-        aligned[1] = aligned[1].removesuffix("--:|") + "---|"
         lines += [
             f"### {chip.name}",
             "",
