@@ -108,8 +108,7 @@ class Plan:
 
 def main(
     models: Annotated[
-        list[str] | None,
-        typer.Argument(help="Parts of names of models; default: all."),
+        list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
     ] = None,
     rows: Annotated[str, typer.Option(help="Rows a call.")] = "1,8",
     conditions: Annotated[
@@ -372,7 +371,7 @@ def tables(facts: Document) -> str:
     lines = records(Line, facts["lines"])
     words = [
         "Calls use one thread. The clock's own "
-        f"{duration(facts['clock_seconds'])} are subtracted.",
+        f"{duration(facts['clock_seconds'])} are subtracted."
     ]
     if "evicting_bytes" in facts:
         words.append(

@@ -152,11 +152,7 @@ class Remote:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             # Compile times are those of a first time: nothing comes from a cache.
-            env={
-                **os.environ,
-                "TMPDIR": self._folder.name,
-                "SKFORGE_CACHE": "off",
-            },
+            env={**os.environ, "TMPDIR": self._folder.name, "SKFORGE_CACHE": "off"},
         )
         return self._process
 

@@ -35,8 +35,7 @@ QUICK_LIMITS = Limits(rounds=3, slot=0.01, call=0.5, cell=0.5, prepare=30.0)
 
 def main(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Parts of names of models; default: all."),
+        list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
     ] = None,
     systems: Annotated[
         str, typer.Option(help="Only these peers, by commas; the own library stays.")

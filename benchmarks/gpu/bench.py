@@ -245,11 +245,7 @@ def _truth(model: Model) -> dict[str, Any]:
 
 
 def _prepare(
-    model: Model,
-    group: Group,
-    who: Participant,
-    truth: dict[str, Any],
-    limits: Limits,
+    model: Model, group: Group, who: Participant, truth: dict[str, Any], limits: Limits
 ) -> dict[str, Any]:
     """Load a participant and compare its answers with the exact ones."""
     known: dict[str, Any] = {"system": who.name, "reason": None}

@@ -64,17 +64,7 @@ class Chip:
 
 
 H200 = Chip("H200", "sm_90", 132, 1.98e9, 4.0, 256 << 10, 21.0, 4.8e12)
-A100 = Chip(
-    "A100",
-    "sm_80",
-    108,
-    1.41e9,
-    4.0,
-    192 << 10,
-    24.0,
-    2.0e12,
-    far=220.0,
-)
+A100 = Chip("A100", "sm_80", 108, 1.41e9, 4.0, 192 << 10, 24.0, 2.0e12, far=220.0)
 #: A warp of 64 takes a compute unit's four vector units four cycles.
 MI210 = Chip(
     "MI210",

@@ -127,24 +127,12 @@ ABLATION = (
         "array, 4 trees in flight, padded",
     ),
     ("reorg for sparse", "8 rows, trees by 32 threads", "8 rows, 32 threads, reorg"),
-    (
-        "cache of trees",
-        "codes, array, padded",
-        "codes, array, 16 trees in shared",
-    ),
+    ("cache of trees", "codes, array, padded", "codes, array, 16 trees in shared"),
     (
         "shared_reduce",
         "32 rows by 16 parts of trees, sums in memory",
         "32 rows by 16 parts of trees",
     ),
-    (
-        "tiles of 3 levels",
-        "codes, 4 trees in flight",
-        "tiles of 3 levels, 4 in flight",
-    ),
-    (
-        "shared predicates",
-        "4 trees in flight, padded",
-        "shared predicates, 256 rows",
-    ),
+    ("tiles of 3 levels", "codes, 4 trees in flight", "tiles of 3 levels, 4 in flight"),
+    ("shared predicates", "4 trees in flight, padded", "shared predicates, 256 rows"),
 )

@@ -60,10 +60,7 @@ def skforge(model: Model, options: Options, clock: Clock) -> GpuSystem:
         if schedule is None:
             raise NotForModelError("no such design for trees of this depth")
     module = compile_forest(
-        forest,
-        schedule,
-        options["target"],
-        options.get("reduction", "exact"),
+        forest, schedule, options["target"], options.get("reduction", "exact")
     )
     jobs = options.get("threads")
     if options["target"] == "cpu":
