@@ -15,11 +15,15 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import typer
 from harness import (
     Document,
@@ -34,8 +38,12 @@ from harness import (
     table,
     take_turns,
 )
+from lightgbm import LGBMClassifier, LGBMRegressor
 from machine import in_words, machine
 from plot import canvas, heat, save, tilt
+from scipy.sparse import csr_matrix
+from sklearn import compose, ensemble, pipeline, preprocessing
+from xgboost import XGBClassifier, XGBRegressor
 
 import skforge
 from skforge import CompiledForest
@@ -67,47 +75,36 @@ class Cell:
 
 
 def _estimators(n_trees: int) -> dict[str, Callable[[], Any]]:
-    from lightgbm import LGBMClassifier, LGBMRegressor
-    from sklearn import ensemble, pipeline, preprocessing
-    from xgboost import XGBClassifier, XGBRegressor
+    trees: dict[str, Any] = {"n_estimators": n_trees, "random_state": 0}
+    one_job = {**trees, "n_jobs": 1}
+    light, deep = {**one_job, "verbose": -1}, {**one_job, "max_depth": 8}
+    boosted = {**one_job, "max_depth": 6}
+    histograms = {"max_iter": n_trees, "random_state": 0}
 
-    many, one = {"n_estimators": n_trees, "random_state": 0}, {"n_jobs": 1}
-    light = {**many, **one, "verbose": -1}
+    def scaled(kind: Any, options: dict[str, Any]) -> Any:
+        return pipeline.make_pipeline(preprocessing.StandardScaler(), kind(**options))
+
+    kinds: list[tuple[Any, dict[str, Any]]] = [
+        (ensemble.RandomForestClassifier, deep),
+        (ensemble.ExtraTreesRegressor, deep),
+        (ensemble.GradientBoostingClassifier, {**trees, "max_depth": 5}),
+        (ensemble.HistGradientBoostingClassifier, histograms),
+        (ensemble.AdaBoostClassifier, trees),
+        (ensemble.IsolationForest, one_job),
+        (XGBClassifier, boosted),
+        (XGBRegressor, boosted),
+        (LGBMClassifier, light),
+        (LGBMRegressor, light),
+    ]
+    scalers = (ensemble.RandomForestClassifier, deep), (XGBClassifier, boosted)
     return {
-        "RandomForestClassifier": lambda: ensemble.RandomForestClassifier(
-            max_depth=8, **many, **one
-        ),
-        "ExtraTreesRegressor": lambda: ensemble.ExtraTreesRegressor(
-            max_depth=8, **many, **one
-        ),
-        "GradientBoostingClassifier": lambda: ensemble.GradientBoostingClassifier(
-            max_depth=5, **many
-        ),
-        "HistGradientBoostingClassifier": (
-            lambda: ensemble.HistGradientBoostingClassifier(
-                max_iter=n_trees, random_state=0
-            )
-        ),
-        "AdaBoostClassifier": lambda: ensemble.AdaBoostClassifier(**many),
-        "IsolationForest": lambda: ensemble.IsolationForest(**many, **one),
-        "XGBClassifier": lambda: XGBClassifier(max_depth=6, **many, **one),
-        "XGBRegressor": lambda: XGBRegressor(max_depth=6, **many, **one),
-        "LGBMClassifier": lambda: LGBMClassifier(**light),
-        "LGBMRegressor": lambda: LGBMRegressor(**light),
-        "scaler, RandomForestClassifier": lambda: pipeline.make_pipeline(
-            preprocessing.StandardScaler(),
-            ensemble.RandomForestClassifier(max_depth=8, **many, **one),
-        ),
-        "scaler, XGBClassifier": lambda: pipeline.make_pipeline(
-            preprocessing.StandardScaler(), XGBClassifier(max_depth=6, **many, **one)
-        ),
+        **{kind.__name__: partial(kind, **options) for kind, options in kinds},
+        **{f"scaler, {kind.__name__}": partial(scaled, kind, o) for kind, o in scalers},
     }
 
 
 def _of_texts(model: Any) -> Any:
     """Return a pipeline's scaler on the numbers, beside an encoder of the texts."""
-    from sklearn import compose, pipeline, preprocessing
-
     scaler, last = (step for _, step in model.steps)
     texts = [NAMES[i] for i in CATEGORICAL]
     encoder = preprocessing.OneHotEncoder(handle_unknown="ignore")
@@ -127,8 +124,6 @@ def _table(seed: int) -> tuple[Any, Any]:
 
 
 def _frame(X: Any) -> Any:
-    import pandas as pd
-
     return pd.DataFrame(X, columns=NAMES)
 
 
@@ -138,8 +133,6 @@ def _mixed(X: Any) -> Any:
 
 
 def _categories(X: Any) -> Any:
-    import pandas as pd
-
     frame = _mixed(X)
     for i in CATEGORICAL:
         kind = pd.CategoricalDtype([f"level {n}" for n in range(N_CATEGORIES)])
@@ -158,30 +151,8 @@ def _narrow_texts(X: Any) -> Any:
     return frame.assign(**{first: frame[first] > 0})
 
 
-def _polars(X: Any) -> Any:
-    return _polars_of(_frame(X))
-
-
-def _polars_of(frame: Any) -> Any:
-    import polars as pl
-
-    return pl.from_pandas(frame)
-
-
-def _arrow(X: Any) -> Any:
-    return _arrow_of(_frame(X))
-
-
-def _arrow_of(frame: Any) -> Any:
-    import pyarrow as pa
-
+def _arrow(frame: Any) -> Any:
     return pa.Table.from_pandas(frame, preserve_index=False)
-
-
-def _sparse(X: Any) -> Any:
-    from scipy.sparse import csr_matrix
-
-    return csr_matrix(X)
 
 
 FORMS: dict[str, Callable[[Any], Any]] = {
@@ -193,19 +164,19 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "F-order": np.asfortranarray,
     "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
     "list": lambda X: X.tolist(),
-    "CSR": _sparse,
+    "CSR": csr_matrix,
     "pandas": _frame,
     "pandas, float32": lambda X: _frame(X).astype(np.float32),
     "pandas, mixed": _mixed,
     "pandas, nullable": lambda X: _mixed(X).convert_dtypes(),
     "pandas, categories": _categories,
-    "polars": _polars,
-    "pyarrow": _arrow,
+    "polars": lambda X: pl.from_pandas(_frame(X)),
+    "pyarrow": lambda X: _arrow(_frame(X)),
     "pandas, texts": _texts,
     "texts, float32, bool": _narrow_texts,
     "texts, nullable": lambda X: _texts(X).convert_dtypes(),
-    "polars, texts": lambda X: _polars_of(_texts(X)),
-    "pyarrow, texts": lambda X: _arrow_of(_texts(X)),
+    "polars, texts": lambda X: pl.from_pandas(_texts(X)),
+    "pyarrow, texts": lambda X: _arrow(_texts(X)),
 }
 #: Forms of which some columns are no numbers.
 WITH_TEXTS = tuple(form for form in FORMS if "texts" in form)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -21,6 +21,7 @@ from systems import OWN
 
 Array = NDArray[Any]
 Point = tuple[int, float]  # rows, and the seconds of a call
+Sample = Mapping[str, float]
 ANSWER_SECONDS = 10.0  # for answers that are compared
 
 
@@ -207,10 +208,17 @@ def prepare(
     else:
         n = known.compared_rows = min(len(found), len(expected))
         expected = expected[:n]
-        known.max_abs_diff, known.same_bits = compare(found[:n], expected)
-        greatest = float(np.max(np.abs(expected), initial=0))
-        known.differs = not known.max_abs_diff <= 1e-4 * greatest
+        known.max_abs_diff, known.same_bits, known.differs = agreement(
+            found[:n], expected
+        )
     return known
+
+
+def agreement(found: Array, expected: Array) -> tuple[float, bool, bool]:
+    """Return the greatest difference, if all bits agree, and if it is no rounding."""
+    difference, same = compare(found, expected)
+    greatest = float(np.max(np.abs(expected), initial=0))
+    return difference, same, not difference <= 1e-4 * greatest
 
 
 def compare(found: Array, expected: Array) -> tuple[float, bool]:
@@ -257,35 +265,97 @@ def _cells(
 ) -> list[Cell]:
     """Time one batch size; ``seen`` keeps rows and seconds of smaller ones."""
     cells = {r.entry.name: Cell(threads, size, r.entry.name) for r in remotes}
+    of_name = {r.entry.name: r for r in remotes}
     rows_of = max(1, min(64, 4096 // size)) * size
     itemsize = np.dtype(model.facts["dtype"]).itemsize
     needed = rows_of * model.facts["features"] * itemsize * len(remotes)
-    rounds: dict[Remote, int] = {}
-    for remote in remotes:
-        cell = cells[remote.entry.name]
-        expected = expected_seconds(seen.get(cell.system, []), size)
-        if expected > limits.call:
-            cell.reason = f"about {expected:.2g} s a call"
-        elif needed > limits.memory:
+    if needed > limits.memory:
+        for cell in cells.values():
             cell.reason = f"batches of all take {needed / 1e9:.1f} GB"
-        else:
-            rounds[remote] = _warm(remote, cell, limits)
-    samples = interleaved(rounds, cells)
-    for remote in rounds:
-        name = remote.entry.name
-        cell = cells[name]
+    samples = timed(
+        cells,
+        size,
+        seen,
+        limits,
+        lambda name: of_name[name].ask("warm", rows=size, slot=limits.slot),
+        lambda name: of_name[name].ask("sample"),
+    )
+    ours = samples.get(OURS[0], [])
+    for name, cell in cells.items():
         with suppress(SystemFailedError):
-            remote.ask("drop")
+            of_name[name].ask("drop")
+        if cell.reason is None and cell.seconds is not None:
+            taken = samples.get(name) or [{"seconds": cell.seconds}] * len(ours)
+            cell.rounds = len(samples.get(name, [None]))
+            cell.ratio = paired(taken, ours, "seconds")
+    return list(cells.values())
+
+
+def timed(
+    cells: Mapping[str, Any],
+    size: int,
+    seen: dict[str, list[Point]],
+    limits: Limits,
+    warm: Callable[[str], Sample],
+    sample: Callable[[str], Sample],
+) -> dict[str, list[Sample]]:
+    """Time systems in rounds, each in another order; return their samples.
+
+    A cell gets its median ``seconds``, or the ``reason`` why it has none. One whose
+    first call takes too long has that as its time, and no samples. A slow system takes
+    part in the first rounds only.
+
+    Parameters
+    ----------
+    cells : mapping of str -> Cell
+        By system; those that have a reason are left out.
+    size : int
+        Rows of a batch.
+    seen : dict
+        Rows and seconds of smaller batches, by system; these are added.
+    limits : Limits
+        Where to stop.
+    warm, sample : callable
+        Prepare a system, and take a sample of it.
+    """
+    rounds: dict[str, int] = {}
+    for name, cell in cells.items():
+        expected = expected_seconds(seen.get(name, []), size)
+        if cell.reason is None and expected > limits.call:
+            cell.reason = f"about {expected:.2g} s a call"
         if cell.reason is not None:
             continue
-        if samples[name]:
-            cell.rounds, cell.seconds = len(samples[name]), median(samples[name])
-            cell.ratio = ratio(samples[name], samples.get(OURS[0], []))
-        elif cell.seconds and (ours := samples.get(OURS[0])):
-            cell.ratio = cell.seconds / median(ours)
-        if cell.seconds is not None:
+        try:
+            warmed = warm(name)
+        except SystemFailedError as error:
+            cell.reason = str(error)
+            continue
+        if warmed["first"] > limits.call:
+            cell.seconds = warmed["first"]
+        else:
+            fits = int(limits.cell / max(warmed["slot"], 1e-9))
+            rounds[name] = max(3, min(limits.rounds, fits))
+    samples: dict[str, list[Sample]] = {name: [] for name in rounds}
+    names = list(rounds)
+    for number in range(max(rounds.values(), default=0)):
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
+            if number < rounds[name] and cells[name].reason is None:
+                try:
+                    samples[name].append(sample(name))
+                except SystemFailedError as error:
+                    cells[name].reason = str(error)
+    for name, cell in cells.items():
+        if cell.reason is None:
+            if taken := samples.get(name):
+                cell.seconds = median(s["seconds"] for s in taken)
             seen.setdefault(name, []).append((size, cell.seconds))
-    return list(cells.values())
+    return samples
+
+
+def paired(theirs: Sequence[Sample], ours: Sequence[Sample], key: str) -> float | None:
+    """Return the median of their times by ours of the same round."""
+    return ratio([s[key] for s in theirs], [s[key] for s in ours])
 
 
 def expected_seconds(seen: Sequence[Point], size: int) -> float:
@@ -298,42 +368,3 @@ def expected_seconds(seen: Sequence[Point], size: int) -> float:
         return 0.0
     (few, fast), (more, slow) = seen[-2:]
     return slow + max(0.0, slow - fast) / (more - few) * (size - more)
-
-
-def _warm(remote: Remote, cell: Cell, limits: Limits) -> int:
-    """Return how many rounds a system takes part in.
-
-    None if it failed, or if its first call took too long: then that is its time.
-    """
-    try:
-        warmed = remote.ask("warm", rows=cell.rows, slot=limits.slot)
-    except SystemFailedError as error:
-        cell.reason = str(error)
-        return 0
-    if warmed["first"] > limits.call:
-        cell.rounds, cell.seconds = 1, warmed["first"]
-        return 0
-    fits = int(limits.cell / max(warmed["slot"], 1e-9))
-    return max(3, min(limits.rounds, fits))
-
-
-def interleaved(
-    rounds: dict[Remote, int], cells: dict[str, Cell]
-) -> dict[str, list[float]]:
-    """Return samples of all systems, a round after the other, each in another order.
-
-    A system with fewer rounds takes part in the first ones.
-    """
-    samples: dict[str, list[float]] = {r.entry.name: [] for r in rounds}
-    remotes = list(rounds)
-    for number in range(max(rounds.values(), default=0)):
-        start = number % len(remotes)
-        for remote in remotes[start:] + remotes[:start]:
-            name = remote.entry.name
-            if number >= rounds[remote] or cells[name].reason is not None:
-                continue
-            try:
-                samples[name].append(remote.ask("sample")["seconds"])
-            except SystemFailedError as error:
-                cells[name].reason = str(error)
-    return samples

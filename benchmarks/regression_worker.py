@@ -157,24 +157,14 @@ def _executed(commit: Commit, rows: int) -> dict[str, int]:
 
 def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     """Return instructions and registers of the GPU kernels that would run."""
+    from gpu.gpu_sass import disassemble, kernels_of, operations
+
     from skforge import Target
     from skforge.compiler import pipeline
-
-    try:
-        from gpu.gpu_sass import disassemble, kernels_of, operations
-
-        from skforge.compiler.codegen.cuda.emitter import emit_gpu
-        from skforge.compiler.defaults.gpu import default_gpu_schedules
-        from skforge.compiler.runtime.gpu.compilers import compile_text
-    except ImportError:  # a commit from before November 2026
-        from skforge.compiler.backends.cuda import emit_gpu
-        from skforge.compiler.backends.gpu_compilers import compile_text
-        from skforge.compiler.backends.gpu_sass import (
-            disassemble,
-            kernels_of,
-            operations,
-        )
-        from skforge.compiler.default_gpu_schedule import default_gpu_schedules
+    from skforge.compiler.codegen.cuda.emitter import emit_gpu
+    from skforge.compiler.defaults.gpu import default_gpu_schedules
+    from skforge.compiler.runtime.gpu.compilers import compile_text
+    from skforge.compiler.runtime.gpu.resources import cubin_resources
 
     target = Target.cuda(GPU)
     table = default_gpu_schedules(commit.forest, target)
@@ -182,13 +172,8 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     (schedule,) = (one for (low, _), one in table.items() if low == first)
     hir = pipeline.build_hir(commit.forest, schedule, "exact", kind="gpu")
     plan = emit_gpu(pipeline.lower(hir, target).kernel.function, target)
-    made = compile_text(plan.source, GPU, "cuda")
-    if isinstance(made, tuple):
-        from skforge.compiler.runtime.gpu.resources import cubin_resources
-
-        code, used = made[0], cubin_resources(made[0])
-    else:  # a commit from before 21 November 2026
-        code, used = made.code, made.resources
+    code, _ = compile_text(plan.source, GPU, "cuda")
+    used = cubin_resources(code)
     texts = kernels_of(disassemble(code)).values()
     return {
         "GPU instructions": len(list(chain.from_iterable(map(operations, texts)))),

@@ -96,7 +96,7 @@ def main(
     end = monotonic() + 60 * min(minutes, QUICK_MINUTES if quick else minutes)
     limits = Limits(rounds=rounds, prepare=prepare, end=end)
     if quick:
-        limits = Limits(3, 0.005, 0.5, 40.0, end=end)
+        limits = Limits(3, 0.005, 0.5, prepare=40.0, end=end)
         schedules = "few" if schedules == "all" else schedules
     batches = batches or (QUICK_BATCHES if quick else BATCHES)
     sizes = [int(n) for n in batches.split(",")]

@@ -12,9 +12,10 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
+import measure
 import numpy as np
 from environments import python_of
-from measure import compare, expected_seconds
+from measure import agreement, paired, timed
 from models import Model
 from remote import Entry, Remote, SystemFailedError
 
@@ -40,30 +41,13 @@ class Participant:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much time is taken, and when to stop.
-
-    Parameters
-    ----------
-    rounds : int
-        Samples of each system.
-    slot : float
-        Seconds of a sample.
-    call : float
-        A call expected to take longer is not made.
-    prepare : float
-        Seconds a system may take to load a model.
-    memory : float
-        Bytes of a batch's rows.
-    end : float
-        Of ``monotonic``: no cell is begun later.
-    """
+class Limits(measure.Limits):
+    """How much time is taken; ``end`` is of ``monotonic``: no cell is begun later."""
 
     rounds: int = 7
     slot: float = 0.02
-    call: float = 2.0
     prepare: float = 120.0
-    memory: float = 4e9
+    memory: float = 4e9  # of a batch's rows
     end: float = float("inf")
 
 
@@ -259,14 +243,13 @@ def _prepare(
     except SystemFailedError as error:
         return {**known, "reason": str(error)}
     exact = truth[loaded["answer"]]
-    difference, same = compare(found, exact)
-    greatest = float(np.max(np.abs(exact), initial=0.0))
+    difference, same, differs = agreement(found, exact)
     return {
         **known,
         "prepare_seconds": loaded["seconds"],
         "max_abs_diff": difference,
         "same_bits": same,
-        "differs": not difference <= 1e-4 * greatest,
+        "differs": differs,
         "agreement": "same bits" if same else f"max |diff| {difference:.1e}",
         "device": loaded["device"],
         "host": loaded["host"],
@@ -284,70 +267,26 @@ def _cells(
 ) -> list[Cell]:
     """Time one batch size in one place."""
     cells = {one.name: Cell(one.name, rows, where) for one in who}
-    running: list[Participant] = []
-    for one in who:
-        cell = cells[one.name]
-        soon = expected_seconds(seen.get(one.name, []), rows)
-        if soon > limits.call:
-            cell.reason = f"about {soon:.2g} s a call"
-            continue
-        try:
-            warmed = group.of(one).ask(
-                "warm", key=one.name, rows=rows, where=where, slot=limits.slot
-            )
-        except SystemFailedError as error:
-            cell.reason = str(error)
-            continue
-        if warmed["first"] > limits.call:
-            cell.seconds = warmed["first"]
-            continue
-        running.append(one)
-    samples = _rounds(group, running, cells, where == "device", limits.rounds)
+    remotes = {one.name: group.of(one) for one in who}
+    samples = timed(
+        cells,
+        rows,
+        seen,
+        limits,
+        lambda name: remotes[name].ask(
+            "warm", key=name, rows=rows, where=where, slot=limits.slot
+        ),
+        lambda name: remotes[name].ask("sample", key=name, kernels=where == "device"),
+    )
     ours = samples.get(OURS, [])
     for name, taken in samples.items():
         cell = cells[name]
-        if cell.reason is not None or not taken:
-            continue
-        cell.seconds = median(s["seconds"] for s in taken)
-        cell.ratio = _ratio(taken, ours, "seconds")
-        if "kernel" in taken[0]:
-            cell.kernel = median(s["kernel"] for s in taken)
-            cell.kernel_ratio = _ratio(taken, ours, "kernel")
-        seen.setdefault(name, []).append((rows, cell.seconds))
+        if cell.reason is None and taken:
+            cell.ratio = paired(taken, ours, "seconds")
+            if "kernel" in taken[0]:
+                cell.kernel = median(s["kernel"] for s in taken)
+                cell.kernel_ratio = paired(taken, ours, "kernel")
     for process in {one.process: one for one in who}.values():
         with suppress(SystemFailedError):
             group.of(process).ask("drop")
     return list(cells.values())
-
-
-def _rounds(
-    group: Group,
-    who: Sequence[Participant],
-    cells: dict[str, Cell],
-    kernels: bool,
-    rounds: int,
-) -> dict[str, list[dict[str, float]]]:
-    """Return samples of all, a round after the other, each in another order."""
-    samples: dict[str, list[dict[str, float]]] = {one.name: [] for one in who}
-    for number in range(rounds):
-        start = number % max(1, len(who))
-        for one in [*who[start:], *who[:start]]:
-            if cells[one.name].reason is not None:
-                continue
-            try:
-                found = group.of(one).ask("sample", key=one.name, kernels=kernels)
-                samples[one.name].append(dict(found))
-            except SystemFailedError as error:
-                cells[one.name].reason = str(error)
-    return samples
-
-
-def _ratio(
-    theirs: Sequence[dict[str, float]], ours: Sequence[dict[str, float]], key: str
-) -> float | None:
-    pairs = [
-        (a[key], b[key])
-        for a, b in zip(theirs, ours, strict=False)
-        if key in a and b.get(key)
-    ]
-    return median(a / b for a, b in pairs) if pairs else None

@@ -106,7 +106,7 @@ def _bench(setup: Setup, name: str, sizes: Sequence[int]) -> dict[str, Any]:
     who = participants(setup.target, model, (), modes, cores, None)
     end = setup.end - 5
     prepare = min(60.0, max(5.0, (end - monotonic()) / 3))
-    limits = Limits(3, 0.01, 1.0, prepare, end=end)
+    limits = Limits(3, 0.01, 1.0, prepare=prepare, end=end)
     found = bench(model, setup.group, who, sizes, limits, say=lambda _: None)
     wrong = []
     for one in found["systems"]:
