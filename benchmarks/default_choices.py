@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 from cost_model_data import HOPELESS, Timed, records, targets, write
 from cost_model_family import DRAWN, MAKERS, UNSEEN, get
-from harness import Document, mean_and_worst, of_size, publish, table
+from harness import Document, Output, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 
 from skforge.cli.report import count
@@ -58,7 +58,7 @@ def main(
     ] = False,
     drawn: Annotated[bool, typer.Option(help="Forests of sizes nobody chose.")] = False,
     only: Annotated[str, typer.Option(help="One target: host or v3.")] = "",
-    output: Annotated[Path | None, typer.Option(help="Write defaults.md here.")] = None,
+    output: Output = None,
 ) -> None:
     """Time what is missing, and print what today's defaults lose."""
     found = read(file)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
@@ -34,7 +34,11 @@ from explain_cases import (
     options_of,
 )
 from harness import (
+    Batches,
     Document,
+    Output,
+    Parts,
+    Slot,
     chosen,
     digits,
     micro,
@@ -44,9 +48,11 @@ from harness import (
     ratio,
     records,
     rows_a_call,
+    sampler,
     seconds,
     short,
     table,
+    take_turns,
 )
 from machine import in_words, machine
 
@@ -55,6 +61,8 @@ OURS = "skforge"
 #: |contributions| of a row.
 BOUNDS = {"float32": 1e-5, "float64": 1e-9}
 ROUNDS, ROUNDS_OF_SLOW = 7, 3
+#: Seconds of a call that is slow.
+SLOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,37 +180,17 @@ def _line(error: Exception) -> str:
     return str(error) if isinstance(error, CannotError) else short(error, 120)
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A system's calls in a round."""
-
-    call: Answer
-    parts: list[Any]  # batches of rows, taken in turn
-    count: int
-    rounds: int
-
-    def seconds(self) -> float:
-        """Return the seconds of one row; a call that is not timed comes first."""
-        if self.count > 1:
-            self.call(self.parts[-1])
-        start = time.perf_counter()
-        for i in range(self.count):
-            self.call(self.parts[i % len(self.parts)])
-        taken = time.perf_counter() - start
-        return taken / self.count / len(self.parts[0])
-
-
-def turn(call: Answer, rows: Any, n: int, slot: float, most: float) -> Turn:
-    """Return how many rows a call gets, and how many calls fill a slot."""
+def batches(call: Answer, rows: Any, n: int, most: float) -> list[Any]:
+    """Return batches of as many rows as a call may have, which are taken in turn."""
     row = min(seconds(call, rows[:1]) for _ in range(2))
     if n > 1 and row < most / 16:
         row = seconds(call, rows[: min(n, 16)]) / min(n, 16)
     n = max(1, min(n, int(most / max(row, 1e-9))))
-    starts = range(max(1, min(8, len(rows) // n)))
-    batches = [rows[i * n : (i + 1) * n] for i in starts]
-    whole = seconds(call, batches[0]) if n > 16 else row * n
-    count = max(1, int(slot / whole))
-    return Turn(call, batches, count, ROUNDS if whole < 0.5 else ROUNDS_OF_SLOW)
+    return [rows[i * n : (i + 1) * n] for i in range(max(1, min(8, len(rows) // n)))]
+
+
+def _a_row(sample: Callable[[], float], pool: list[Any]) -> float:
+    return sample() / len(pool[0])
 
 
 def cells(
@@ -222,21 +210,25 @@ def cells(
         head = (name, kind, n, threads)
         for system, text in errors.items():
             yield Cell(*head, system, error=text)
-        turns = {
-            system: turn(call, rows, n, slot, 60.0 if system == OURS else most)
+        pools = {
+            system: batches(call, rows, n, 60.0 if system == OURS else most)
             for system, call in calls.items()
         }
-        times: dict[str, list[float]] = {system: [] for system in turns}
-        for number in range(ROUNDS):
-            for system, one in turns.items():
-                if number < one.rounds:
-                    times[system].append(one.seconds())
+        samples = {
+            system: partial(_a_row, sampler(call, pools[system], slot), pools[system])
+            for system, call in calls.items()
+        }
+        slow = [s for s in samples if seconds(calls[s], pools[s][0]) >= SLOW]
+        times = take_turns(samples, ROUNDS_OF_SLOW)
+        fast = {system: take for system, take in samples.items() if system not in slow}
+        for system, more in take_turns(fast, ROUNDS - ROUNDS_OF_SLOW).items():
+            times[system] += more
         for system, own in times.items():
             yield Cell(
                 *head,
                 system,
                 median(own),
-                len(turns[system].parts[0]),
+                len(pools[system][0]),
                 # The slow take part in the first rounds.
                 ratio(own, times.get(OURS, [])),
                 apart.get(system),
@@ -327,15 +319,15 @@ def _text(cell: Cell) -> str:
 
 
 def main(
-    models: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
+    models: Parts = "",
     kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(KINDS),
-    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,64,1024",
+    batches: Batches = "1,64,1024",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
     systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(SYSTEMS),
-    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.05,
+    slot: Slot = 0.05,
     call: Annotated[float, typer.Option(help="Most seconds of a call.")] = 2.0,
     quick: Annotated[bool, typer.Option(help="One thread, 1 and 64 rows.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+    output: Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write explain.json and .md."""
     from threadpoolctl import threadpool_limits

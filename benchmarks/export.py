@@ -24,7 +24,7 @@ import numpy as np
 import typer
 from cases import Case, cases
 from export_systems import SYSTEMS, Built, NotForModelError
-from harness import Document, publish, records, rows_a_call, table
+from harness import Document, Names, Output, publish, records, rows_a_call, table
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
@@ -79,12 +79,8 @@ class Size:
 
 
 def main(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Parts of models' names.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for export.json and export.md.")
-    ] = None,
+    names: Names = None,
+    output: Output = None,
     docs: Annotated[
         Path | None, typer.Option(help="A page; its table of sizes is written anew.")
     ] = None,

@@ -26,7 +26,11 @@ import polars as pl
 import pyarrow as pa
 import typer
 from harness import (
+    Batches,
     Document,
+    Output,
+    Parts,
+    Slot,
     chosen,
     numbers,
     parts,
@@ -396,12 +400,12 @@ def plot(found: list[Cell], file: Path) -> None:
 
 
 def main(
-    models: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
+    models: Parts = "",
     forms: Annotated[str, typer.Option(help="Forms, by semicolons.")] = "",
-    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,512",
+    batches: Batches = "1,512",
     trees: Annotated[int, typer.Option(help="Trees a model.")] = 100,
-    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.01,
-    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+    slot: Slot = 0.01,
+    output: Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write forms.json and forms.md."""
     facts, found = machine(), []

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import typer
 
 from skforge.tuning.measure.bench import in_rounds
 
@@ -26,6 +28,16 @@ T = TypeVar("T")
 HABIT = 40
 
 # ------------------------------------------------------------ what is chosen
+
+#: Arguments and options that scripts share.
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
+]
+Parts = Annotated[str, typer.Option(help="Parts of names, by commas.")]
+Batches = Annotated[str, typer.Option(help="Rows of a call.")]
+Rounds = Annotated[int, typer.Option(help="Samples of each system.")]
+Slot = Annotated[float, typer.Option(help="Seconds of a sample.")]
+Output = Annotated[Path | None, typer.Option(help="Folder of results.")]
 
 
 def parts(text: str) -> list[str]:

@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,7 +31,17 @@ from conditions import (
     evictor,
     time_calls,
 )
-from harness import Document, numbers, parts, publish, records, stored, table
+from harness import (
+    Document,
+    Names,
+    Output,
+    numbers,
+    parts,
+    publish,
+    records,
+    stored,
+    table,
+)
 from latency_calls import MORE_PEERS, OURS, PEERS, System, our_calls, own_calls, peers
 from machine import in_words, machine
 from numpy.typing import NDArray
@@ -107,9 +116,7 @@ class Plan:
 
 
 def main(
-    models: Annotated[
-        list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
-    ] = None,
+    models: Names = None,
     rows: Annotated[str, typer.Option(help="Rows a call.")] = "1,8",
     conditions: Annotated[
         str, typer.Option(help=f"Of {', '.join(CONDITIONS)}.")
@@ -131,9 +138,7 @@ def main(
         str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
     ] = ",".join(PEERS),
     title: Annotated[str, typer.Option(help="Of this run, in latency.md.")] = "Calls",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of results; runs of other titles stay.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Measure, print Markdown, and write latency.json, .md and .svg where asked."""
     sizes = numbers(rows)

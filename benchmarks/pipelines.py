@@ -15,13 +15,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
 from forms import differences
 from harness import (
+    Batches,
     Document,
+    Output,
+    Parts,
+    Slot,
     chosen,
     digits,
     micro,
@@ -283,10 +287,10 @@ def plot(found: list[Cell], file: Path) -> None:
 
 
 def main(
-    pipelines: Annotated[str, typer.Option(help="Parts of names, by commas.")] = "",
-    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,64,4096",
-    slot: Annotated[float, typer.Option(help="Seconds of a sample.")] = 0.05,
-    output: Annotated[Path | None, typer.Option(help="Folder of results.")] = None,
+    pipelines: Parts = "",
+    batches: Batches = "1,64,4096",
+    slot: Slot = 0.05,
+    output: Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write pipelines.json and .md."""
     from threadpoolctl import threadpool_limits

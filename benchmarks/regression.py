@@ -24,7 +24,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from harness import numbers, parts, ratio, table, take_turns
+from harness import Batches, Rounds, numbers, parts, ratio, table, take_turns
 from models import Model, models
 from remote import Entry, Remote, SystemFailedError
 
@@ -85,10 +85,10 @@ def main(
     names: Annotated[str, typer.Option("--models", help="Parts of names.")] = ",".join(
         USUAL
     ),
-    batches: Annotated[str, typer.Option(help="Rows a call.")] = "1,64,4096",
+    batches: Batches = "1,64,4096",
     counts: Annotated[float, typer.Option(help="Share a count may grow by.")] = 0.02,
     times: Annotated[float, typer.Option(help="Share a time may grow by.")] = 0.1,
-    rounds: Annotated[int, typer.Option(help="Samples of a time; 0: no times.")] = 15,
+    rounds: Rounds = 15,
     allow: Annotated[
         str, typer.Option(help="Measures that may get worse, by commas.")
     ] = "",

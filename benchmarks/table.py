@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import numbers, parts, publish, rounded
+from harness import Batches, Names, Output, Rounds, numbers, parts, publish, rounded
 from machine import machine
 from measure import Limits, Result, measure, read
 from models import models
@@ -34,15 +34,11 @@ QUICK_LIMITS = Limits(rounds=3, slot=0.01, call=0.5, cell=0.5, prepare=30.0)
 
 
 def main(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
-    ] = None,
+    names: Names = None,
     systems: Annotated[
         str, typer.Option(help="Only these peers, by commas; the own library stays.")
     ] = "",
-    batches: Annotated[
-        str, typer.Option(help="Rows in a batch.")
-    ] = "1,8,64,512,4096,65536",
+    batches: Batches = "1,8,64,512,4096,65536",
     threads: Annotated[str, typer.Option(help="Threads; default: one and all.")] = "",
     quick: Annotated[bool, typer.Option(help="Three models, short samples.")] = False,
     call: Annotated[
@@ -51,12 +47,8 @@ def main(
     prepare: Annotated[
         float, typer.Option(help="Seconds a system may take to prepare a model.")
     ] = DEFAULT.prepare,
-    rounds: Annotated[
-        int, typer.Option(help="Samples of each system.")
-    ] = DEFAULT.rounds,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for results.json, .md and .svg.")
-    ] = None,
+    rounds: Rounds = DEFAULT.rounds,
+    output: Output = None,
     merge: Annotated[
         bool, typer.Option(help="Keep the output's models that are not measured.")
     ] = False,

@@ -11,11 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from harness import Document, chosen, line, numbers, parts, publish, rounded
+from harness import (
+    Batches,
+    Document,
+    Names,
+    Output,
+    chosen,
+    line,
+    numbers,
+    parts,
+    publish,
+    rounded,
+)
 from machine import in_words, machine
 from measure import Limits, Result, measure, results_of
 from models import get
@@ -65,10 +75,10 @@ AVX2_FACTOR = 2.0
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Parts of names.")] = None,
-    batches: Annotated[str, typer.Option(help="Rows.")] = ",".join(map(str, SIZES)),
+    names: Names = None,
+    batches: Batches = "1,8,64,512,4096,65536",
     peers: Annotated[str, typer.Option(help="Peers.")] = ",".join(PEERS),
-    output: Annotated[Path | None, typer.Option(help="Folder for weak.md.")] = None,
+    output: Output = None,
 ) -> None:
     """Measure, print, and write weak.json and weak.md where asked."""
     wanted = {OURS[0], *OWN.values(), *parts(peers)}

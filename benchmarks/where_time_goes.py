@@ -22,6 +22,7 @@ from assembly import describe, mnemonics
 from cases import Case, cases
 from counters import count
 from floors import Floor, block_floors, clock_ghz, mean_hops, plain_sum, walk_floors
+from harness import Batches
 from kernel_cuts import BLOCK_PARTS, parts_of, prefixes, without_each
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -78,7 +79,7 @@ class Profile:
 
 def main(
     models: Annotated[list[str], typer.Argument(help="Parts of names of models.")],
-    batch_sizes: Annotated[str, typer.Option(help="Rows a call.")] = "4096",
+    batch_sizes: Batches = "4096",
     target: Annotated[str, typer.Option(help="As compile_forest's target.")] = "cpu",
     walk: Annotated[bool, typer.Option(help="The walking schedule instead.")] = False,
     seconds: Annotated[float, typer.Option(help="A model and batch.")] = 6.0,

@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Annotated, Any
 
 import typer
+from harness import Batches, Names, Output, Rounds
 from machine import in_words, machine
 from models import cache_folder, models, names
 from synthetic import STAND_INS
@@ -60,10 +61,8 @@ python -m venv {folder}/environments/hummingbird-gpu
 
 
 def main(
-    parts: Annotated[
-        list[str] | None, typer.Argument(help="Parts of names of models; default: all.")
-    ] = None,
-    batches: Annotated[str, typer.Option(help="Rows in a batch.")] = "",
+    parts: Names = None,
+    batches: Batches = "",
     schedules: Annotated[
         str, typer.Option(help="all, few or none besides the default schedules.")
     ] = "all",
@@ -78,13 +77,11 @@ def main(
     prepare: Annotated[
         float, typer.Option(help="Seconds a system may take to load a model.")
     ] = 120.0,
-    rounds: Annotated[int, typer.Option(help="Samples of each system.")] = 7,
+    rounds: Rounds = 7,
     target: Annotated[
         str, typer.Option(help="cuda, hip; emulated only tries the harness out.")
     ] = "cuda",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for gpu.json, gpu.md and the figures.")
-    ] = None,
+    output: Output = None,
     install: Annotated[bool, typer.Option(help="Print what to install.")] = False,
 ) -> None:
     """Measure and print; write after each model."""

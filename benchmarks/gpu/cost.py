@@ -27,6 +27,16 @@ from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, samp
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.cost.gpu import (
+    ADD,
+    ARITHMETIC,
+    BARRIER,
+    FILL,
+    FILL_NODE,
+    HALVE,
+    KEEP,
+    SEARCH,
+)
 from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.cost.schedule_facts import PLACE, facts_of
 from skforge.compiler.forest.forest import Forest
@@ -40,17 +50,6 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
 Array = NDArray[Any]
-
-#: Cycles of the dependent arithmetic of a hop, and of a barrier.
-HOP, BARRIER = 30.0, 40.0
-
-#: Instructions to bring a value of a row to shared memory, and to search its code; a
-#: search halves its thresholds, each time with so many more.
-FILL, SEARCH, HALVE = 5.0, 9.0, 6.5
-#: Instructions to bring a word of a tree to shared memory.
-FILL_NODE = 9.0
-#: Instructions to keep a leaf for others to add, and to add one.
-KEEP, ADD = 3.0, 4.0
 
 #: Instructions that each hop takes at least, and nodes of tiles whose loops are found.
 FEWEST, TILES = 5.0, (1, 7)
@@ -393,7 +392,7 @@ def chain_cycles(built: Built, reads: Reads, reduction: Reduction, chip: Chip) -
     row = chip.near if deal.rows_in == "memory" else chip.shared
     n_trees = hir.tiles.n_trees / deal.tree_blocks
     turns = deal.row.shape[1] * built.turns()
-    cycles = turns * reads.hops * (node + row + HOP + built.code.loop / 2)
+    cycles = turns * reads.hops * (node + row + ARITHMETIC + built.code.loop / 2)
     fill, search = _fill(built)
     cycles += fill / deal.threads * (search + chip.far / 4)
     if deal.tile:

@@ -19,17 +19,10 @@ from benchmarks.gpu.counts import code_of
 from benchmarks.gpu.deal import loops_of
 from benchmarks.gpu.gpu_sass import Loop, all_loops, innermost, operations
 from benchmarks.gpu.reads import LANES
+from skforge.compiler.cost.gpu import ANSWER, DEPENDENT, LEAF_CYCLES, marking
 from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import ScheduleError
-
-#: Of a value's code, and each time its thresholds are halved; to fill a word of the
-#: table: from the machine code of airline.
-CODE, HALVE, WORD = 33.0, 6.0, 9.0
-#: Cycles of a read of leaves by lanes that stand on any of them.
-LEAF_CYCLES = 3.5
-#: Instructions in a row that wait for each other, as a share: of few warps.
-DEPENDENT = 0.5
 
 
 def cost_of_bits(
@@ -61,8 +54,7 @@ def cost_of_bits(
     tables = -(-n_trees // tile) if tile else 1
     tests = forest.n_predicates * (1 if tables == 1 else _repeated(forest, tile))
     columns = forest.n_features * tables
-    halvings = np.ceil(np.log2(tests / max(1, columns) + 2))
-    fill = rows * columns * (CODE + HALVE * halvings) + tests * lanes * WORD
+    fill = rows * marking(columns, tests) + tests * lanes * ANSWER
     instructions = (n_groups * a_group * threads + fill) / LANES
     near = (
         n_groups

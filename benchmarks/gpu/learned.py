@@ -20,6 +20,8 @@ import numpy as np
 import typer
 from harness import (
     Document,
+    Names,
+    Output,
     a_line_each,
     mean_and_worst,
     of_size,
@@ -65,10 +67,8 @@ cost model was trained on and those that it is judged by, come from the model of
 
 def main(
     file: Annotated[Path, typer.Argument(help="Times from benchmarks.gpu.train.")],
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Forests to leave out; default: all.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for results.")] = None,
+    names: Names = None,
+    output: Output = None,
 ) -> None:
     """Leave each forest out, choose, model what is chosen, and print."""
     found = list(groups(file))

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, a_line_each, publish, rounded, table
+from harness import Document, Output, a_line_each, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
@@ -60,7 +60,7 @@ def main(
     target: Annotated[
         str, typer.Option(help="cuda or hip measures; default: models an H200.")
     ] = "",
-    output: Annotated[Path | None, typer.Option(help="Folder for results.")] = None,
+    output: Output = None,
 ) -> None:
     """Take the times that are missing, print and write."""
     make = timer_of(target)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from harness import Document, a_line_each, publish, rounded
+from harness import Document, Names, Output, a_line_each, publish, rounded
 from harness import table as table_of
 from models import get
 from systems import load_estimator
@@ -71,13 +70,9 @@ not measured**, for a {name}: {processors} processors at {clock:.2f} GHz that is
 
 
 def main(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Names of models; default: some of each.")
-    ] = None,
+    names: Names = None,
     reduction: Annotated[str, typer.Option(help="exact, reproducible, fast")] = "exact",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for gpu_static.json and .md.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Compile, model and print."""
     found = []

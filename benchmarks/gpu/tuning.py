@@ -15,14 +15,15 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import joblib
 import numpy as np
 import typer
 from harness import (
     Document,
+    Names,
+    Output,
     a_line_each,
     mean_and_worst,
     of_size,
@@ -84,10 +85,7 @@ class Searched(Whole):
     ours_names: tuple[str, ...]
 
 
-def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of models.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for results.")] = None,
-) -> None:
+def main(names: Names = None, output: Output = None) -> None:
     """Model, search, print and write."""
     wholes: list[Searched] = []
     rows: Rows = []

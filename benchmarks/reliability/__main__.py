@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import Document, parts, publish, stored
+from harness import Document, Output, parts, publish, stored
 from machine import in_words, machine
 
 from benchmarks.reliability import (
@@ -96,9 +96,7 @@ def main(
     only: Annotated[
         str, typer.Option(help=f"Of {', '.join(FAMILIES)}, by commas.")
     ] = "",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for reliability.md and .json.")
-    ] = None,
+    output: Output = None,
     merge: Annotated[
         bool, typer.Option(help="Keep the output's families that are not run now.")
     ] = False,
