@@ -35,7 +35,62 @@ LOOKS, LOOK = 3, 3e-4
 HOPELESS, NEAR, ROUNDS = 3.0, 1.25, 11
 
 
-class Recorded:
+class Replay:
+    """A measurer whose times are known: a search runs nothing, and its clock goes on.
+
+    Nothing is checked either: ``predict`` is the reference.
+    """
+
+    parallel = False
+
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+        self.now = 0.0
+        self._expected: dict[Any, Any] = {}
+
+    def clock(self) -> float:
+        """Return seconds by a clock that stands still while nothing is tried."""
+        return self.now
+
+    def check(self, _plan: Plan) -> str:
+        """Return nothing: what does not run is refused when it is lowered."""
+        return ""
+
+    def build(self, plan: Plan) -> ReplayRunner:
+        """Return what answers with known times."""
+        return ReplayRunner(self, plan.schedule)
+
+    def seconds(self, schedule: Schedule, n_rows: int) -> float:
+        """Return what a call takes; ``ScheduleError`` if it is not legal."""
+        raise NotImplementedError
+
+    def expected(self, rows: Any) -> Any:
+        """Return the reference's scores."""
+        # Batches that are checked are the sample's rows over and over.
+        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
+        if key not in self._expected:
+            self._expected[key] = np.asarray(reference_raw(self.forest, rows))
+        return self._expected[key]
+
+
+class ReplayRunner:
+    """A schedule whose times are known or found out."""
+
+    def __init__(self, machine: Replay, schedule: Schedule) -> None:
+        self._machine, self._schedule = machine, schedule
+
+    def predict(self, rows: Any) -> Any:
+        """Return the reference's scores: nothing is run."""
+        return self._machine.expected(rows)
+
+    def time(self, batches: Sequence[Any], rounds: int) -> float:
+        """Return the seconds of a call, and let the clock go on."""
+        one = self._machine.seconds(self._schedule, len(batches[0]))
+        self._machine.now += one * rounds * len(batches)
+        return one
+
+
+class Recorded(Replay):
     """A measurer of one forest on one target, kept in a file.
 
     Parameters
@@ -50,12 +105,11 @@ class Recorded:
         For which; it must run here.
     """
 
-    parallel = False
     label = ""
 
     def __init__(self, file: Path, forest: Forest, rows: Any, target: Target) -> None:
-        self.forest = forest
-        self._file, self._offset = file, 0.0
+        super().__init__(forest)
+        self._file = file
         self._machine = KernelMeasurer(forest, target, "exact", 1)
         self._sample = SampleRows(forest, rows, 0)
         self._built: dict[str, dict[str, Any]] = {}
@@ -63,28 +117,23 @@ class Recorded:
         self._compile: dict[str, float] = {}
         self._batches: dict[int, Sequence[Any]] = {}
         self._runners: dict[str, ThreadTimed] = {}
-        self._expected: dict[int, Any] = {}
         if file.exists():
             for line in file.read_text(encoding="utf-8").splitlines():
                 self._take(json.loads(line))
 
     def clock(self) -> float:
-        return thread_time() + self._offset
-
-    def check(self, _plan: Plan) -> str:
-        """Return nothing: CPUs run whatever fits memory."""
-        return ""
+        return thread_time() + self.now
 
     def lower(self, schedule: Schedule) -> Plan:
         record = self._record(schedule)
-        self._offset += record["lower"]
+        self.now += record["lower"]
         if record["refused"]:
             raise ScheduleError(record["refused"])
         return Plan(schedule, record["digest"], record["weight"], record["bytes"], None)
 
-    def build(self, plan: Plan) -> RecordedRunner:
-        self._offset += self._built[plan.schedule.to_json()]["compile"]
-        return RecordedRunner(self, plan.schedule)
+    def build(self, plan: Plan) -> ReplayRunner:
+        self.now += self._built[plan.schedule.to_json()]["compile"]
+        return super().build(plan)
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         """Return what a call takes, from the file or measured now."""
@@ -93,7 +142,7 @@ class Recorded:
             start = thread_time()
             self._record(schedule)
             self._write({"s": key[0], "rows": n_rows, "seconds": self._time(*key)})
-            self._offset -= thread_time() - start
+            self.now -= thread_time() - start
         return self._seconds[key]
 
     def sweep(self, schedules: Iterable[Schedule], sizes: Sequence[int]) -> int:
@@ -170,16 +219,11 @@ class Recorded:
     def _note(self, key: str, n_rows: int, seconds: float) -> None:
         self._write({"s": key, "rows": n_rows, "seconds": seconds})
 
-    def spend(self, seconds: float) -> None:
-        self._offset += seconds
-
     def expected(self, rows: Any) -> Any:
-        key = hash(rows.tobytes())
-        if key not in self._expected:
-            start = thread_time()
-            self._expected[key] = reference_raw(self.forest, rows)
-            self._offset -= thread_time() - start
-        return self._expected[key]
+        start = thread_time()
+        scores = super().expected(rows)
+        self.now -= thread_time() - start
+        return scores
 
     def forget(self) -> None:
         """Let go of compiled code; what is known of it stays."""
@@ -208,7 +252,7 @@ class Recorded:
                     self._runners[key] = ThreadTimed(self._machine.build(plan))
                     record["compile"] = thread_time() - start
             self._write(record)
-            self._offset -= thread_time() - begin
+            self.now -= thread_time() - begin
         return self._built[key]
 
     def _time(self, key: str, n_rows: int) -> float:
@@ -242,18 +286,3 @@ class Recorded:
             self._built[record["s"]] = record
             if record["compile"]:
                 self._compile[record["digest"]] = record["compile"]
-
-
-class RecordedRunner:
-    """A schedule whose times are known or found out."""
-
-    def __init__(self, machine: Recorded, schedule: Schedule) -> None:
-        self._machine, self._schedule = machine, schedule
-
-    def predict(self, rows: Any) -> Any:
-        return np.asarray(self._machine.expected(rows))
-
-    def time(self, batches: Sequence[Any], rounds: int) -> float:
-        one = self._machine.seconds(self._schedule, len(batches[0]))
-        self._machine.spend(one * rounds * len(batches))
-        return one

@@ -9,7 +9,7 @@ the time of small batches only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
@@ -90,6 +90,14 @@ class Built:
         """How often a block adds up the leaves of some trees."""
         return ceil(self.hir.tiles.n_trees / self.chunk) if self.chunk else 1
 
+    def sizes(self, made: Made, batches: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Return blocks that walk, and launches, of batches by rows."""
+        grids = {n: made.grid(n) for n in batches}
+        return {
+            n: (sum(grid[self.code.kernel]), sum(map(len, grid.values())))
+            for n, grid in grids.items()
+        }
+
     def turns(self) -> int:
         """Return how often a thread begins to walk trees of one of its rows."""
         own, k = self.deal.tree.shape[1], self.in_flight
@@ -154,12 +162,7 @@ class Modeller:
         if made.is_bits:
             return cost_of_bits(self.forest, self.rows, self.chip, made, batches, name)
         built = self.build(made)
-        grids = {n: made.grid(n) for n in batches}
-        sizes = {
-            n: (sum(grid[built.code.kernel]), sum(map(len, grid.values())))
-            for n, grid in grids.items()
-        }
-        return self.cost_of_walk(built, sizes, made.schedule, name)
+        return self.cost_of_walk(built, built.sizes(made, batches), made.schedule, name)
 
     def cost_of_walk(
         self,

@@ -160,11 +160,7 @@ def samples(lines: dict[str, Any], setup: Setup, chip: Chip) -> Iterator[Sample]
             except SkforgeError:
                 continue
             seconds = {int(n): one for n, one in times.items()}
-            grids = {n: made.grid(n) for n in seconds}
-            sizes = {
-                n: (sum(grid[built.code.kernel]), sum(map(len, grid.values())))
-                for n, grid in grids.items()
-            }
+            sizes = built.sizes(made, seconds)
             yield Sample(name, modeller, built, sizes, design.schedule, seconds)
 
 

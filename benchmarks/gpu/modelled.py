@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
-from numpy.typing import NDArray
+from tuning_recorded import Replay, ReplayRunner
 
 from benchmarks.gpu.cost import Modeller
-from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from skforge.tuning.measure.measure import Plan
-
-Array = NDArray[Any]
 
 #: Seconds that lowering and compiling take on the clock, about what they do take.
 LOWER, COMPILE = 0.04, 0.1
 
 
-class ModelledGpu:
+class ModelledGpu(Replay):
     """What a search asks of a machine, answered by a model.
 
     Parameters
@@ -35,18 +31,11 @@ class ModelledGpu:
         Models schedules of one forest on one chip.
     """
 
-    parallel = False
-
     def __init__(self, modeller: Modeller) -> None:
+        super().__init__(modeller.forest)
         self.modeller = modeller
-        self.now = 0.0
         self._seconds: dict[tuple[Schedule, int], float] = {}
         self._digests: dict[Schedule, str] = {}
-        self._expected: dict[Any, Array] = {}
-
-    def clock(self) -> float:
-        """Return seconds by a clock that stands still while nothing is tried."""
-        return self.now
 
     def lower(self, schedule: Schedule) -> Plan:
         """Bind a schedule; the loops it gets are its digest."""
@@ -57,15 +46,11 @@ class ModelledGpu:
             self._digests[schedule] = digest
         return Plan(schedule, self._digests[schedule], 1.0, 0, None)
 
-    def check(self, plan: Plan) -> str:
-        """Return nothing: what spills is illegal for the model."""
-        return ""
-
-    def build(self, plan: Plan) -> ModelledRunner:
+    def build(self, plan: Plan) -> ReplayRunner:
         """Return what answers with modelled times."""
         self.now += COMPILE
         self.seconds(plan.schedule, 1)  # what is not legal is known now
-        return ModelledRunner(self, plan.schedule)
+        return super().build(plan)
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         """Return the modelled time of a batch; ``ScheduleError`` if not legal."""
@@ -74,18 +59,6 @@ class ModelledGpu:
             self.keep(schedule, self.times(schedule, (n_rows,)))
         return self._seconds[key]
 
-    def keep(self, schedule: Schedule, seconds: dict[int, float]) -> None:
-        """Take over times that are known."""
-        self._seconds |= {(schedule, n): one for n, one in seconds.items()}
-
-    def expected(self, rows: Array) -> Array:
-        """Return the reference's scores."""
-        # Batches that are checked are the sample's rows over and over.
-        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
-        if key not in self._expected:
-            self._expected[key] = reference_raw(self.modeller.forest, rows)
-        return self._expected[key]
-
     def times(self, schedule: Schedule, batches: Sequence[int]) -> dict[int, float]:
         """Return the modelled times; ``ScheduleError`` if not legal or spilled."""
         cost = self.modeller.cost(self.modeller.made(schedule), batches)
@@ -93,19 +66,6 @@ class ModelledGpu:
             raise ScheduleError(f"it keeps {cost.stack_bytes} bytes in memory")
         return cost.seconds
 
-
-class ModelledRunner:
-    """A schedule on a GPU that is none."""
-
-    def __init__(self, machine: ModelledGpu, schedule: Schedule) -> None:
-        self._machine, self._schedule = machine, schedule
-
-    def predict(self, rows: Array) -> Array:
-        """Return the reference's scores: nothing is run."""
-        return self._machine.expected(rows)
-
-    def time(self, batches: Sequence[Array], rounds: int) -> float:
-        """Return the modelled seconds of a call, and let the clock go on."""
-        one = self._machine.seconds(self._schedule, len(batches[0]))
-        self._machine.now += one * rounds * len(batches)
-        return one
+    def keep(self, schedule: Schedule, seconds: dict[int, float]) -> None:
+        """Take over times that are known."""
+        self._seconds |= {(schedule, n): one for n, one in seconds.items()}
