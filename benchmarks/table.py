@@ -7,9 +7,7 @@ differs ends the run with status 1, after everything is written.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import sys
 from dataclasses import asdict
@@ -17,7 +15,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import Batches, Names, Output, Rounds, numbers, parts, publish, rounded
+from harness import (
+    Batches,
+    Names,
+    Output,
+    Rounds,
+    a_line_each,
+    numbers,
+    parts,
+    publish,
+    rounded,
+)
 from machine import machine
 from measure import Limits, Result, measure, read
 from models import models
@@ -128,9 +136,8 @@ def different(results: list[Result]) -> list[str]:
 def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
     """Write results.json, results.md and results.svg."""
     document = {"machine": facts, "models": [asdict(result) for result in results]}
-    text = json.dumps(rounded(document), separators=(",", ":"))
     # A line for each model, system and cell: small, and readable in a diff.
-    text = re.sub(r"(?<=[\[,])\{\"(?=(?:system|threads|model)\")", '\n{"', text)
+    text = a_line_each(rounded(document), "system", "threads", "model")
     publish(folder, "results", document, page, text)
     heat_map(results, folder / "results.svg")
 

@@ -8,7 +8,6 @@ skforge runs twice, with the vectors of this machine and with AVX2 alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -19,6 +18,7 @@ from harness import (
     Document,
     Names,
     Output,
+    a_line_each,
     chosen,
     line,
     numbers,
@@ -98,8 +98,7 @@ def main(
         for remote in remotes:
             remote.close()
     document = rounded({"machine": facts, "models": [asdict(r) for r in results]})
-    lines = json.dumps(document).replace('{"threads"', '\n{"threads"')
-    publish(output, "weak", document, page, lines)
+    publish(output, "weak", document, page, a_line_each(document, "threads"))
     print(page(document))
     if wrong := different(results):
         raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))

@@ -10,9 +10,7 @@ status is 1 if anything was lost.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import Document, Output, parts, publish, stored
+from harness import Document, Output, a_line_each, parts, publish, stored
 from machine import in_words, machine
 
 from benchmarks.reliability import (
@@ -135,9 +133,8 @@ def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
 
 def _text(document: Document) -> str:
     ordered = {name: document[name] for name in FAMILIES if name in document}
-    text = json.dumps(ordered, separators=(",", ":"))
     # A line for each row: small, and readable in a diff.
-    return re.sub(r"(?<=[\[,])\{\"family\"", '\n{"family"', text)
+    return a_line_each(ordered, "family")
 
 
 def page(document: Document) -> str:
