@@ -19,6 +19,7 @@ from importlib import import_module
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import typer
 from explain_cases import (
@@ -32,27 +33,6 @@ from explain_cases import (
     CannotError,
     Case,
     options_of,
-)
-from harness import (
-    Batches,
-    Document,
-    Output,
-    Parts,
-    Slot,
-    chosen,
-    digits,
-    micro,
-    numbers,
-    parts,
-    publish,
-    ratio,
-    records,
-    rows_a_call,
-    sampler,
-    seconds,
-    short,
-    table,
-    take_turns,
 )
 from machine import in_words, machine
 
@@ -177,14 +157,14 @@ def _apart(answer: Any, source: Any, kind: str) -> float:
 
 
 def _line(error: Exception) -> str:
-    return str(error) if isinstance(error, CannotError) else short(error, 120)
+    return str(error) if isinstance(error, CannotError) else harness.short(error, 120)
 
 
 def batches(call: Answer, rows: Any, n: int, most: float) -> list[Any]:
     """Return batches of as many rows as a call may have, which are taken in turn."""
-    row = min(seconds(call, rows[:1]) for _ in range(2))
+    row = min(harness.seconds(call, rows[:1]) for _ in range(2))
     if n > 1 and row < most / 16:
-        row = seconds(call, rows[: min(n, 16)]) / min(n, 16)
+        row = harness.seconds(call, rows[: min(n, 16)]) / min(n, 16)
     n = max(1, min(n, int(most / max(row, 1e-9))))
     return [rows[i * n : (i + 1) * n] for i in range(max(1, min(8, len(rows) // n)))]
 
@@ -215,13 +195,15 @@ def cells(
             for system, call in calls.items()
         }
         samples = {
-            system: partial(_a_row, sampler(call, pools[system], slot), pools[system])
+            system: partial(
+                _a_row, harness.sampler(call, pools[system], slot), pools[system]
+            )
             for system, call in calls.items()
         }
-        slow = [s for s in samples if seconds(calls[s], pools[s][0]) >= SLOW]
-        times = take_turns(samples, ROUNDS_OF_SLOW)
+        slow = [s for s in samples if harness.seconds(calls[s], pools[s][0]) >= SLOW]
+        times = harness.take_turns(samples, ROUNDS_OF_SLOW)
         fast = {system: take for system, take in samples.items() if system not in slow}
-        for system, more in take_turns(fast, ROUNDS - ROUNDS_OF_SLOW).items():
+        for system, more in harness.take_turns(fast, ROUNDS - ROUNDS_OF_SLOW).items():
             times[system] += more
         for system, own in times.items():
             yield Cell(
@@ -230,7 +212,7 @@ def cells(
                 median(own),
                 len(pools[system][0]),
                 # The slow take part in the first rounds.
-                ratio(own, times.get(OURS, [])),
+                harness.ratio(own, times.get(OURS, [])),
                 apart.get(system),
             )
 
@@ -251,9 +233,9 @@ for interventional values that library is shap. XGBoost computes in float32; the
 show that skforge is nearer to the values of exact arithmetic."""
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Write a table for each kind and model."""
-    found, missing = records(Cell, document["cells"]), document["missing"]
+    found, missing = harness.records(Cell, document["cells"]), document["missing"]
     lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
     lines += [in_words(document["facts"]), ""]
     lines += [f"{system} was not measured: {why}.\n" for system, why in missing.items()]
@@ -266,11 +248,11 @@ def page(document: Document) -> str:
     heads = ["model", "", "reading it", "its first prediction", "its first explanation"]
     prepared = [
         [one.case, one.kind, (one.error and "| |") or text]
-        for one in records(Preparing, document["preparing"])
+        for one in harness.records(Preparing, document["preparing"])
         for text in [f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"]
     ]
     lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
-    return "\n".join([*lines, *table(heads, prepared, texts=2), ""])
+    return "\n".join([*lines, *harness.table(heads, prepared, texts=2), ""])
 
 
 def _summary(found: list[Cell]) -> list[str]:
@@ -280,14 +262,14 @@ def _summary(found: list[Cell]) -> list[str]:
     for name, kind in dict.fromkeys((cell.case, cell.kind) for cell in found):
         source = "shap" if kind == INTERVENTIONAL else CASES[name].source
         ratios = {
-            c.rows: f"{digits(c.ratio)}×"
+            c.rows: f"{harness.digits(c.ratio)}×"
             for c in found
             if (c.case, c.kind, c.system, c.threads) == (name, kind, source, 1)
             and c.ratio is not None
         }
         rows.append([f"{name}: {kind}", source, *(ratios.get(n, "") for n in sizes)])
-    heads = ["times as fast, one thread", "beside", *map(rows_a_call, sizes)]
-    return table(heads, rows, texts=2)
+    heads = ["times as fast, one thread", "beside", *map(harness.rows_a_call, sizes)]
+    return harness.table(heads, rows, texts=2)
 
 
 def _table(mine: list[Cell], case: str) -> list[str]:
@@ -302,7 +284,7 @@ def _table(mine: list[Cell], case: str) -> list[str]:
     rows.append(
         ["apart", *(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)]
     )
-    lines = [f"### {case}", "", *table(["rows, threads", *systems], rows), ""]
+    lines = [f"### {case}", "", *harness.table(["rows, threads", *systems], rows), ""]
     for system in SYSTEMS:
         errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
         lines += [f"{system} – {text}\n" for text in errors]
@@ -312,22 +294,22 @@ def _table(mine: list[Cell], case: str) -> list[str]:
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return ""
-    text = micro(cell.seconds) + ("†" if cell.timed < cell.rows else "")
+    text = harness.micro(cell.seconds) + ("†" if cell.timed < cell.rows else "")
     if cell.system == OURS or cell.ratio is None:
         return text
-    return f"{text} **{digits(cell.ratio)}×**"
+    return f"{text} **{harness.digits(cell.ratio)}×**"
 
 
 def main(
-    models: Parts = "",
+    models: harness.Parts = "",
     kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(KINDS),
-    batches: Batches = "1,64,1024",
+    batches: harness.Batches = "1,64,1024",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
     systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(SYSTEMS),
-    slot: Slot = 0.05,
+    slot: harness.Slot = 0.05,
     call: Annotated[float, typer.Option(help="Most seconds of a call.")] = 2.0,
     quick: Annotated[bool, typer.Option(help="One thread, 1 and 64 rows.")] = False,
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write explain.json and .md."""
     from threadpoolctl import threadpool_limits
@@ -336,19 +318,19 @@ def main(
     facts = machine()
     found: list[Cell] = []
     prepared: list[Preparing] = []
-    missing = not_installed(parts(systems))
-    taking = [name for name in parts(systems) if name not in missing]
+    missing = not_installed(harness.parts(systems))
+    taking = [name for name in harness.parts(systems) if name not in missing]
     print(missing or "", flush=True)
     if quick:
         batches, threads, slot, call = "1,64", "1", 0.02, 0.3
-    sizes, wanted = numbers(batches), parts(kinds)
+    sizes, wanted = harness.numbers(batches), harness.parts(kinds)
     for name, case in CASES.items():
         for kind in case.kinds:
-            if not chosen(name, parts(models)) or kind not in wanted:
+            if not harness.chosen(name, harness.parts(models)) or kind not in wanted:
                 continue
             prepared.append(preparing(name, case, kind))
             print(f"{name}, {kind}: {prepared[-1]}", flush=True)
-            for n in numbers(threads):
+            for n in harness.numbers(threads):
                 with threadpool_limits(n):
                     for cell in cells(name, case, kind, n, sizes, taking, slot, call):
                         found.append(cell)
@@ -360,7 +342,7 @@ def main(
         "missing": missing,
         "cells": [asdict(cell) for cell in found],
     }
-    publish(output, "explain", document, page)
+    harness.publish(output, "explain", document, page)
 
 
 if __name__ == "__main__":

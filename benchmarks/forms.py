@@ -20,28 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import typer
-from harness import (
-    Batches,
-    Document,
-    Output,
-    Parts,
-    Slot,
-    chosen,
-    numbers,
-    parts,
-    publish,
-    ratio,
-    records,
-    rows_a_call,
-    sampler,
-    table,
-    take_turns,
-)
 from lightgbm import LGBMClassifier, LGBMRegressor
 from machine import in_words, machine
 from plot import canvas, heat, save, tilt
@@ -250,12 +234,12 @@ def paired(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calls = {
-            "ours": sampler(ours, pool, slot),
-            "theirs": sampler(theirs, pool, slot),
+            "ours": harness.sampler(ours, pool, slot),
+            "theirs": harness.sampler(theirs, pool, slot),
         }
-        taken = take_turns(calls, ROUNDS)
+        taken = harness.take_turns(calls, ROUNDS)
     own, source = taken["ours"], taken["theirs"]
-    return median(own), median(source), ratio(source, own)
+    return median(own), median(source), harness.ratio(source, own)
 
 
 def cells(
@@ -264,7 +248,7 @@ def cells(
     """Measure cell by cell; an answer of ours that differs ends the run."""
     X, _ = _table(1)
     for name, make in _estimators(n_trees).items():
-        if not chosen(name, names):
+        if not harness.chosen(name, names):
             continue
         for trained, allowed in TRAINED.items():
             model = _fitted(name, make, trained)
@@ -328,9 +312,9 @@ def _expected(cell: Cell) -> float:
     return LEAST_ARRAY if cell.form in ARRAYS else LEAST
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Write a table a number of rows: models down, forms across."""
-    found = records(Cell, document["cells"])
+    found = harness.records(Cell, document["cells"])
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
     lines = [
@@ -354,8 +338,8 @@ def page(document: Document) -> str:
             [", ".join(kind), *(texts.get((*kind, form), "") for form in forms)]
             for kind in kinds
         ]
-        lines += [f"## {rows_a_call(n)}: ratio, and µs a call of skforge", ""]
-        lines += [*table(["model, trained on", *forms], rows), ""]
+        lines += [f"## {harness.rows_a_call(n)}: ratio, and µs a call of skforge", ""]
+        lines += [*harness.table(["model, trained on", *forms], rows), ""]
     return "\n".join([*lines, ""])
 
 
@@ -393,29 +377,31 @@ def plot(found: list[Cell], file: Path) -> None:
             norm=LogNorm(1, 1000),
             cmap="viridis",
         )
-        panel.set_title(f"{rows_a_call(n)} a call", fontsize=9, loc="left")
+        panel.set_title(f"{harness.rows_a_call(n)} a call", fontsize=9, loc="left")
         tilt(panel, forms, 35, 8)
     figure.colorbar(image, ax=panels, label="time of the library / time of skforge")
     save(figure, file, dpi=110)
 
 
 def main(
-    models: Parts = "",
+    models: harness.Parts = "",
     forms: Annotated[str, typer.Option(help="Forms, by semicolons.")] = "",
-    batches: Batches = "1,512",
+    batches: harness.Batches = "1,512",
     trees: Annotated[int, typer.Option(help="Trees a model.")] = 100,
-    slot: Slot = 0.01,
-    output: Output = None,
+    slot: harness.Slot = 0.01,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write forms.json and forms.md."""
     facts, found = machine(), []
     shapes = [part for part in forms.split(";") if part]
-    for cell in cells(parts(models), shapes, numbers(batches), trees, slot):
+    for cell in cells(
+        harness.parts(models), shapes, harness.numbers(batches), trees, slot
+    ):
         found.append(cell)
         head = f"{cell.model:32}{cell.trained:20}{cell.form:20}{cell.rows:6}"
         print(f"{head}  {_text(cell)}", flush=True)
     document = {"facts": facts, "cells": [asdict(cell) for cell in found]}
-    publish(output, "forms", document, page)
+    harness.publish(output, "forms", document, page)
     if output is not None:
         plot(found, output / "forms.png")
 

@@ -238,6 +238,7 @@ def publish(
     name: str,
     document: Any,
     page: Callable[[Any], str],
+    *keys: str,
     text: str = "",
 ) -> None:
     """Write results and their page, if a folder is given.
@@ -254,12 +255,15 @@ def publish(
         The results, as JSON has them.
     page : callable
         Takes what is read from the file; returns Markdown.
+    *keys : str
+        If given, the JSON has a line for each object that begins with one of them.
     text : str, optional
-        The JSON, where it is not to be indented.
+        The JSON, where it is laid out otherwise.
     """
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    text = text or json.dumps(document, indent=1)
+    if not text:
+        text = a_line_each(document, *keys) if keys else json.dumps(document, indent=1)
     (folder / f"{name}.json").write_text(text.rstrip() + "\n", encoding="utf-8")
     (folder / f"{name}.md").write_text(page(json.loads(text)), encoding="utf-8")

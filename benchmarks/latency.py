@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import typer
 from cases import Case, cases
@@ -30,17 +31,6 @@ from conditions import (
     evicting_bytes,
     evictor,
     time_calls,
-)
-from harness import (
-    Document,
-    Names,
-    Output,
-    numbers,
-    parts,
-    publish,
-    records,
-    stored,
-    table,
 )
 from latency_calls import MORE_PEERS, OURS, PEERS, System, our_calls, own_calls, peers
 from machine import in_words, machine
@@ -116,7 +106,7 @@ class Plan:
 
 
 def main(
-    models: Names = None,
+    models: harness.Names = None,
     rows: Annotated[str, typer.Option(help="Rows a call.")] = "1,8",
     conditions: Annotated[
         str, typer.Option(help=f"Of {', '.join(CONDITIONS)}.")
@@ -138,11 +128,11 @@ def main(
         str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
     ] = ",".join(PEERS),
     title: Annotated[str, typer.Option(help="Of this run, in latency.md.")] = "Calls",
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print Markdown, and write latency.json, .md and .svg where asked."""
-    sizes = numbers(rows)
-    earlier = stored(output, "latency") if output is not None else {}
+    sizes = harness.numbers(rows)
+    earlier = harness.stored(output, "latency") if output is not None else {}
     runs = [run for run in earlier if run["title"] != title]
     asked = some_of("--peers", peer_names, PEERS + MORE_PEERS) if others else ()
     plan = Plan(
@@ -154,7 +144,7 @@ def main(
         cost_of_nothing(),
     )
     lines: list[Line] = []
-    run: Document = {}
+    run: harness.Document = {}
     with threadpool_limits(limits=1):
         for case in all_cases(models or []):
             print(
@@ -165,7 +155,7 @@ def main(
                 for condition in plan.conditions:
                     lines += measure(case, systems, size, condition, plan)
             run = {"title": title, **facts_of(plan), "lines": list(map(asdict, lines))}
-            publish(output, "latency", [*runs, run], page)
+            harness.publish(output, "latency", [*runs, run], page)
     if output is not None:
         latencies([*runs, run], output / "latency.svg")
     print("\n" + tables(run))
@@ -173,7 +163,7 @@ def main(
 
 def some_of(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in a list with commas, all of which must be known."""
-    names = tuple(dict.fromkeys(parts(text)))
+    names = tuple(dict.fromkeys(harness.parts(text)))
     for name in names:
         if name not in known:
             raise typer.BadParameter(f"{option}: {name!r} is none of {list(known)}")
@@ -343,9 +333,9 @@ def cost_of_nothing(before: Callable[[], object] | None = None) -> float:
 # ------------------------------------------------------------ what is printed
 
 
-def facts_of(plan: Plan) -> Document:
+def facts_of(plan: Plan) -> harness.Document:
     """Return what the numbers depend on."""
-    facts: Document = {"machine": machine(), "clock_seconds": plan.clock}
+    facts: harness.Document = {"machine": machine(), "clock_seconds": plan.clock}
     if "evicted" in plan.conditions:
         facts["evicting_bytes"] = plan.evicting
         evicted = cost_of_nothing(evictor(plan.evicting))
@@ -366,15 +356,15 @@ HEADS = ("model", "rows", "condition", "call", "answer", "calls", "p50", "p99", 
          "slowest", "× predict")  # fmt: skip
 
 
-def page(runs: list[Document]) -> str:
+def page(runs: list[harness.Document]) -> str:
     """Return the tables of all runs."""
     parts = [f"## {run['title']}\n\n{tables(run)}" for run in runs]
     return "\n".join([INTRODUCTION, *parts])
 
 
-def tables(facts: Document) -> str:
+def tables(facts: harness.Document) -> str:
     """Return a run's table; the last column is how many times our predict is faster."""
-    lines = records(Line, facts["lines"])
+    lines = harness.records(Line, facts["lines"])
     words = [
         "Calls use one thread. The clock's own "
         f"{duration(facts['clock_seconds'])} are subtracted."
@@ -401,7 +391,9 @@ def tables(facts: Document) -> str:
         taken = (duration(x.p50), duration(x.p99), p999, duration(x.slowest))
         times = f"{x.p50 / base:.2f}×" if base else ""
         rows.append([*head, f"{x.calls:,}", *taken, times])
-    return "\n".join([" ".join(words), *table(HEADS, rows, kinds="tntttnnnnnn"), ""])
+    return "\n".join(
+        [" ".join(words), *harness.table(HEADS, rows, kinds="tntttnnnnnn"), ""]
+    )
 
 
 if __name__ == "__main__":

@@ -17,30 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import harness
 import numpy as np
 import typer
 from forms import differences
-from harness import (
-    Batches,
-    Document,
-    Output,
-    Parts,
-    Slot,
-    chosen,
-    digits,
-    micro,
-    numbers,
-    parts,
-    publish,
-    ratio,
-    records,
-    rows_a_call,
-    sampler,
-    seconds,
-    short,
-    table,
-    take_turns,
-)
 from machine import in_words, machine
 from pipelines_cases import CASES, Case
 from pipelines_peers import MAPPING, SYSTEMS, Way, forms_of
@@ -103,7 +83,7 @@ def folding(name: str, case: Case) -> Folding:
     except UnsupportedModelError as error:
         return Folding(name, error=f"refused: {error}")
     whole, alone = (
-        median(seconds(load_forest, one) for _ in range(3))
+        median(harness.seconds(load_forest, one) for _ in range(3))
         for one in (model, model[-1])
     )
     return Folding(name, whole, alone, last.n_predicates, forest.n_predicates)
@@ -117,9 +97,9 @@ def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
         try:
             ways[system] = load(case)
         except UnsupportedModelError as error:
-            errors[system] = f"refused: {short(error)}"
+            errors[system] = f"refused: {harness.short(error)}"
         except Exception as error:  # noqa: BLE001 - converters raise all kinds
-            errors[system] = f"cannot: {type(error).__name__}: {short(error)}"
+            errors[system] = f"cannot: {type(error).__name__}: {harness.short(error)}"
     return ways, errors
 
 
@@ -150,7 +130,7 @@ def of_form(
                 warnings.simplefilter("ignore")
                 each = [compared(way, source, part) for part in parts]
         except Exception as error:  # noqa: BLE001 - the form is not taken
-            text = f"refused: {type(error).__name__}: {short(error)}"
+            text = f"refused: {type(error).__name__}: {harness.short(error)}"
             yield from (Cell(name, form, n, system, error=text) for n in sizes)
             continue
         found[system] = (
@@ -166,12 +146,14 @@ def of_form(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             samples = {
-                system: sampler(ways[system].call, _pool(ways[system], draw, n), slot)
+                system: harness.sampler(
+                    ways[system].call, _pool(ways[system], draw, n), slot
+                )
                 for system in found
             }
-            taken = take_turns(samples, ROUNDS)
+            taken = harness.take_turns(samples, ROUNDS)
         for system, times in taken.items():
-            by_ours = ratio(times, taken.get(OURS, []))
+            by_ours = harness.ratio(times, taken.get(OURS, []))
             yield Cell(name, form, n, system, median(times), by_ours, *found[system])
 
 
@@ -183,7 +165,7 @@ def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list
 def cells(names: list[str], sizes: list[int], slot: float) -> Iterator[Cell]:
     """Measure cell by cell."""
     for name, case in CASES.items():
-        if not chosen(name, names):
+        if not harness.chosen(name, names):
             continue
         ways, errors = loaded(case)
         for form in forms_of(case):
@@ -214,9 +196,9 @@ Runtime and Hummingbird compute in float32, so a value near a threshold may go t
 other side."""
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Write a table a pipeline."""
-    found, folded = records(Cell, document["cells"]), document["folding"]
+    found, folded = harness.records(Cell, document["cells"]), document["folding"]
     lines = ["# Pipelines", "", EXPLAINED, "", in_words(document["facts"]), ""]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
@@ -226,23 +208,23 @@ def page(document: Document) -> str:
             for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine)
         ]
         rows.append(["apart", *(_apart(mine, system) for system in SYSTEMS)])
-        lines += [f"## {case}", "", *table(["rows", *SYSTEMS], rows), ""]
+        lines += [f"## {case}", "", *harness.table(["rows", *SYSTEMS], rows), ""]
         for system in SYSTEMS:
             errors = dict.fromkeys(c.error for c in mine if c.system == system)
             lines += [f"{system} – {text}\n" for text in errors if text]
     heads = ["pipeline", "load_forest", "of it the forest alone", "tests"]
     heads += ["tests of raw values", "s for 60,000 tests"]
-    rows = [[one.case, _folding(one)] for one in records(Folding, folded)]
-    return "\n".join([*lines, "## Folding", "", *table(heads, rows), ""])
+    rows = [[one.case, _folding(one)] for one in harness.records(Folding, folded)]
+    return "\n".join([*lines, "## Folding", "", *harness.table(heads, rows), ""])
 
 
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return cell.error.partition(":")[0]
-    text = micro(cell.seconds)
+    text = harness.micro(cell.seconds)
     if cell.system == OURS or cell.ratio is None:
         return text
-    return f"{text} **{digits(cell.ratio)}×**"
+    return f"{text} **{harness.digits(cell.ratio)}×**"
 
 
 def _apart(found: list[Cell], system: str) -> str:
@@ -276,7 +258,7 @@ def plot(found: list[Cell], file: Path) -> None:
             axes.scatter([c.ratio for c in own], y, label=system, marker=marker, s=28)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    texts = [f"{case}, {form}, {rows_a_call(n)}" for case, form, n in lines]
+    texts = [f"{case}, {form}, {harness.rows_a_call(n)}" for case, form, n in lines]
     axes.set_yticks(range(len(lines)), texts, fontsize=7)
     axes.invert_yaxis()
     axes.grid(axis="x", linewidth=0.3)
@@ -287,22 +269,22 @@ def plot(found: list[Cell], file: Path) -> None:
 
 
 def main(
-    pipelines: Parts = "",
-    batches: Batches = "1,64,4096",
-    slot: Slot = 0.05,
-    output: Output = None,
+    pipelines: harness.Parts = "",
+    batches: harness.Batches = "1,64,4096",
+    slot: harness.Slot = 0.05,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write pipelines.json and .md."""
     from threadpoolctl import threadpool_limits
 
     facts, found, folded = machine(), [], []
-    wanted = parts(pipelines)
+    wanted = harness.parts(pipelines)
     with threadpool_limits(1):
         for name, case in CASES.items():
-            if chosen(name, wanted):
+            if harness.chosen(name, wanted):
                 folded.append(folding(name, case))
                 print(f"{name}: folding {_folding(folded[-1])}", flush=True)
-        for cell in cells(wanted, numbers(batches), slot):
+        for cell in cells(wanted, harness.numbers(batches), slot):
             found.append(cell)
             head = f"{cell.case:45}{cell.form:14}{cell.rows:6}  {cell.system:14}"
             print(f"{head}{cell.error or _text(cell)}", flush=True)
@@ -311,7 +293,7 @@ def main(
         "folding": [asdict(one) for one in folded],
         "cells": [asdict(cell) for cell in found],
     }
-    publish(output, "pipelines", document, page)
+    harness.publish(output, "pipelines", document, page)
     if output is not None:
         plot(found, output / "pipelines.png")
 

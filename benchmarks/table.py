@@ -14,18 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import harness
 import typer
-from harness import (
-    Batches,
-    Names,
-    Output,
-    Rounds,
-    a_line_each,
-    numbers,
-    parts,
-    publish,
-    rounded,
-)
 from machine import machine
 from measure import Limits, Result, measure, read
 from models import models
@@ -42,11 +32,11 @@ QUICK_LIMITS = Limits(rounds=3, slot=0.01, call=0.5, cell=0.5, prepare=30.0)
 
 
 def main(
-    names: Names = None,
+    names: harness.Names = None,
     systems: Annotated[
         str, typer.Option(help="Only these peers, by commas; the own library stays.")
     ] = "",
-    batches: Batches = "1,8,64,512,4096,65536",
+    batches: harness.Batches = "1,8,64,512,4096,65536",
     threads: Annotated[str, typer.Option(help="Threads; default: one and all.")] = "",
     quick: Annotated[bool, typer.Option(help="Three models, short samples.")] = False,
     call: Annotated[
@@ -55,8 +45,8 @@ def main(
     prepare: Annotated[
         float, typer.Option(help="Seconds a system may take to prepare a model.")
     ] = DEFAULT.prepare,
-    rounds: Rounds = DEFAULT.rounds,
-    output: Output = None,
+    rounds: harness.Rounds = DEFAULT.rounds,
+    output: harness.Output = None,
     merge: Annotated[
         bool, typer.Option(help="Keep the output's models that are not measured.")
     ] = False,
@@ -66,9 +56,9 @@ def main(
     Results are written after each model, so that a run that is ended keeps them.
     """
     limits = QUICK_LIMITS if quick else Limits(rounds, call=call, prepare=prepare)
-    sizes = sorted(numbers(batches))
+    sizes = sorted(harness.numbers(batches))
     counts = (
-        sorted(numbers(threads))
+        sorted(harness.numbers(threads))
         if threads
         else sorted({1, len(os.sched_getaffinity(0))})
     )
@@ -101,7 +91,7 @@ def main(
 
 def chosen(systems: str) -> list[Remote]:
     """Return skforge, the named peers (all if none is named) and own libraries."""
-    wanted = parts(systems)
+    wanted = harness.parts(systems)
     known = {entry.name for entry in SYSTEMS}
     if unknown := [name for name in wanted if name not in known]:
         raise typer.BadParameter(
@@ -115,7 +105,7 @@ def _belongs(remote: Remote, kind: str, systems: str) -> bool:
     """Leave out the own libraries of other models where peers were named."""
     name = remote.entry.name
     others = set(OWN.values()) - {OWN[kind]}
-    return not systems or name not in others or name in parts(systems)
+    return not systems or name not in others or name in harness.parts(systems)
 
 
 def say(line: str) -> None:
@@ -137,8 +127,8 @@ def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
     """Write results.json, results.md and results.svg."""
     document = {"machine": facts, "models": [asdict(result) for result in results]}
     # A line for each model, system and cell: small, and readable in a diff.
-    text = a_line_each(rounded(document), "system", "threads", "model")
-    publish(folder, "results", document, page, text)
+    keys = ("system", "threads", "model")
+    harness.publish(folder, "results", harness.rounded(document), page, *keys)
     heat_map(results, folder / "results.svg")
 
 

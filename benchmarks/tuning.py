@@ -18,21 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import harness
 import joblib
 import models as benchmark_models
 import numpy as np
 import typer
 from cost_model_data import is_large, targets
 from cost_model_family import MAKERS, Sample, get
-from harness import (
-    Document,
-    a_line_each,
-    mean_and_worst,
-    of_size,
-    parts,
-    publish,
-    table,
-)
+from harness import mean_and_worst
 from models import cache_folder
 from threadpoolctl import threadpool_limits
 from train_cost_model import without
@@ -104,9 +97,9 @@ def main(
     times_of: dict[tuple[str, str], list[dict[str, float]]] = {}
     rows: Rows = []
     sizes: dict[str, tuple[int, int]] = {}
-    names = [spec.partition("@")[0] for spec in parts(models)]
+    names = [spec.partition("@")[0] for spec in harness.parts(models)]
     forest = without(times, names)
-    for spec in parts(models):
+    for spec in harness.parts(models):
         name, _, label = spec.partition("@")
         label = label or "host"
         target, made = machines[label], sample(name)
@@ -130,7 +123,7 @@ def main(
             "budget": budget,
             "rows": rows,
         }
-        publish(output, "tuning", document, page, a_line_each(document, "model"))
+        harness.publish(output, "tuning", document, page, "model")
     if not record_only:
         draw(times_of, rows, output)
         print(page(document))
@@ -200,7 +193,7 @@ def compare(
     """Yield how far each strategy is from the best of all, and its time."""
     best = {n: min(machine.times(n).values()) for n in BATCHES}
     for n in BATCHES:
-        default = of_size(default_schedules(machine.forest, target), n)
+        default = harness.of_size(default_schedules(machine.forest, target), n)
         slowdown = machine.seconds(default, n) / best[n]
         row = {"strategy": "default", "batch": n, "slowdown": slowdown}
         yield {**row, "alone": slowdown, "seconds": 0.0, "tried": 0}
@@ -221,7 +214,7 @@ def compare(
             )
             seconds = machine.clock() - start
             for n in BATCHES:
-                chosen = of_size(result.table, n)
+                chosen = harness.of_size(result.table, n)
                 own = [
                     machine.seconds(t.schedule, n)
                     for t in result.trials
@@ -239,7 +232,7 @@ def compare(
                 }
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Return the tables."""
     rows, (least, most) = document["rows"], document["legal"]
     names = list(dict.fromkeys(r["strategy"] for r in rows))
@@ -275,7 +268,7 @@ def page(document: Document) -> str:
         share = f"1/{whole / spent:.0f}" if spent > 0 else "0"
         tried = np.mean([r["tried"] for r in part])
         made.append([*cells, f"{within:.0%}", f"{spent:.2f}", share, f"{tried:.0f}"])
-    lines += table([*heads, "schedules timed"], made)
+    lines += harness.table([*heads, "schedules timed"], made)
     lines += [
         "",
         "*Geomean* and *worst* say how many times slower the chosen schedule is than "
@@ -286,12 +279,15 @@ def page(document: Document) -> str:
         "exhaustive search, whose time is that of lowering and compiling.",
     ]
     by_model = [
-        [m, *(mean_and_worst(slow(model=m, strategy=name))[0] for name in names)]
+        [
+            m,
+            *(mean_and_worst(slow(model=m, strategy=name))[0] for name in names),
+        ]
         for m in models
     ]
     if "notes" in document:
         lines += ["", *document["notes"]]
-    lines += ["", "## By model", "", *table(["model", *names], by_model)]
+    lines += ["", "## By model", "", *harness.table(["model", *names], by_model)]
     lines += ["", "![distribution](tuning-distribution.png)"]
     lines += ["![sensitivity](tuning-sensitivity.png)"]
     lines += [

@@ -12,20 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
+import harness
 import typer
-from harness import (
-    Batches,
-    Document,
-    Names,
-    Output,
-    a_line_each,
-    chosen,
-    line,
-    numbers,
-    parts,
-    publish,
-    rounded,
-)
 from machine import in_words, machine
 from measure import Limits, Result, measure, results_of
 from models import get
@@ -75,18 +63,18 @@ AVX2_FACTOR = 2.0
 
 
 def main(
-    names: Names = None,
-    batches: Batches = "1,8,64,512,4096,65536",
+    names: harness.Names = None,
+    batches: harness.Batches = "1,8,64,512,4096,65536",
     peers: Annotated[str, typer.Option(help="Peers.")] = ",".join(PEERS),
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print, and write weak.json and weak.md where asked."""
-    wanted = {OURS[0], *OWN.values(), *parts(peers)}
+    wanted = {OURS[0], *OWN.values(), *harness.parts(peers)}
     remotes = [Remote(AVX2), *(Remote(e) for e in SYSTEMS if e.name in wanted)]
     facts, results = machine(), []
-    sizes = numbers(batches)
+    sizes = harness.numbers(batches)
     try:
-        for name in [n for n in WEAK if chosen(n, names or [])]:
+        for name in [n for n in WEAK if harness.chosen(n, names or [])]:
             model = get(name)
             say(f"{name}: {model.facts}")
             others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
@@ -97,14 +85,16 @@ def main(
     finally:
         for remote in remotes:
             remote.close()
-    document = rounded({"machine": facts, "models": [asdict(r) for r in results]})
-    publish(output, "weak", document, page, a_line_each(document, "threads"))
+    document = harness.rounded(
+        {"machine": facts, "models": [asdict(r) for r in results]}
+    )
+    harness.publish(output, "weak", document, page, "threads")
     print(page(document))
     if wrong := different(results):
         raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Return the tables and the aims."""
     results = results_of(document)
     parts = ["# Where other systems come nearest\n", EXPLAINED]
@@ -121,7 +111,7 @@ def page(document: Document) -> str:
 
 def _line(words: str, found: Sequence[tuple[float, str]], met: int) -> str:
     worst = min(found)[1] if found else "not measured"
-    return line(words, f"{met} of {len(found)} cells", worst)
+    return harness.line(words, f"{met} of {len(found)} cells", worst)
 
 
 def _aim(aim: Aim, results: Sequence[Result]) -> str:

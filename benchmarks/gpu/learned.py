@@ -15,20 +15,10 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
 
+import harness
 import joblib
 import numpy as np
 import typer
-from harness import (
-    Document,
-    Names,
-    Output,
-    a_line_each,
-    mean_and_worst,
-    of_size,
-    publish,
-    rounded,
-    table,
-)
 from models import cache_folder
 
 from benchmarks.gpu.learned_times import BATCHES, Machines, gpu, write
@@ -67,8 +57,8 @@ cost model was trained on and those that it is judged by, come from the model of
 
 def main(
     file: Annotated[Path, typer.Argument(help="Times from benchmarks.gpu.train.")],
-    names: Names = None,
-    output: Output = None,
+    names: harness.Names = None,
+    output: harness.Output = None,
 ) -> None:
     """Leave each forest out, choose, model what is chosen, and print."""
     found = list(groups(file))
@@ -82,9 +72,10 @@ def main(
         rows += list(judged(file, machines, model))
         done = [r["slowdown"] for r in rows if r["model"] == name and r["slowdown"]]
         print(f"{name}: {geometric_mean(done):.3f}, worst {max(done):.2f}", flush=True)
-        document = rounded({"forests": len(forests), "times": times, "rows": rows})
-        text = a_line_each(document, "model")
-        publish(output, "gpu_learned", document, page, text)
+        document = harness.rounded(
+            {"forests": len(forests), "times": times, "rows": rows}
+        )
+        harness.publish(output, "gpu_learned", document, page, "model")
     print(page(document))
 
 
@@ -127,7 +118,7 @@ def choices(
         for space, make in SPACES.items():
             memory: dict[str, Any] = {}
             for n in BATCHES:
-                default = of_size(defaults, n)
+                default = harness.of_size(defaults, n)
                 problem = Problem(
                     machines.forest,
                     machines.shape,
@@ -160,7 +151,7 @@ def times_of(file: Path, name: str) -> dict[Schedule, dict[str, dict[str, float]
     return found
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Return the tables."""
     rows, lines = document["rows"], [WORDS.format(**document)]
     heads = ["", "one-shot: geomean", "worst", "within 15 %", "static default: geomean"]
@@ -176,15 +167,20 @@ def page(document: Document) -> str:
             for key, value, words in keys
             if (part := [r for r in some if r[key] == value])
         ]
-        lines += [f"## {space}", "", *table([*heads, "worst", "cases"], cells), ""]
+        lines += [
+            f"## {space}",
+            "",
+            *harness.table([*heads, "worst", "cases"], cells),
+            "",
+        ]
     return "\n".join(lines)
 
 
 def _cells(words: str, rows: Rows) -> list[str]:
     own = [r["slowdown"] for r in rows]
-    base = mean_and_worst([r["default"] for r in rows if r["default"]])
+    base = harness.mean_and_worst([r["default"] for r in rows if r["default"]])
     within = f"{np.mean([one <= 1.15 for one in own]):.0%}"
-    return [words, *mean_and_worst(own), within, *base, f"{len(own)}"]
+    return [words, *harness.mean_and_worst(own), within, *base, f"{len(own)}"]
 
 
 if __name__ == "__main__":

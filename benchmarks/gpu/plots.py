@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from harness import a_line_each, publish, rounded
+from harness import publish, rounded
 from plot import bars, canvas, heat, save
 
 from benchmarks.gpu.tables import (
@@ -100,9 +100,8 @@ def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Pa
 
 def write(results: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
     """Write gpu.json, gpu.md and the figures."""
-    document = {"machine": facts, "models": results}
-    text = a_line_each(rounded(document), "system", "model")
-    publish(folder, "gpu", document, page, text)
+    document = rounded({"machine": facts, "models": results})
+    publish(folder, "gpu", document, page, "system", "model")
     plot(results, folder)
 
 

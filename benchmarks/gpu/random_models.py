@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, Output, a_line_each, publish, rounded, table
+from harness import Document, Output, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
@@ -288,7 +288,7 @@ def write(
         places=3,
     )
     print(page(document))
-    publish(folder, name, document, page, a_line_each(document, "model"))
+    publish(folder, name, document, page, "model")
     if folder is None:
         return
     from benchmarks.gpu.plots import draw_grids

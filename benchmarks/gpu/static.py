@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from harness import Document, Names, Output, a_line_each, publish, rounded
+from harness import Document, Names, Output, publish, rounded
 from harness import table as table_of
 from models import get
 from systems import load_estimator
@@ -84,8 +84,7 @@ def main(
             continue
         print(table(found[-1]), flush=True)
         known = {"chip": asdict(H200), "reduction": reduction, "models": found}
-        text = a_line_each(rounded(known), "name", "model")
-        publish(output, "gpu_static", known, page, text)
+        publish(output, "gpu_static", rounded(known), page, "name", "model")
     print(summary(found))
 
 

@@ -17,20 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import harness
 import joblib
 import numpy as np
 import typer
-from harness import (
-    Document,
-    Names,
-    Output,
-    a_line_each,
-    mean_and_worst,
-    of_size,
-    publish,
-    rounded,
-    table,
-)
 from models import cache_folder, get
 from numpy.typing import NDArray
 from tuning_plots import Rows, Whole, figures, strategies
@@ -85,7 +75,7 @@ class Searched(Whole):
     ours_names: tuple[str, ...]
 
 
-def main(names: Names = None, output: Output = None) -> None:
+def main(names: harness.Names = None, output: harness.Output = None) -> None:
     """Model, search, print and write."""
     wholes: list[Searched] = []
     rows: Rows = []
@@ -110,9 +100,9 @@ def main(names: Names = None, output: Output = None) -> None:
             rows += list(searches(whole, forest, machine))
             spent = time.process_time() - start
             print(f"  {whole.machine}: {whole.legal} legal, {spent:.0f} s", flush=True)
-    document = rounded(document_of(wholes, rows))
+    document = harness.rounded(document_of(wholes, rows))
     print(page(document))
-    publish(output, "gpu_tuning", document, page, a_line_each(document, "model"))
+    harness.publish(output, "gpu_tuning", document, page, "model")
     if output is not None:
         figures(wholes, BATCHES, output / "gpu-tuning")
         found = [
@@ -179,7 +169,7 @@ def whole_of(
 
 def default_schedule(forest: Forest, chip: Chip, batch: int) -> Schedule:
     """Return the static default for a batch."""
-    return of_size(default_gpu_schedules(forest, chip.target), batch)
+    return harness.of_size(default_gpu_schedules(forest, chip.target), batch)
 
 
 def searches(whole: Searched, forest: Forest, machine: ModelledGpu) -> Iterator[Any]:
@@ -241,7 +231,7 @@ A real GPU may differ. Sums are exact.
 """
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     """Return the tables."""
     tables, rows = document["tables"], document["searches"]
     lines = [WORDS.format(points=len(ScheduleSpace.gpu()), seeds=SEARCHES)]
@@ -251,7 +241,7 @@ def page(document: Document) -> str:
         part = [r for r in rows if r["strategy"] == name and r["slowdown"]]
         cells = [name]
         for chip in CHIPS:
-            cells += mean_and_worst(
+            cells += harness.mean_and_worst(
                 [r["slowdown"] for r in part if r["chip"] == chip.name]
             )
         within = np.mean([r["slowdown"] <= 1.05 for r in part])
@@ -279,17 +269,17 @@ def page(document: Document) -> str:
         cells = [words]
         for chip in CHIPS:
             own = [r for t in tables if t["chip"] == chip.name for r in t[key]]
-            cells += mean_and_worst(own)
+            cells += harness.mean_and_worst(own)
         made.append([*cells, "", "", ""])
     heads += ["within 5 %", "schedules timed", "share of legal points"]
     rule = "|---|" + "--:|" * (2 * len(CHIPS) + 3)
-    head, _, *some = table(["strategy", *heads], made)
+    head, _, *some = harness.table(["strategy", *heads], made)
     lines += [head, rule, *some]
     lines += ["", "## By forest and batch size", ""]
     columns = ["forest", "rows", "legal", "best, µs", "median point", "heuristic"]
     for chip in CHIPS:
         mine = [one for one in tables if one["chip"] == chip.name]
-        aligned = table(
+        aligned = harness.table(
             [*columns, "default", "designs", ""],
             [
                 _cells(one, i, n, found[one["model"], chip.name, n])
@@ -311,7 +301,7 @@ def page(document: Document) -> str:
     return "\n".join(lines)
 
 
-def _cells(one: Document, i: int, n: int, found: float) -> list[str]:
+def _cells(one: harness.Document, i: int, n: int, found: float) -> list[str]:
     best, middle = one["best"][i], one["quantiles"][QUANTILES.index(0.5)][i]
     slowdowns = (middle / best, found, one["default"][i] / best, one["ours"][i] / best)
     shown = [f"{slowdowns[0]:.1f}", *(f"{value:.2f}" for value in slowdowns[1:])]
@@ -330,7 +320,7 @@ FIGURES = {
 }
 
 
-def document_of(wholes: Sequence[Searched], rows: Rows) -> Document:
+def document_of(wholes: Sequence[Searched], rows: Rows) -> harness.Document:
     """Return the results as JSON has them."""
     tables = [
         {

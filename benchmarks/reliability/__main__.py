@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import Document, Output, a_line_each, parts, publish, stored
+from harness import Document, Output, parts, publish, stored
 from machine import in_words, machine
 
 from benchmarks.reliability import (
@@ -116,7 +116,8 @@ def main(
             for row in found:
                 end = row.left_out or f"{row.survived:,} of {row.tried:,} survived"
                 print(f"{row.family}: {row.what}: {end}", flush=True)
-            publish(output, "reliability", document, page, _text(document))
+            ordered = {key: document[key] for key in FAMILIES if key in document}
+            publish(output, "reliability", ordered, page, "family")
     print("\n" + page(document))
     if any(row["lost"] for family in document.values() for row in family["rows"]):
         sys.exit("something was lost; see above")
@@ -129,12 +130,6 @@ def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
         "quick": quick,
         "rows": [asdict(row) for row in found],
     }
-
-
-def _text(document: Document) -> str:
-    ordered = {name: document[name] for name in FAMILIES if name in document}
-    # A line for each row: small, and readable in a diff.
-    return a_line_each(ordered, "family")
 
 
 def page(document: Document) -> str:

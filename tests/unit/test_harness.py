@@ -60,8 +60,8 @@ def test_a_page_is_written_from_the_stored_numbers(tmp_path):
         return f"{cell.system}: {cell.seconds[64]}\n"
 
     document = {"cells": [{"system": "ours", "seconds": {64: 0.12349}, "old": 1}]}
-    text = harness.a_line_each(harness.rounded(document), "system")
-    harness.publish(tmp_path / "new", "times", document, page, text)
+    rounded = harness.rounded(document)
+    harness.publish(tmp_path / "new", "times", rounded, page, "system")
     assert (tmp_path / "new" / "times.md").read_text() == "ours: 0.1235\n"
     stored = (tmp_path / "new" / "times.json").read_text()
     assert stored.startswith('{"cells":[\n{"system"') and stored.endswith("}\n")
