@@ -107,15 +107,15 @@ def distribution(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> N
 def sensitivity(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
     """Figure 2: the best of a batch size, or forest, at another; on one machine."""
     machine = wholes[0].machine
-    own = [w for w in wholes if w.machine == machine]
-    by_batch = [slowdowns(list(w.seconds.T)) for w in own]
+    on_machine = [w for w in wholes if w.machine == machine]
+    by_batch = [slowdowns(list(w.seconds.T)) for w in on_machine]
     middle = len(batches) // 2
-    by_model = slowdowns([w.seconds[:, middle] for w in own])
-    sizes, models = [f"{n:,}" for n in batches], [w.model for w in own]
+    by_model = slowdowns([w.seconds[:, middle] for w in on_machine])
+    sizes, models = [f"{n:,}" for n in batches], [w.model for w in on_machine]
     mean = np.exp(np.nanmean(np.log(by_batch), axis=0))
     figure, axes = canvas((15, 4.4), 1, 3)
     for ax, values, names, title in (
-        (axes[0], by_batch[0], sizes, f"{own[0].model}, batch sizes"),
+        (axes[0], by_batch[0], sizes, f"{on_machine[0].model}, batch sizes"),
         (axes[1], mean, sizes, "batch sizes, geomean of forests"),
         (axes[2], by_model, models, f"forests, {batches[middle]:,} rows"),
     ):
@@ -146,18 +146,24 @@ def strategies(rows: Rows, key: str, share: str, to: Path) -> None:
     size = (4.2 * len(machines), 5.4)
     figure, axes = canvas(size, 2, len(machines), sharey="row", squeeze=False)
     for column, machine in enumerate(machines):
-        mine = [r for r in rows if r["machine"] == machine]
-        models = list(dict.fromkeys(r["model"] for r in mine))
+        on_machine = [r for r in rows if r["machine"] == machine]
+        models = list(dict.fromkeys(r["model"] for r in on_machine))
         for ax, what, mean in (
             (axes[0, column], "slowdown", geometric_mean),
             (axes[1, column], "share", lambda some: max(1e-4, np.mean(some))),
         ):
             series = {
                 f"{name}": [
-                    mean([r[what] for r in mine if (r["model"], r[key]) == (m, name)])
+                    mean(
+                        [
+                            r[what]
+                            for r in on_machine
+                            if (r["model"], r[key]) == (m, name)
+                        ]
+                    )
                     for m in models
                 ]
-                for name in dict.fromkeys(r[key] for r in mine)
+                for name in dict.fromkeys(r[key] for r in on_machine)
             }
             bars(ax, models, series)
         axes[0, column].axhline(1.05, color="black", lw=0.7, ls="--")

@@ -22,7 +22,7 @@ from assembly import describe, mnemonics
 from cases import Case, cases
 from counters import count
 from floors import Floor, block_floors, clock_ghz, mean_hops, plain_sum, walk_floors
-from harness import Batches
+from harness import Batches, numbers, table
 from kernel_cuts import BLOCK_PARTS, parts_of, prefixes, without_each
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -89,7 +89,7 @@ def main(
     """Print a table for each model and batch size: one thread, default schedule."""
     profiles, load = [], os.getloadavg()[0]
     for case in cases(models):
-        for size in map(int, batch_sizes.split(",")):
+        for size in numbers(batch_sizes):
             made = profile(case, size, Target.parse(target), walk, seconds)
             profiles.append(made)
             print(to_markdown(made), flush=True)
@@ -243,6 +243,10 @@ def _counted(
     return f"A row and tree: {found}."
 
 
+HEADS = ("part", "ns a row", "ps a row and tree", "share", "saved without", "floor, ns",
+         "× floor", "of floor", "instructions")  # fmt: skip
+
+
 def to_markdown(made: Profile) -> str:
     """Return the profile as a table, with what was compiled above it."""
     lines = [
@@ -250,18 +254,15 @@ def to_markdown(made: Profile) -> str:
         f"`{made.schedule}`; {made.kernel_ns_row:.1f} ns a row, "
         f"{made.kernel_ns_row / made.trees * 1e3:.0f} ps a row and tree; "
         f"{made.ghz:.2f} GHz. {made.counted}\n",
-        "| part | ns a row | ps a row and tree | share | saved without | floor, ns "
-        "| × floor | of floor | instructions |",
-        "|---|--:|--:|--:|--:|--:|--:|---|---|",
     ]
+    rows = []
     for part in made.parts:
-        share = part.ns_row / made.kernel_ns_row
-        lines.append(
-            f"| {part.name} | {part.ns_row:.2f} "
-            f"| {part.ns_row / made.trees * 1e3:.0f} | {share:.0%} "
-            f"| {_number(part.left_out_ns_row)} | {_number(part.floor_ns_row)} "
-            f"| {_number(part.distance, 1)} | {part.floor} | {part.instructions} |"
-        )
+        times = [f"{part.ns_row:.2f}", f"{part.ns_row / made.trees * 1e3:.0f}"]
+        times.append(f"{part.ns_row / made.kernel_ns_row:.0%}")
+        floors = [_number(part.left_out_ns_row), _number(part.floor_ns_row)]
+        floors += [_number(part.distance, 1), part.floor, part.instructions]
+        rows.append([part.name, *times, *floors])
+    lines += table(HEADS, rows, kinds="tnnnnnntt")
     if min(part.ns_row for part in made.parts) < -BUSY * made.kernel_ns_row:
         lines.append("\nA part below zero: the machine was busy, measure again.")
     return "\n".join(lines) + "\n"

@@ -80,8 +80,8 @@ def pipelines(number: int, workers: int, first: int = 0) -> list[Row]:
     calls: Counter[str] = Counter()
     values: Counter[str] = Counter()
     refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    found = outcomes("pipelines", first, first + number, workers)
-    for seed, name, what, *more in found:
+    lines = outcomes("pipelines", first, first + number, workers)
+    for seed, name, what, *more in lines:
         family = name or "all"
         row = rows.setdefault(family, Row("fuzzing", family))
         row.count(not what, f"model {seed}: {what}")
