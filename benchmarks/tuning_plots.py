@@ -69,11 +69,21 @@ def carried(first: Array, other: Array) -> float:
     return float("nan")
 
 
-def figures(wholes: Sequence[Whole], batches: Sequence[int], start: Path) -> None:
-    """Write the figures of all schedules; ``start`` is how their files' names begin."""
-    distribution(wholes, batches, start.with_name(f"{start.name}-distribution.png"))
-    sensitivity(wholes, batches, start.with_name(f"{start.name}-sensitivity.png"))
-    hardware(wholes, batches, start.with_name(f"{start.name}-hardware.png"))
+def figures(
+    wholes: Sequence[Whole], batches: Sequence[int], start: Path, note: str = ""
+) -> None:
+    """Write the figures of all schedules.
+
+    ``start`` is how their files' names begin, and ``note`` is behind their titles.
+    """
+    for name, draw in (
+        ("distribution", distribution),
+        ("sensitivity", sensitivity),
+        ("hardware", hardware),
+    ):
+        figure = draw(wholes, batches)
+        figure.suptitle(f"{figure.get_suptitle()}{note}")
+        save(figure, start.with_name(f"{start.name}-{name}.png"), dpi=120)
 
 
 def machines_of(wholes: Sequence[Whole]) -> list[str]:
@@ -81,7 +91,7 @@ def machines_of(wholes: Sequence[Whole]) -> list[str]:
     return list(dict.fromkeys(w.machine for w in wholes))
 
 
-def distribution(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+def distribution(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     """Figure 5: times of all schedules by the fastest, for each forest and machine."""
     machines = machines_of(wholes)
     size = (4.2 * len(machines), 3.8)
@@ -101,15 +111,15 @@ def distribution(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> N
     axes.flat[0].set_ylabel("share of legal schedules")
     axes.flat[0].legend(fontsize=7)
     figure.suptitle(f"All schedules, batches of {batches[0]:,} to {batches[-1]:,}")
-    save(figure, to, dpi=120)
+    return figure
 
 
-def sensitivity(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+def sensitivity(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     """Figure 2: the best of a batch size, or forest, at another; on one machine."""
     machine = wholes[0].machine
     on_machine = [w for w in wholes if w.machine == machine]
     by_batch = [slowdowns(list(w.seconds.T)) for w in on_machine]
-    middle = len(batches) // 2
+    middle = (len(batches) + 1) // 2
     by_model = slowdowns([w.seconds[:, middle] for w in on_machine])
     sizes, models = [f"{n:,}" for n in batches], [w.model for w in on_machine]
     mean = np.exp(np.nanmean(np.log(by_batch), axis=0))
@@ -133,10 +143,10 @@ def sensitivity(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> No
         tilt(ax, names)
         ax.set_title(title, fontsize=9)
     figure.suptitle(f"{machine}: slowdown of the best of the column at the row")
-    save(figure, to, dpi=120)
+    return figure
 
 
-def strategies(rows: Rows, key: str, share: str, to: Path) -> None:
+def strategies(rows: Rows, key: str, share: str, to: Path, title: str = "") -> None:
     """Figure 11: slowdown to the best, and the share of an exhaustive search.
 
     ``rows`` have a panel and a series of bars for each value of ``machine`` and
@@ -152,19 +162,11 @@ def strategies(rows: Rows, key: str, share: str, to: Path) -> None:
             (axes[0, column], "slowdown", geometric_mean),
             (axes[1, column], "share", lambda some: max(1e-4, np.mean(some))),
         ):
-            series = {
-                f"{name}": [
-                    mean(
-                        [
-                            r[what]
-                            for r in on_machine
-                            if (r["model"], r[key]) == (m, name)
-                        ]
-                    )
-                    for m in models
-                ]
-                for name in dict.fromkeys(r[key] for r in on_machine)
-            }
+            values: dict[tuple[str, str], list[float]] = {}
+            for r in on_machine:
+                values.setdefault((r["model"], str(r[key])), []).append(r[what])
+            names = dict.fromkeys(name for _, name in values)
+            series = {n: [mean(values[m, n]) for m in models] for n in names}
             bars(ax, models, series)
         axes[0, column].axhline(1.05, color="black", lw=0.7, ls="--")
         axes[0, column].set_title(machine)
@@ -174,11 +176,12 @@ def strategies(rows: Rows, key: str, share: str, to: Path) -> None:
     axes[1, 0].set_yscale("log")
     axes[1, 0].set_ylabel(share)
     handles = axes[0, 0].get_legend_handles_labels()
+    figure.suptitle(title)
     figure.legend(*handles, fontsize=7, ncols=6, loc="outside lower center")
     save(figure, to, dpi=120)
 
 
-def hardware(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
+def hardware(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     """Figure 12: a machine's own best by the first one's best, which is run on it."""
     first, *others = machines_of(wholes)
     known = {(w.model, w.machine): w.seconds for w in wholes}
@@ -198,5 +201,5 @@ def hardware(wholes: Sequence[Whole], batches: Sequence[int], to: Path) -> None:
     axes.set(xlabel="rows of a batch", ylabel=f"speedup by {first}'s best")
     axes.axhline(1, color="black", lw=0.7)
     axes.legend(fontsize=8)
-    axes.set_title("Schedules of its own", fontsize=10)
-    save(figure, to, dpi=120)
+    figure.suptitle("Schedules of its own", fontsize=10)
+    return figure
