@@ -119,7 +119,7 @@ def sensitivity(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     machine = wholes[0].machine
     on_machine = [w for w in wholes if w.machine == machine]
     by_batch = [slowdowns(list(w.seconds.T)) for w in on_machine]
-    middle = (len(batches) + 1) // 2
+    middle = 3 * len(batches) // 5
     by_model = slowdowns([w.seconds[:, middle] for w in on_machine])
     sizes, models = [f"{n:,}" for n in batches], [w.model for w in on_machine]
     mean = np.exp(np.nanmean(np.log(by_batch), axis=0))

@@ -234,7 +234,8 @@ A real GPU may differ. Sums are exact.
 
 def page(document: harness.Document) -> str:
     """Return the tables."""
-    tables, rows = document["tables"], document["searches"]
+    tables = [dict(one) for one in document["tables"]]
+    rows = document["searches"]
     lines = [WORDS.format(points=len(ScheduleSpace.gpu()), seeds=SEARCHES)]
     heads = [f"{chip.name}: geomean | worst" for chip in CHIPS]
     made = []
