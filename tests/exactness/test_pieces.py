@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestRegressor
 
+from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.frontends import load_forest
 from skforge.compiler.layouts.pieces import pieces
 from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
+from skforge.compiler.layouts.pieces.pieces import Pieces
 from skforge.compiler.pipeline import build_hir
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import pieces_schedule, row_blocks
@@ -185,9 +189,16 @@ def test_trees_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -
         compile_forest(trained("numbers")[0], pieces_schedule())
 
 
-def test_no_column_has_more_ranks_than_a_signed_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pieces, "MOST_RANKS", 20)
-    with pytest.raises(ScheduleError, match="more than 20 thresholds"):
-        compile_forest(trained("numbers")[0], pieces_schedule())
+def test_columns_are_split_where_signed_words_cannot_count() -> None:
+    rows = np.random.default_rng(0).random((40_000, 1))
+    target = np.sin(90 * rows[:, 0])
+    model = RandomForestRegressor(8, min_samples_leaf=3, random_state=0, n_jobs=2)
+    made = load_forest(model.fit(rows, target))
+    assert Pieces.plan_codes(made).n_columns == 2
+    assert plan_codes(made, np.uint16, merge=True).n_columns == 1
+    edges = np.sort(made.threshold)[[0, 1, 32766, 32767, 32768, -1]]
+    rows = np.concatenate([edges, np.nextafter(edges, 2), rows[:300, 0]])[:, None]
+    check = compile_forest(made, pieces_schedule(512)).predict_raw(rows)
+    assert_same_bits(
+        check, compile_forest(made, Schedule()).predict_raw(rows), "split columns"
+    )
