@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
@@ -70,7 +70,7 @@ TAKEN = [n for n in MAKERS if refusal(normalize_predicates.run(forest(n))[0]) is
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 257)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str) -> None:
     if forest(name).n_features > 1 << 16:
@@ -79,6 +79,7 @@ def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: str) -> None:
     for name in ("deep", "multiclass", "vector 3", "wide rows"):
@@ -96,7 +97,7 @@ def test_full_depth(kind: str, level: str) -> None:
             assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [1, 3, 17, 128, 129, 400])
 def test_features_of_any_number(n_features: int, dtype: type) -> None:
@@ -301,9 +302,7 @@ def test_what_values_cannot_express_is_refused(case: str) -> None:
     assert error.value.why == message
 
 
-@quick
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
+def check_random(data: st.DataObject) -> None:
     missing = data.draw(st.sampled_from([Missing.NAN, Missing.NEVER]))
     depth = data.draw(st.sampled_from([3, 7, 9]))
     made = data.draw(random_forest(max_trees=5, max_depth=depth, missing=(missing,)))
@@ -319,3 +318,16 @@ def test_random_forests(data: st.DataObject) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), len(rows))
     leaves = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows), leaves, "apply")
+
+
+@quick
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    check_random(data)
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=1000)
+@given(st.data())
+def test_random_forests_often(data: st.DataObject) -> None:
+    check_random(data)

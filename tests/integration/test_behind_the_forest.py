@@ -154,6 +154,7 @@ def kernels_answer(fast, monkeypatch, but=""):
 # ------------------------------------------------------------------- calibration
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
@@ -164,6 +165,7 @@ def test_calibrated(name, method, y, monkeypatch):
     check(fast, wrapper)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("y", [NAMES, THREE_NAMES], ids=["two", "three"])
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 def test_calibrated_text_labels(y, method):
@@ -210,6 +212,7 @@ def test_thresholds(name, monkeypatch):
         monkeypatch.undo()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("response", ["predict_proba", "decision_function", "auto"])
 @pytest.mark.parametrize("label", ["no", "yes", None])
 @pytest.mark.parametrize("threshold", ["auto", 0.1])
@@ -475,6 +478,7 @@ NESTED = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name):
     wrapper = clone(NESTED[name]).fit(X, TWO)

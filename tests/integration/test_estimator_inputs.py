@@ -206,6 +206,7 @@ def kills(source, method, rows):
     return method == "apply" and rows == "wide" and isinstance(source, xgb.XGBModel)
 
 
+@pytest.mark.sampled(400)
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("rows", INPUTS)
 @pytest.mark.parametrize("model", MODELS)

@@ -343,6 +343,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(7)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("make", MODELS)
@@ -365,7 +366,7 @@ def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, wanted, err_msg=function)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("post", ["none", "logistic", "softmax", "softmax_zero"])

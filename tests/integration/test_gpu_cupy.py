@@ -62,6 +62,7 @@ def what(cupy: FakeCupy, *names: str) -> list[str]:
 # ---------------------------------------------------------------- rows on the host
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 def test_rows_of_the_host_give_the_source_s_bits(cupy, name: str) -> None:
     rows, raw, leaves = expected(name)
@@ -244,6 +245,7 @@ def test_out_of_memory_at_last(cupy) -> None:
 # ---------------------------------------------------------------- rows on a device
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 def test_device_rows_give_device_results_and_nothing_waits(cupy, name: str) -> None:
     rows, raw, leaves = expected(name)

@@ -42,7 +42,7 @@ def check_ranges(table) -> None:
     assert lasts[-1] is None
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "arch"),
     in_turns([n for n in MAKERS if n != "wide records"], EXTREMES, often=2),
@@ -74,6 +74,7 @@ def test_shared_memory_is_respected(arch: str, n_features: int) -> None:
             lowered(made, schedule, target_of(arch), reduction)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["scalar", "multiclass many", "vector 3", "double"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_defaults_are_right(name: str, reduction: Reduction) -> None:

@@ -168,6 +168,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
 def test_every_output_has_the_ordinary_bits(kind):
     transform, n_outputs, row_dtype, sum_dtype = kind
@@ -199,6 +200,7 @@ def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
         np.testing.assert_array_equal(answer, answers[0], strict=True)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("divisor", [1, 7])
 @pytest.mark.parametrize(
     "transform, n_outputs, task",
@@ -362,7 +364,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
-@pytest.mark.sampled(45)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [
@@ -717,6 +719,7 @@ def test_taken_as_the_ordinary_path_takes_it(name):
 # ---------------------------------------------------------------- refused values
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("refused", ["infinite", "not_finite"])
 @pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40])

@@ -153,6 +153,7 @@ BOOSTING = {
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("boosting", BOOSTING)
 @pytest.mark.parametrize(
     ("objective", "options"),
@@ -248,6 +249,7 @@ def test_categories_of_every_kind(seed):
     check_booster(booster, rows, compiled=("default", *SCHEDULES))
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("missing", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize(
     "threshold",
@@ -407,6 +409,7 @@ def classifier(n_classes, objective=None, labels=None, **params):
     return model.fit(X, y), X
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("n_classes", "objective", "labels"),
     [

@@ -46,6 +46,7 @@ def regressor(trees: RandomTrees, n_targets: int, **attributes: Any) -> dict[str
 # ------------------------------------------------------------------ MIN and MAX
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
@@ -65,6 +66,7 @@ def test_the_least_and_the_greatest_of_several_trees(post, aggregate, n_targets,
     check(model, trees.rows(200), compiled=post == "NONE")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 @pytest.mark.parametrize("aggregate", [2, 3])
 @pytest.mark.parametrize("n_targets", [1, 4])
@@ -211,6 +213,7 @@ def with_more_weights(
         attributes[name] = [attributes[name][i] for i in order]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 @pytest.mark.parametrize("n_trees", [1, 6])
@@ -275,7 +278,7 @@ def one_set(members: list[float], tracks: int, subtree: bool, dtype: str) -> Any
     return make_model("TreeEnsemble", attributes, 1, dtype, 5)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("subtree", [False, True])
 @pytest.mark.parametrize("tracks", [0, 1])
