@@ -171,6 +171,7 @@ def test_a_thousand_trees(kind: str, target: str) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), (kind, target))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("n_trees", "machine"),
     [*((1000, name) for name in MACHINES), (26000, "sm_89"), (26000, "gfx90a")],

@@ -162,7 +162,7 @@ def test_fast_sums_are_within_their_bound() -> None:
 
 
 quick = settings(
-    max_examples=12,
+    max_examples=6,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

@@ -615,6 +615,7 @@ def test_weights_of_samples_in_fit():
     same(fast.predict(X), wrapper.fit(X, SCORE, sample_weight=weights).predict(X))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -174,6 +174,7 @@ def test_methods_and_mappings(fitted: Any) -> None:
         same(fast.predict_contribs(few), wanted)
 
 
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize(
     "values",
     [

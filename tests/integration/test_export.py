@@ -438,6 +438,7 @@ def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @pytest.mark.parametrize(
     "name",

@@ -129,6 +129,7 @@ def methods(model: Any) -> list[str]:
     return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
 
 
+@pytest.mark.sampled(6)
 def test_one_mapping(pair: Any) -> None:
     model, fast = pair
     for row in X.iloc[:6].to_dict("records"):
@@ -186,6 +187,7 @@ def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
         same(fast.predict(given), wanted)
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, -1e300, 3.5e38, 0.0, -0.0])
 def test_extreme_values(pair: Any, value: float) -> None:
     model, fast = pair
@@ -195,6 +197,7 @@ def test_extreme_values(pair: Any, value: float) -> None:
         agree(model, fast, [row, row], frame_of([row, row]))
 
 
+@pytest.mark.sampled(52)
 @pytest.mark.parametrize(
     "value",
     [
@@ -532,6 +535,7 @@ ENCODERS = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
 @pytest.mark.parametrize("dtype", ["str", "category", object])
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -561,6 +561,7 @@ def test_the_estimator():
         fast.decision_function(X)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("last", FORESTS)
 def test_a_pipeline_that_is_not_fitted_is_trained(last):
     model = make_pipeline(SimpleImputer(), pre.StandardScaler(), clone(FORESTS[last]))
@@ -620,6 +621,7 @@ def edit_bins(model):
     model[0].named_transformers_["bins"].bin_edges_[0][1:-1] += 0.5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("edit", [edit_mean, edit_category, edit_bins])
 def test_numbers_edited_inside_a_step_are_noticed(edit):
     rows = np.column_stack([X[:, :4], X[:, 4:5].round()])

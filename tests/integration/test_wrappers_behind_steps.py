@@ -108,6 +108,7 @@ def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> N
     assert_same(fast, model, NEW, exact=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
 def test_sums_that_may_be_off_are_no_mistake(reduction: str, method: str) -> None:

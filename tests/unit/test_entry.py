@@ -397,6 +397,7 @@ def test_onnxs_post_transforms(number, post, row_dtype, sum_dtype, dtype):
         assert there == {"raw"} | labels | values
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("post", POSTS)
 def test_extreme_scores_of_onnx(post):
     values = np.float32([np.inf, -np.inf, 0.0, -0.0, 1e-7, 3e38, -3e38, 100.0])
@@ -445,6 +446,7 @@ def test_votes_of_adaboost(n_outputs):
     assert check_all_outputs(forest) == {"raw", "labels"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cutoff", [-0.3, -0.5, -0.8])
 @pytest.mark.parametrize("scale", [0.5, 13.0, 1024.7])
 def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):

@@ -183,6 +183,7 @@ MISSING = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("categories", [(), (3,)], ids=["numbers", "categories"])
 @pytest.mark.parametrize("objective", ["regression", "multiclass"])

@@ -14,6 +14,7 @@ import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.frontends.onnx import trees as trees_of_onnx
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -226,6 +227,7 @@ def test_several_weights_of_a_leaf_for_one_target(n_trees, aggregate, dtype):
         check(model, trees.rows(150), compiled=seed == 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("post", ["NONE", "SOFTMAX"])
 def test_several_weights_of_a_leaf_for_one_class(post, n_classes):
@@ -242,10 +244,11 @@ def test_several_weights_of_a_leaf_for_one_class(post, n_classes):
         check(model, trees.rows(150), compiled=True)
 
 
-def test_copies_of_trees_are_bounded():
+def test_copies_of_trees_are_bounded(monkeypatch):
+    monkeypatch.setattr(trees_of_onnx, "_MAX_NODES", 1 << 16)
     trees = RandomTrees(1, n_trees=1, depth=9)
     attributes = regressor(trees, 2)
-    size = 1 << 18
+    size = 1 << 8
     for name in ("treeids", "nodeids", "ids", "weights"):
         attributes[f"target_{name}"] += attributes[f"target_{name}"][:1] * size
     model = make_model("TreeEnsembleRegressor", attributes, 4)
