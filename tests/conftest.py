@@ -79,11 +79,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         start = zlib.crc32(name.encode())
         places = [(start + i) * 0.618033988749895 % 1 for i in range(len(cases))]
-        is_product = len(cases[0].callspec.params) > 1
-        seen: set[str] = set()
+        sizes = [len({*at}) for at in zip(*map(_indices, cases), strict=True)]
+        is_product = len(sizes) > 1 and max(sizes) < len(cases)
+        seen: set[tuple[int, int]] = set()
         later = []
         for i in sorted(range(len(cases)), key=places.__getitem__):
-            values = {*cases[i].callspec.id.split("-")}
+            values = {*enumerate(_indices(cases[i]))}
             if is_product and not values <= seen:
                 left -= 1
             else:
@@ -91,6 +92,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen |= values
         for case in later[max(0, left) :]:
             case.add_marker(pytest.mark.slow)
+
+
+def _indices(case: pytest.Function) -> tuple[int, ...]:
+    """Return which value of each parameter a case has."""
+    return tuple(case.callspec.indices.values())
 
 
 @pytest.hookimpl(trylast=True)

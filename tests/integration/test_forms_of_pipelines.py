@@ -249,7 +249,7 @@ def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
 PANDAS = [name for name in FORMS if "polars" not in name and "table" not in name]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PANDAS)
 def test_a_frame_s_only_row_is_read_by_values(name: str) -> None:
     model = fitted("standard", "forest")

@@ -318,6 +318,7 @@ def everything(folder):
     return found
 
 
+@pytest.mark.sampled(4)
 @posix
 @pytest.mark.parametrize("before", ["empty", "used"])
 @pytest.mark.parametrize("level", ["cache", "locks", "objects"])
