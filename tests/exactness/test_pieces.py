@@ -68,6 +68,7 @@ def test_forests_that_are_refused(name: str) -> None:
         compile_forest(forest(name), pieces_schedule())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str, small: None) -> None:
     if level not in levels():

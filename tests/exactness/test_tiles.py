@@ -134,6 +134,7 @@ def trained(kind: str) -> tuple[Forest, np.ndarray, np.ndarray]:
 KINDS = ("numbers", "extra", "classes", "vectors", "outputs")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():

@@ -86,6 +86,7 @@ def test_schedules(schedule: str) -> None:
         check_exact(name, SCHEDULES[schedule], batches=EDGES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():

@@ -813,7 +813,7 @@ def outcome(path):
 @pytest.mark.parametrize(
     ("kind", "step"),
     [
-        ("forest", 5),
+        ("forest", 13),
         pytest.param("forest", 1, marks=pytest.mark.slow),
         pytest.param("estimator", 1, marks=pytest.mark.slow),
     ],

@@ -83,6 +83,7 @@ def test_forked_children_predict(n_jobs):
     assert right(lazy)
 
 
+@pytest.mark.slow  # as test_concurrency's
 @pytest.mark.timeout(120)
 def test_workers_of_joblib_predict():
     model = compiled(n_jobs=2)

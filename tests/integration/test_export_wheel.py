@@ -37,7 +37,6 @@ def _package(folder: Path) -> Path:
     return package
 
 
-@pytest.mark.sampled(1)
 def test_what_is_in_it(made: tuple[Any, Path]) -> None:
     _, folder = made
     package = _package(folder)
@@ -126,7 +125,6 @@ print(tiny.checksum(), tiny.__version__)
 """
 
 
-@pytest.mark.sampled(1)
 def test_users_types_are_right(made: tuple[Any, Path], tmp_path: Path) -> None:
     mypy = pytest.importorskip("mypy.api")
     with zipfile.ZipFile(_package(made[1])) as archive:
