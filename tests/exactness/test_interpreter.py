@@ -25,7 +25,7 @@ def turn(family: str, representation: str) -> int:
     return list(FAMILIES).index(family) + REPRESENTATIONS.index(representation)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lir(family: str, representation: str) -> None:

@@ -146,6 +146,7 @@ def test_columns_of_any_length(dtype: str, comparison: Comparison, missing) -> N
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["scalar", "vector 3", "double categories"])
 def test_aarch64_code_is_emitted(name: str, way: str) -> None:
     text, code = emitted(forest(name), LANES, Target.aarch64())

@@ -85,6 +85,7 @@ def test_fast_is_within_its_bound(family: str) -> None:
         within(raw_of(module, rows[:n], n_jobs), name, (family, n_jobs, n))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
 @pytest.mark.parametrize(
     "name", ["vector 100", "double extremes", "no trees", "leaves"]

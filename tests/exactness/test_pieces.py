@@ -49,13 +49,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "USUAL", 3)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, pieces_schedule(128), batches=EDGES, apply=True)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_small_pieces(name: str, small: None) -> None:
     check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)

@@ -91,7 +91,7 @@ NAMES = [
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 513)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES, apply=True)
@@ -225,6 +225,7 @@ def test_bytes_of_a_node() -> None:
     assert kernel_data(made, tiles())["leaf_index"].dtype == np.uint8
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "level"),
     in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),

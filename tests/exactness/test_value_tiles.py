@@ -70,7 +70,7 @@ TAKEN = [n for n in MAKERS if refusal(normalize_predicates.run(forest(n))[0]) is
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 257)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str) -> None:
     if forest(name).n_features > 1 << 16:
@@ -156,6 +156,7 @@ def test_tops_compare_registers_of_rows(level: str) -> None:
     assert value_tests(replace(made, feature=many)).top_levels == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [Missing.NAN, Missing.NEVER])
 @pytest.mark.parametrize("left", [False, True])
 def test_missing_values(kind: Missing, left: bool) -> None:
@@ -181,6 +182,7 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
         assert_same_bits(raw_of(module, rows), raw, schedule)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "level"),
     in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),

@@ -382,6 +382,7 @@ def test_sklearn(name):
         near(ours, of_shap(model, rows), 2e-14)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("model", "rows", "label"),
     [

@@ -32,6 +32,7 @@ def right(model):
     return all(np.array_equal(model.predict_proba(X[:n]), EXPECTED[:n]) for n in SIZES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("n_jobs", [None, 2])
 @pytest.mark.parametrize("fresh", [False, True], ids=["compiled", "unpickled"])

@@ -151,6 +151,7 @@ def test_column_transformers_with_frames():
     assert np.array_equal(ours[-1].feature_names_in_, bare[-1].feature_names_in_)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -157,6 +157,7 @@ def test_every_input_ends_as_the_source_says(name):
     assert reached > 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gb three", "hist", "isolation", "bag", "ada two"])
 def test_frames_by_name(name):
     X, rng = data()

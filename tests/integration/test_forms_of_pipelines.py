@@ -144,7 +144,7 @@ def compare(step: str, last: str, name: str) -> None:
                 np.testing.assert_array_equal(found, expected, strict=True)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_rows_of_any_form_equal_the_pipeline(name: str) -> None:
     compare("standard", "forest", name)
@@ -158,7 +158,7 @@ def test_rows_of_any_form_behind_any_step(name: str, step: str, last: str) -> No
     compare(step, last, name)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     model = fitted("median", "forest")

@@ -138,6 +138,7 @@ def test_one_mapping(pair: Any) -> None:
             same(getattr(fast, name)(row), getattr(model, name)(wanted))
 
 
+@pytest.mark.sampled(6)
 def test_lists(pair: Any) -> None:
     model, fast = pair
     rows = X.to_dict("records")
@@ -161,6 +162,7 @@ def test_raw_scores_and_leaves(pair: Any) -> None:
     same(out, fast.predict_raw(rows))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:Skipping features:UserWarning")
 def test_missing_values(pair: Any) -> None:
     model, fast = pair
@@ -316,6 +318,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("value", "text"), BAD)
 def test_a_value_that_is_no_number(value: Any, text: str) -> None:
     fast = compiled(FOREST.fit(X, y))
@@ -652,6 +655,7 @@ def test_nothing_changes(pair: Any) -> None:
     same(fast.predict(X), model.predict(X))
 
 
+@pytest.mark.sampled(5)
 def test_copies_and_threads(pair: Any) -> None:
     model, fast = pair
     rows = X.iloc[:5].to_dict("records")

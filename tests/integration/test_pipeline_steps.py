@@ -184,6 +184,7 @@ def test_a_step_runs_in_its_library(name):
     assert is_ours(fast, PLAIN)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name, last",
     [

@@ -143,6 +143,7 @@ def source(request, tmp_path):
     return model if request.param == "model" else tmp_path / "model.json"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("size", [1, 2, 21, 40, 41, 57, 79])
 def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
     lie_at(monkeypatch, size)

@@ -103,6 +103,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_what_is_described_is_what_comes(kind):

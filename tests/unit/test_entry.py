@@ -185,6 +185,7 @@ def test_every_output_has_the_ordinary_bits(kind):
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS[::4], ids=lambda kind: "-".join(map(str, kind)))
 def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
     transform, n_outputs, row_dtype, sum_dtype = kind
@@ -277,6 +278,7 @@ def test_votes_of_scikit_learns_forests(n_outputs):
     assert check_all_outputs(forest) == {"raw", "transformed", "labels"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "values",
     [(88.7, 89.0), (-88.8, -88.7), (np.inf, 1.0), (-np.inf, -np.inf), (3e38, 3e38)],
@@ -364,7 +366,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [
@@ -937,6 +939,7 @@ def test_it_is_a_builtin_function_without_a_wrapper():
 # ---------------------------------------------------------------- labels and methods
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize(
     "classes",

@@ -61,6 +61,7 @@ def test_a_dump_is_the_forest_of_its_text(path):
     assert dump.feature_names == text.feature_names
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("objective", "params"),
     [

@@ -135,6 +135,7 @@ def test_every_schedule_finds_the_same_leaves(schedule):
     assert np.array_equal(module.apply(rows), number)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["exact", "reproducible", "fast"])
 @pytest.mark.parametrize("target", ["cpu", "emulated"])
 def test_the_least_leaf_is_exact_in_every_mode(target, reduction):
@@ -315,6 +316,7 @@ def test_random_trees_with_fractions_in_sets(dtype):
         check(model, trees.rows(300), compiled=seed < 2)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("tracks", [0, 1])
 @pytest.mark.parametrize(
     "values", [(0.5, 1.5), (1, 0.5, 3), (-1, 2), (0.5, -1.5, 2), (-1.5, -2)], ids=str

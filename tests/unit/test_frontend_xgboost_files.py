@@ -558,6 +558,7 @@ def load_and_walk(make):
         reference_raw(forest, np.zeros((2, forest.n_features)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "name", ["3.2.0-onehot.json", "3.2.0-vector.json", "2.1.4-dart.json"]
@@ -580,6 +581,7 @@ def test_random_edits_are_read_or_refused(name, seed):
     assert outcomes == {"read", "refused"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["3.2.0-sets.ubj", "3.0.5-pruned.ubj"])
 def test_random_bytes_are_read_or_refused(name, seed):
