@@ -99,7 +99,7 @@ def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["by row"], batches=(0, 1, 2, 65), apply=True)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: str) -> None:
     for name in ("deep", "multiclass", "double categories", "vector 3", "any missing"):

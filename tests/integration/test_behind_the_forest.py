@@ -487,7 +487,7 @@ NESTED = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name):
     wrapper = clone(NESTED[name]).fit(X, TWO)

@@ -56,6 +56,7 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 def test_rows_and_columns_have_strides(forest: Any, tmp_path: Path, kind: str) -> None:

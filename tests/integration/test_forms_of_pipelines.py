@@ -174,7 +174,7 @@ def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_large_rows_are_read_by_blocks(name: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(blocks, "MOST_VALUES", 256)
@@ -249,7 +249,7 @@ def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
 PANDAS = [name for name in FORMS if "polars" not in name and "table" not in name]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PANDAS)
 def test_a_frame_s_only_row_is_read_by_values(name: str) -> None:
     model = fitted("standard", "forest")

@@ -471,7 +471,7 @@ def _tried(space, target, n_rows=512):
     return points
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "space",
     [

@@ -71,7 +71,7 @@ def test_folds_of_a_cross_validation_share_a_search(builds):
     assert np.array_equal(fast.predict_proba(X), model.predict_proba(X))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [
