@@ -367,7 +367,7 @@ def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, wanted, err_msg=function)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("post", ["none", "logistic", "softmax", "softmax_zero"])
