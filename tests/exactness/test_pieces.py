@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
@@ -53,13 +53,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "USUAL", 3)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, pieces_schedule(128), batches=EDGES, apply=True)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_small_pieces(name: str, small: None) -> None:
     check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)
@@ -72,6 +72,7 @@ def test_forests_that_are_refused(name: str) -> None:
         compile_forest(forest(name), pieces_schedule())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str, small: None) -> None:
     if level not in levels():
@@ -85,6 +86,7 @@ def test_full_depth(kind: str, level: str, small: None) -> None:
     assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["deep", "vector 3", "any missing", "multiclass"])
 def test_no_access_is_out_of_bounds(name: str, small: None) -> None:
     rows, raw, _ = expected(name)
@@ -107,8 +109,7 @@ def test_parts_of_trees() -> None:
         check_exact(name, schedule, batches=EDGES)
 
 
-@given(random_forest(), st.integers(1, 6))
-def test_random_forests(made: Forest, most: int) -> None:
+def check_random(made: Forest, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "USUAL", most)
         try:
@@ -118,6 +119,19 @@ def test_random_forests(made: Forest, most: int) -> None:
             return
         rows = edge_rows(made, 70)
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), most)
+
+
+@settings(max_examples=10)
+@given(random_forest(), st.integers(1, 6))
+def test_random_forests(made: Forest, most: int) -> None:
+    check_random(made, most)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(random_forest(), st.integers(1, 6))
+def test_random_forests_often(made: Forest, most: int) -> None:
+    check_random(made, most)
 
 
 # ------------------------------------------------------------ the cut
