@@ -51,7 +51,7 @@ def data_bytes(library: Library) -> int:
 def library_code(library: Library) -> list[str | Routine]:
     """Return the modules that are linked with the kernels: constants and functions."""
     constants = _Constants(library)
-    whole = library.variants[0].whole
+    _, *whole = library.variants[0].ranges
     texts, facts = _facts(library)
     parts: list[str | Routine] = [
         "\n".join([*constants.text(), *texts]),
@@ -119,14 +119,13 @@ def _run(library: Library, constants: _Constants) -> Iterator[Routine]:
     """Yield the functions that select a batch's kernel and call it."""
     name = library.name
     for v, variant in enumerate(library.variants):
-        functions = {"": variant.ranges, **variant.whole}
-        for function, ranges in functions.items():
+        for function, ranges in variant.ranges.items():
             item = _result_bytes(library, function)
             for k in sorted({k for _, k in ranges}):
                 symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
                 yield _call(library, symbol, kernel, constants, item)
             yield _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
-    for function in ("", *library.variants[0].whole):
+    for function in library.variants[0].ranges:
         calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
         yield _choose(f"{name}.run.{function}".rstrip("."), calls)
 
