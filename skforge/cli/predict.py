@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import numpy as np
@@ -66,7 +67,10 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
     """
     if path is None:
         try:
-            yield _CsvWriter(_Printed(), answer)
+            printed = SimpleNamespace(
+                write=lambda text: sys.stdout.write(text.decode())
+            )
+            yield _CsvWriter(printed, answer)
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,20 +78,13 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
         return
     with replacing(Path(os.path.realpath(path))) as file:
         try:
-            made = _KINDS[path.suffix.lower()](file, answer)
+            table = _KINDS[path.suffix.lower()](file, answer)
         except ImportError as error:
             raise InvalidInputError(
                 f"Writing {path.name} needs pyarrow: pip install pyarrow."
             ) from error
-        yield made
-        made.close()
-
-
-class _Printed:
-    """Standard output, as a file of bytes."""
-
-    def write(self, text: bytes) -> None:
-        sys.stdout.write(text.decode())
+        yield table
+        table.close()
 
 
 class _CsvWriter(Writer):
@@ -181,7 +178,7 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 class RowsProgress:
-    """Counts rows; draws a bar on standard error if that is a terminal.
+    """Counts rows; its bar is drawn on standard error if that is a terminal.
 
     Parameters
     ----------
@@ -193,45 +190,32 @@ class RowsProgress:
 
     def __init__(self, what: str, total: int | None) -> None:
         self.n_rows, self._start = 0, perf_counter()
-        self._bar: Progress | None = None
-        if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn(what),
-                BarColumn(),
-                *([] if total is None else [TaskProgressColumn()]),
-                TextColumn("{task.fields[rate]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(what, total=total, rate="")
-
-    def __enter__(self) -> RowsProgress:
-        """Show the bar, if there is one."""
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
+        self.bar = Progress(
+            TextColumn(what),
+            BarColumn(),
+            *([] if total is None else [TaskProgressColumn()]),
+            TextColumn("{task.fields[rate]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self.bar.add_task(what, total=total, rate="")
 
     def add(self, n_rows: int, done: int) -> None:
         """Count rows; ``done`` is how much of the total has been read."""
         self.n_rows += n_rows
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, rate=self.rate())
-
-    def rate(self) -> str:
-        """Return the rows and the rows a second so far."""
-        seconds = max(perf_counter() - self._start, 1e-9)
-        return f"{self.n_rows:,} rows, {_two_digits(self.n_rows / seconds):,} rows/s"
+        rate = f"{self.n_rows:,} rows, {self._speed()[1]}"
+        self.bar.update(self._task, completed=done, rate=rate)
 
     def closing(self, what: str) -> str:
         """Return the line that says what was done, in what time."""
-        seconds = perf_counter() - self._start
-        speed = f"{_two_digits(self.n_rows / max(seconds, 1e-9)):,} rows/s"
+        seconds, speed = self._speed()
         return f"{what} in {duration(seconds)}, {speed}"
+
+    def _speed(self) -> tuple[float, str]:
+        """Return the seconds so far, and the rows a second."""
+        seconds = perf_counter() - self._start
+        return seconds, f"{_two_digits(self.n_rows / max(seconds, 1e-9)):,} rows/s"
 
 
 def _two_digits(value: float) -> int:
@@ -290,20 +274,19 @@ def predict(
             raise no_rows(file.table.name)
         stack.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
-        asked = _described(model, name)
+        answer = _described(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
-            with writer(output, asked) as made, progress:
+            with writer(output, answer) as table, progress.bar:
                 for batch in _batches(file, model, chain([first], batches)):
-                    rows = file.rows(batch)
-                    table = _answer(model, name, rows)
-                    made.write(table.astype(asked.dtype, copy=False))
+                    values = _answer(model, name, file.rows(batch))
+                    table.write(values.astype(answer.dtype, copy=False))
                     progress.add(batch.n_rows, file.table.done)
         except ReaderGoneError:
             return
         done = count(progress.n_rows, "row")
         if output is not None:
-            done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
+            done = f"saved {output}: {done}, {count(len(answer.names), 'column')}"
         say(progress.closing(done))
 
 
