@@ -88,9 +88,11 @@ class Table(AbstractContextManager["Table"]):
         """Yield the columns at these places, some rows at a time."""
         raise NotImplementedError
 
-    def _mapped(self, path: Path) -> mmap.mmap:
-        file = self._open.enter_context(path.open("rb"))
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def _slices(self, columns: Sequence[Column], step: int) -> Iterator[Batch]:
+        """Yield Arrow columns of the same length, some rows at a time."""
+        for first in range(0, len(columns[0]), step):
+            part = [column.slice(first, step) for column in columns]
+            yield Batch(len(part[0]), part)
 
 
 def name_of(path: Path) -> str:
@@ -170,11 +172,10 @@ class _NpyTable(Table):
         self.total, self.width = shape
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        step = _rows_at_a_time(self.width)
+        step, pages = _rows_at_a_time(self.width), self._rows.base
         taken: Any = list(places)
         if taken == [*range(self.width)]:
             taken = slice(None)
-        pages: Any = self._rows.base
         for first in range(0, len(self._rows), step):
             rows = np.asarray(self._rows)[first : first + step, taken]
             self.done = first + len(rows)
@@ -262,7 +263,7 @@ class _CsvTable(Table):
     ) -> Iterator[Batch]:
         import pyarrow as pa
 
-        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Pipe
+        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _arriving
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
         ragged: list[Any] = []
@@ -288,10 +289,7 @@ class _CsvTable(Table):
                 ),
             )
             for batch in reader:
-                columns = [batch.column(name) for name in wanted]
-                for first in range(0, batch.num_rows, step):
-                    part = [column.slice(first, step) for column in columns]
-                    yield Batch(min(step, batch.num_rows - first), part)
+                yield from self._slices([batch.column(name) for name in wanted], step)
         except pa.ArrowInvalid as error:
             if ragged:
                 row = ragged[0]
@@ -341,7 +339,7 @@ def _piped(path: Path) -> Iterator[BinaryIO]:
     os.set_blocking(wake, False)
     before = signal.set_wakeup_fd(wake)
     try:
-        yield io.BufferedReader(_Pipe(number, woken), 1 << 16)
+        yield io.BufferedReader(_Stream(_arriving(number, woken)), 1 << 16)
     finally:
         if str(path) != "-":
             source.close()
@@ -350,26 +348,17 @@ def _piped(path: Path) -> Iterator[BinaryIO]:
         os.close(wake)
 
 
-class _Pipe(io.RawIOBase):
-    """Bytes of a pipe or terminal.
+def _arriving(source: int, woken: int) -> Iterator[bytes]:
+    """Yield the bytes of a pipe or terminal as they come, until a signal.
 
     pyarrow reads in a thread of its own while the main thread waits for it, and only
     the main thread can handle a signal: the thread's read has to end first.
     """
-
-    def __init__(self, source: int, woken: int) -> None:
-        self._source, self._woken = source, woken
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        ready, _, _ = select.select([self._source, self._woken], [], [])
-        if self._woken in ready:
-            raise InterruptedError
-        found = os.read(self._source, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+    while woken not in select.select([source, woken], [], [])[0]:
+        if not (part := os.read(source, 1 << 16)):
+            return
+        yield part
+    raise InterruptedError
 
 
 def _are_names(cells: list[str], known: Collection[str]) -> bool:
@@ -417,7 +406,7 @@ class _ParquetTable(Table):
                 step, columns=columns, use_threads=False
             ):
                 self.done += batch.num_rows
-                yield Batch(batch.num_rows, [batch.column(name) for name in wanted])
+                yield from self._slices([batch.column(name) for name in wanted], step)
         except (OSError, ValueError, KeyError) as error:  # two columns of one name
             raise unreadable(self.name, error) from error
 
@@ -429,32 +418,24 @@ class _ArrowTable(Table):
         super().__init__(path)
         import pyarrow as pa
 
-        self._map = self._mapped(path)
+        file = self._open.enter_context(path.open("rb"))
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         source = pa.BufferReader(pa.py_buffer(self._map))
         try:
-            self._reader = pa.ipc.open_file(source)
-            self._n = self._reader.num_record_batches
+            reader = pa.ipc.open_file(source)
+            self._batches = map(reader.get_batch, range(reader.num_record_batches))
         except pa.ArrowInvalid:
-            self._reader = pa.ipc.open_stream(source)
-            self._n = None
-        self.names = list(self._reader.schema.names)
+            self._batches = reader = pa.ipc.open_stream(source)
+        self.names = list(reader.schema.names)
         self.width = len(self.names)
-
-    def _record_batches(self) -> Iterator[Any]:
-        if self._n is None:
-            yield from self._reader
-        else:
-            for i in range(self._n):
-                yield self._reader.get_batch(i)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         step = _rows_at_a_time(len(places))
         try:
-            for batch in self._record_batches():
-                for first in range(0, batch.num_rows, step):
-                    part = batch.slice(first, step)
-                    self.done += part.num_rows
-                    yield Batch(part.num_rows, [part.column(i) for i in places])
+            for batch in self._batches:
+                for part in self._slices([batch.column(i) for i in places], step):
+                    self.done += part.n_rows
+                    yield part
                     self._map.madvise(mmap.MADV_DONTNEED)
         except (OSError, ValueError) as error:
             raise unreadable(self.name, error) from error
