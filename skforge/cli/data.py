@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class RowsFile(AbstractContextManager["RowsFile"]):
             #: A column of the file for each feature; None if it is not there.
             self._places = self._chosen(columns)
         except BaseException:
-            self.table.__exit__()
+            self.__exit__()
             raise
         self._there = [place for place in self._places if place is not None]
 
@@ -48,20 +48,14 @@ class RowsFile(AbstractContextManager["RowsFile"]):
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
-        found: Iterator[Batch] = (
-            one for one in self.table.batches(self._there) if one.n_rows
+        batches: Iterable[Batch] = (
+            b for b in self.table.batches(self._there) if b.n_rows
         )
-        if self._needs.whole:
-            every = list(found)
-            found = iter([merged(every)] if every else [])
-        for batch in found:
+        if self._needs.whole and (every := list(batches)):
+            batches = [merged(every)]
+        for batch in batches:
             yield batch
             self.before += batch.n_rows
-
-    def whole(self, batches: Sequence[Batch]) -> Any:
-        """Return all batches of the file as one array or frame."""
-        self.before = 0
-        return self.rows(merged(batches))
 
     def rows(self, batch: Batch) -> Any:
         """Return a batch as an array, or as a frame if the model needs one."""
@@ -88,13 +82,8 @@ class RowsFile(AbstractContextManager["RowsFile"]):
                 "The model takes columns by name or with texts, for which rows become "
                 "a frame, and pandas is not installed: pip install pandas."
             ) from error
-        names = self._needs.names
-        return DataFrame(
-            {
-                feature if names is None else names[feature]: p
-                for feature, p in parts.items()
-            }
-        )
+        names = self._needs.names or range(self._needs.width)
+        return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _part(self, feature: int, column: Any) -> Any:
         """Return a feature's values."""
@@ -238,7 +227,8 @@ def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
         every = list(file.batches())
         if not every:
             raise no_rows(file.table.name)
-        return file.whole(every)
+        file.before = 0
+        return file.rows(merged(every))
 
 
 def no_rows(name: str) -> InvalidInputError:
@@ -259,5 +249,5 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     from skforge.compiler.forest.rows import prepare_rows
 
     rows = all_rows(path, needs_of(forest), columns)
-    made: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
-    return made
+    prepared: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
+    return prepared

@@ -105,14 +105,14 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
 
 
 def _searched(
-    found: Any, batch: BatchRange, schedule: Schedule, n_threads: int
+    result: Any, batch: BatchRange, schedule: Schedule, n_threads: int
 ) -> list[CallTime]:
     """Return what a search measured of a range's schedule, a time for each size."""
-    if found is None or found.n_threads != n_threads:
+    if result is None or result.n_threads != n_threads:
         return []
     first, last = batch
     seconds: dict[int, float] = {}
-    for trial in found.trials:
+    for trial in result.trials:
         inside = first <= trial.n_rows <= (trial.n_rows if last is None else last)
         if inside and trial.usable and trial.schedule == schedule:
             before = seconds.get(trial.n_rows, np.inf)
@@ -571,16 +571,16 @@ def _times(faster: float | None) -> str:
     return f"{faster:,.0f}×" if faster >= 100 else f"{faster:.3g}×"
 
 
-def _search_line(found: Any) -> str:
-    if found.strategy == RECORD:
+def _search_line(result: Any) -> str:
+    if result.strategy == RECORD:
         return "the schedules of an earlier search"
-    counts = found.counts()
+    counts = result.counts()
     timed = sum(counts.get(name, 0) for name in ("measured", "stopped", "same code"))
-    if found.trials:
-        tried = f"{timed} of {len(found.trials)} candidates timed"
+    if result.trials:
+        tried = f"{timed} of {len(result.trials)} candidates timed"
     else:
         tried = "no schedule promised enough gain to be timed"
-    return f"{found.strategy}, {duration(found.seconds)}, {tried}"
+    return f"{result.strategy}, {duration(result.seconds)}, {tried}"
 
 
 def name_of(model: Any) -> str:

@@ -144,8 +144,8 @@ def fewer_ranges(
     ranges = sorted(table.items())
     if sizes:
         firsts = [first for (first, _), _ in ranges]
-        kept = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
-        ranges = [ranges[k] for k in sorted(kept)]
+        needed = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
+        ranges = [ranges[k] for k in sorted(needed)]
     firsts = [first for (first, _), _ in ranges]
     ends = [*(first - 1 for first in firsts[1:]), None]
     return {

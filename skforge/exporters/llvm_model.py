@@ -162,10 +162,10 @@ def _open(name: str, slot: int) -> Routine:
 
 def _cleared(b: Builder, size: Value) -> Value:
     """Return the address of so many zeros in whole cache lines, or 0."""
-    made = b.call("aligned_alloc", b.const(LINE), size)
-    with b.when(made.ne(0)):
-        b.call("memset", made, b.const(0, I32), size)
-    return made
+    block = b.call("aligned_alloc", b.const(LINE), size)
+    with b.when(block.ne(0)):
+        b.call("memset", block, b.const(0, I32), size)
+    return block
 
 
 def _variant(name: str) -> list[Routine]:
@@ -202,11 +202,11 @@ def _acquire(name: str, slot: int) -> Routine:
                 after = at[0] + 1
                 at[0] = b.select(after.eq(count), b.const(0), after)
         # Rows that pad a block are computed like others: nothing may be undefined.
-        made = _cleared(b, b.const(slot))
-        with b.when(made.eq(0)):
-            b.give(made)
-        b.view("state", I32, made)[0] = b.const(_ALLOCATED, I32)
-        b.give(made + LINE)
+        block = _cleared(b, b.const(slot))
+        with b.when(block.eq(0)):
+            b.give(block)
+        b.view("state", I32, block)[0] = b.const(_ALLOCATED, I32)
+        b.give(block + LINE)
     return Routine(f"{name}.acquire", (_MODEL,), b.finish(), I64, local=True)
 
 

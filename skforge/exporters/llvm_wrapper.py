@@ -40,12 +40,13 @@ from skforge.exporters.llvm_model import (
 #: Padding bytes after constants, because kernels' vector loads may read past the end.
 PADDING = 64
 
-GIVEN = {"f32": F32, "f64": F64}
+#: The type of rows, by the suffix of the functions that take them.
+ROW_TYPES = {"f32": F32, "f64": F64}
 
 
 def data_bytes(library: Library) -> int:
     """Return the bytes of all constants, counting equal ones once."""
-    return sum(len(one) for one in _Constants(library).bytes.values())
+    return sum(len(payload) for payload in _Constants(library).bytes.values())
 
 
 def library_code(library: Library) -> list[str | Routine]:
@@ -59,14 +60,16 @@ def library_code(library: Library) -> list[str | Routine]:
         *model_routines(library.name, library.scratch),
         *facts,
         *_run(library, constants),
-        *(_convert(library, given) for given in GIVEN),
+        *(_convert(library, suffix) for suffix in ROW_TYPES),
     ]
     if finishes_contributions(library):
         parts.append(contributions(library))
     for output, steps in library.outputs.items():
         parts += _finish(f"{library.name}.finish.{output}", library, steps)
-        parts += [_predict(library, given, output, steps) for given in GIVEN]
-    return parts + [_predict(library, given, name) for name in whole for given in GIVEN]
+        parts += [_predict(library, suffix, output, steps) for suffix in ROW_TYPES]
+    return parts + [
+        _predict(library, suffix, name) for name in whole for suffix in ROW_TYPES
+    ]
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
@@ -213,12 +216,12 @@ def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routi
 _COLUMNS, _TO, _OUT = (Value(name, I64) for name in ("columns", "to", "out"))
 
 
-def _convert(library: Library, given: str) -> Routine:
+def _convert(library: Library, suffix: str) -> Routine:
     """Return the function that copies rows densely in the forest's dtype, with NaN.
 
     The cast is that of C: round to nearest, and too large values become infinity.
     """
-    theirs, mine = GIVEN[given], scalar_of(np.dtype(library.row_dtype))
+    theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     n_features, marker = library.forest.n_features, library.forest.missing_value
     with Builder() as b, b.loop(_N) as i:
         source = b.view("source", theirs, _ROWS + i * _STRIDE * theirs.bytes)
@@ -231,12 +234,12 @@ def _convert(library: Library, given: str) -> Routine:
             target[j] = x
             at[0] = at[0] + _COLUMNS
     params = _ROWS, _N, _STRIDE, _COLUMNS, _TO
-    symbol = f"{library.name}.convert_{given}"
+    symbol = f"{library.name}.convert_{suffix}"
     return Routine(symbol, params, b.finish(), local=True)
 
 
 def _predict(
-    library: Library, given: str, output: str, steps: Steps | None = None
+    library: Library, suffix: str, output: str, steps: Steps | None = None
 ) -> Routine:
     """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
@@ -247,7 +250,7 @@ def _predict(
         run = f"{run}.{output}"
         finishes = output == "predict_contribs" and finishes_contributions(library)
     marked = not np.isnan(library.forest.missing_value)
-    theirs, mine = GIVEN[given], scalar_of(np.dtype(library.row_dtype))
+    theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     with Builder() as b:
         fail(_MODEL.eq(0), "NULL")
         fail(_N < 0, "COUNT")
@@ -273,7 +276,7 @@ def _predict(
 
             def converted() -> Value:
                 parts = rows, count, _STRIDE, _COLUMNS, scratch
-                b.run(f"{name}.convert_{given}", *parts)
+                b.run(f"{name}.convert_{suffix}", *parts)
                 return scratch
 
             dense = b.either(converts, converted, lambda: rows)
@@ -286,7 +289,7 @@ def _predict(
             b.run(f"{name}.give", scratch)
         b.give(b.const(0, I32))
     params = _MODEL, _ROWS, _N, _STRIDE, _COLUMNS, _OUT
-    return Routine(f"{name}_{output}_{given}", params, b.finish(), I32)
+    return Routine(f"{name}_{output}_{suffix}", params, b.finish(), I32)
 
 
 # ------------------------------------------------------------ facts
