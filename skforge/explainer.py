@@ -485,10 +485,9 @@ class TreeExplainer:
 
 def _compiled(model: Any, n_jobs: int | None) -> Any:
     """Return a compiled forest as it is, and any other model compiled."""
-    if isinstance(model, CompiledModule):
-        return model
     if isinstance(model, CompiledForest):
         check_is_fitted(model)
+    if isinstance(model, (CompiledForest, CompiledModule)):
         return model
     fast = CompiledForest(
         model,

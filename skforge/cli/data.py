@@ -14,9 +14,9 @@ import numpy as np
 from skforge.cli import values
 from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
-from skforge.cli.report import Rows, count
+from skforge.cli.report import Rows
 from skforge.cli.tables import Batch, Table, merged, open_table
-from skforge.exceptions import InvalidInputError, shortened
+from skforge.exceptions import InvalidInputError, plural, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -132,7 +132,7 @@ class RowsFile(AbstractContextManager["RowsFile"]):
                     f"--columns {more}:{table.width} the last {needs.width}."
                 )
             raise InvalidInputError(
-                f"{taken} {count(len(places), 'column')}, but the model takes "
+                f"{taken} {plural(len(places), 'column')}, but the model takes "
                 f"{needs.width}.{hint}"
             )
         return places

@@ -29,10 +29,10 @@ from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model
 from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
-from skforge.cli.report import count, duration
+from skforge.cli.report import duration
 from skforge.cli.tables import Batch, merged
 from skforge.compiler.forest.arrays import Array
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, plural
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
@@ -284,9 +284,9 @@ def predict(
                     progress.add(batch.n_rows, file.table.done)
         except ReaderGoneError:
             return
-        done = count(progress.n_rows, "row")
+        done = plural(progress.n_rows, "row")
         if output is not None:
-            done = f"saved {output}: {done}, {count(len(answer.names), 'column')}"
+            done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
         say(progress.closing(done))
 
 

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -172,7 +172,7 @@ class _NpyTable(Table):
         self.total, self.width = shape
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        step, pages = _rows_at_a_time(self.width), self._rows.base
+        step, pages = _rows_at_a_time(self.width), cast(mmap.mmap, self._rows.base)
         taken: Any = list(places)
         if taken == [*range(self.width)]:
             taken = slice(None)

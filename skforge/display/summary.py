@@ -22,6 +22,7 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.exceptions import plural
 from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.prediction.fallback import who_answers
 from skforge.sources.base import Source
@@ -137,16 +138,10 @@ class Table:
 
     def lines(self) -> list[str]:
         """Return the table as lines, with columns aligned to the right."""
-        widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
-        body = [
-            "  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in self.table
-        ]
+        table = [self.head, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        body = ["  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in table]
         return [self.title, *body, *([self.note] if self.note else [])]
-
-    @property
-    def table(self) -> list[list[str]]:
-        """The head and the rows."""
-        return [self.head, *self.rows]
 
 
 def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
@@ -157,15 +152,6 @@ def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
     """
     width = max(len(label) for label, _ in facts)
     return [f"  {label.ljust(width)}  {text}" for label, text in facts]
-
-
-def plural(n: int, what: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "row"), plural(2000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{n:,} {what}{'s' if n != 1 else ''}"
 
 
 def duration(seconds: float | None) -> str:
@@ -467,16 +453,14 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return the card, for notebooks."""
-        details = [("Schedules", "\n".join(self._schedule_lines()))]
+        lines = (
+            f"{ranges_of({batch: schedule})}: {schedule!r}"
+            for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
+        )
+        details = [("Schedules", "\n".join(lines))]
         if self.steps:
             details.insert(0, ("Steps", self.steps))
         return card(self.title, self.facts, self.table, details)
-
-    def _schedule_lines(self) -> list[str]:
-        return [
-            f"{ranges_of({batch: schedule})}: {schedule!r}"
-            for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
-        ]
 
 
 def summary_of(

@@ -46,20 +46,25 @@ ROW_TYPES = {"f32": F32, "f64": F64}
 
 def data_bytes(library: Library) -> int:
     """Return the bytes of all constants, counting equal ones once."""
-    return sum(len(payload) for payload in _Constants(library).bytes.values())
+    return sum(len(payload) for payload in _constants(library).values())
 
 
 def library_code(library: Library) -> list[str | Routine]:
     """Return the modules that are linked with the kernels: constants and functions."""
-    constants = _Constants(library)
+    constants = [
+        f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], [{PADDING} x i8] }}> "
+        f"<{{ [{len(payload)} x i8] {_bytes(payload)}, "
+        f"[{PADDING} x i8] zeroinitializer }}>, align 64"
+        for symbol, payload in _constants(library).items()
+    ]
     _, *whole = library.variants[0].ranges
     texts, facts = _facts(library)
     parts: list[str | Routine] = [
-        "\n".join([*constants.text(), *texts]),
+        "\n".join([*constants, *texts]),
         *variant_code(library.name, [v.target for v in library.variants]),
         *model_routines(library.name, library.scratch),
         *facts,
-        *_run(library, constants),
+        *_run(library),
         *(_convert(library, suffix) for suffix in ROW_TYPES),
     ]
     if finishes_contributions(library):
@@ -84,31 +89,18 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
     return re.sub(r"^define void ", "define hidden void ", text, flags=re.MULTILINE)
 
 
-class _Constants:
-    """The constant arrays of all kernels; equal arrays are stored once."""
+def _constants(library: Library) -> dict[str, bytes]:
+    """Return the constant arrays of all kernels; equal arrays are stored once."""
+    kernels = [kernel for variant in library.variants for kernel in variant.kernels]
+    return dict(
+        _constant(library, array) for kernel in kernels for array in kernel.data
+    )
 
-    def __init__(self, library: Library) -> None:
-        self.name = library.name
-        self.bytes: dict[str, bytes] = {}
-        for variant in library.variants:
-            for kernel in variant.kernels:
-                for array in kernel.data:
-                    self.symbol(array)
 
-    def symbol(self, array: NDArray[Any]) -> str:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        payload = little.tobytes()
-        symbol = f"{self.name}.data.{sha256(payload).hexdigest()[:16]}"
-        self.bytes.setdefault(symbol, payload)
-        return symbol
-
-    def text(self) -> list[str]:
-        return [
-            f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], "
-            f"[{PADDING} x i8] }}> <{{ [{len(payload)} x i8] {_bytes(payload)}, "
-            f"[{PADDING} x i8] zeroinitializer }}>, align 64"
-            for symbol, payload in self.bytes.items()
-        ]
+def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
+    """Return an array's symbol and bytes."""
+    payload = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return f"{library.name}.data.{sha256(payload).hexdigest()[:16]}", payload
 
 
 # ------------------------------------------------------------ dispatch
@@ -118,7 +110,7 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 )
 
 
-def _run(library: Library, constants: _Constants) -> Iterator[Routine]:
+def _run(library: Library) -> Iterator[Routine]:
     """Yield the functions that select a batch's kernel and call it."""
     name = library.name
     for v, variant in enumerate(library.variants):
@@ -126,7 +118,7 @@ def _run(library: Library, constants: _Constants) -> Iterator[Routine]:
             item = _result_bytes(library, function)
             for k in sorted({k for _, k in ranges}):
                 symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
-                yield _call(library, symbol, kernel, constants, item)
+                yield _call(library, symbol, kernel, item)
             yield _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
     for function in library.variants[0].ranges:
         calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
@@ -172,16 +164,12 @@ def _choose(symbol: str, functions: list[str]) -> Routine:
 
 
 def _call(
-    library: Library,
-    symbol: str,
-    kernel: ExportedKernel,
-    constants: _Constants,
-    result_bytes: int,
+    library: Library, symbol: str, kernel: ExportedKernel, result_bytes: int
 ) -> Routine:
     """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
-        fixed = [b.symbol(constants.symbol(array)) for array in kernel.data]
+        fixed = [b.symbol(_constant(library, array)[0]) for array in kernel.data]
         at = library.scratch.rows + library.scratch.sums
         for size in kernel.scratch:
             fixed.append(_SCRATCH + at)
