@@ -193,19 +193,17 @@ def container_from(
 def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     size = file.seek(0, os.SEEK_END)
     try:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                return _read(archive, size)
-        except _DAMAGE as error:
-            if isinstance(error, (InvalidModelError, UnsupportedModelError)):
-                raise
-            raise InvalidModelError(f"it is damaged ({error})") from error
-    except (InvalidModelError, UnsupportedModelError) as error:
-        advice = "Save the model again."
-        if isinstance(error, UnsupportedModelError):
-            advice = "Update skforge."
-        reason = shortened(str(error))
-        raise type(error)(f"{name} cannot be loaded: {reason}. {advice}") from error
+        with zipfile.ZipFile(file) as archive:
+            return _read(archive, size)
+    except UnsupportedModelError as error:
+        text = f"{name} cannot be loaded: {shortened(str(error))}. Update skforge."
+        raise UnsupportedModelError(text) from error
+    except _DAMAGE as error:
+        ours = isinstance(error, InvalidModelError)
+        reason = shortened(str(error) if ours else f"it is damaged ({error})")
+        raise InvalidModelError(
+            f"{name} cannot be loaded: {reason}. Save the model again."
+        ) from error
 
 
 def _read(

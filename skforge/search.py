@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._docs import documented
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange
@@ -261,6 +262,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.verbose = verbose
 
     @validated
+    @documented(CompiledForest.fit)
     def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ScheduleSearch:
         """Train the model if it is not fitted, and search for schedules.
 
@@ -269,10 +271,6 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Training rows, or sample rows for a fitted model. Candidates are timed and
             checked on them.
-        y : array-like, default=None
-            Targets, only used for training.
-        **fit_params : dict
-            Passed to the model's ``fit``.
 
         Returns
         -------

@@ -97,7 +97,8 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
         if costs is None:
             target = Target.host() if wrapper.target_.is_gpu else wrapper.target_
             costs = CostEstimate(wrapper.forest_, target, known_profile(target))
-        sizes = _sizes(batch)
+        first, last = batch
+        sizes = [n for n in SIZES if first <= n <= (last or n)]
         seconds = np.atleast_1d(costs.seconds(schedule, sizes, n_threads))
         for n_rows, time in zip(sizes, seconds, strict=True):
             if np.isfinite(time) and time > 0:
@@ -114,17 +115,11 @@ def _searched(
     first, last = batch
     seconds: dict[int, float] = {}
     for trial in result.trials:
-        inside = first <= trial.n_rows <= (trial.n_rows if last is None else last)
+        inside = first <= trial.n_rows <= (last or trial.n_rows)
         if inside and trial.usable and trial.schedule == schedule:
             before = seconds.get(trial.n_rows, np.inf)
             seconds[trial.n_rows] = min(before, trial.seconds)
     return [CallTime(n, s, "timed in fit") for n, s in sorted(seconds.items())]
-
-
-def _sizes(batch: BatchRange) -> list[int]:
-    """Return the sizes to estimate in a range."""
-    first, last = batch
-    return [n for n in SIZES if first <= n and (last is None or n <= last)]
 
 
 @dataclass(frozen=True, slots=True)

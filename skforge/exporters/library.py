@@ -95,8 +95,10 @@ def export_object(
         reduction,
         contribs=0 if contributing is None else contributing.n_outputs,
     )
-    binary = emit_object([*code.library_code(library), *texts], _oldest(targets))
-    return library, binary
+    baseline = targets[0]  # of the library's own functions
+    if baseline.arch == "x86_64":
+        baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
+    return library, emit_object([*code.library_code(library), *texts], baseline)
 
 
 def export_source(
@@ -203,13 +205,6 @@ def _variant(
             (last, numbers[schedule]) for (_, last), schedule in sorted(table.items())
         )
     return ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
-
-
-def _oldest(targets: Sequence[Target]) -> Target:
-    """Return the baseline target that the library's own functions are compiled for."""
-    if targets[0].arch != "x86_64":
-        return targets[0]
-    return replace(Target.x86_64("v1"), triple=targets[0].triple)
 
 
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:

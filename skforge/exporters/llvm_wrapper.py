@@ -112,30 +112,22 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 
 def _run(library: Library) -> Iterator[Routine]:
     """Yield the functions that select a batch's kernel and call it."""
-    name = library.name
+    name, forest = library.name, library.forest
+    item = forest.accumulator_dtype.itemsize
+    row_bytes = {
+        "": item * forest.n_outputs,
+        "apply": 4 * forest.n_trees,
+        "predict_contribs": item * library.contribs * (forest.n_features + 1),
+    }
     for v, variant in enumerate(library.variants):
         for function, ranges in variant.ranges.items():
-            item = _result_bytes(library, function)
             for k in sorted({k for _, k in ranges}):
                 symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
-                yield _call(library, symbol, kernel, item)
+                yield _call(library, symbol, kernel, row_bytes[function])
             yield _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
     for function in library.variants[0].ranges:
         calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
         yield _choose(f"{name}.run.{function}".rstrip("."), calls)
-
-
-def _result_bytes(library: Library, function: str) -> int:
-    """Return the bytes of a row that a function's kernels write."""
-    forest = library.forest
-    item = forest.accumulator_dtype.itemsize
-    match function:
-        case "apply":
-            return 4 * forest.n_trees
-        case "predict_contribs":
-            return item * library.contribs * (forest.n_features + 1)
-        case _:
-            return item * forest.n_outputs
 
 
 def _by_rows(symbol: str, call: str, ranges: Ranges) -> Routine:
