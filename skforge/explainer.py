@@ -554,7 +554,6 @@ def _names(names: Any) -> list[str] | None:
 
 
 def _of_shap(name: str, call: str, instead: str) -> Any:
-    """Return a member of the shap package."""
     try:
         import shap
     except ImportError as error:

@@ -468,10 +468,7 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     """Return the first size of each range, at which all candidates are timed."""
-    sizes: dict[BatchRange, int] = {}
-    for trial in result.trials:
-        sizes.setdefault(trial.batch, trial.n_rows)
-    return sizes
+    return {trial.batch: trial.n_rows for trial in reversed(result.trials)}
 
 
 def _objects(values: list[Any]) -> Any:

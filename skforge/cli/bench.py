@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +17,14 @@ from rich.text import Text
 from skforge.cli import report
 from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
-from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
+from skforge.cli.models import (
+    drawable,
+    fitted,
+    forest_of,
+    live_model,
+    open_model,
+    quiet,
+)
 from skforge.cli.needs import needs_of
 from skforge.cli.options import (
     DataColumns,
@@ -48,22 +54,10 @@ def estimator_pairs(fast: Any) -> list[Pair]:
     """
     serial = fast._compiled().source._serial()
     return [
-        Pair(name, _quiet(getattr(fast, name)), name, _quiet(getattr(serial, name)))
+        Pair(name, quiet(fast, name), name, quiet(serial, name))
         for name in ("predict_proba", "predict")
         if hasattr(fast, name) and hasattr(serial, name)
     ]
-
-
-def _quiet(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a method without warnings about arrays, which have no names of columns."""
-    from skforge.prediction.answers import as_array
-
-    def call(X: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            return as_array(method(X))
-
-    return call
 
 
 def source_pair(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,14 @@ from skforge.cli import values
 from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import Rows
-from skforge.cli.tables import Batch, Table, merged, open_table
+from skforge.cli.tables import Batch, merged, open_table
 from skforge.exceptions import InvalidInputError, plural, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
 
 
-class RowsFile(AbstractContextManager["RowsFile"]):
+class RowsFile(ExitStack):
     """A file, read as rows of a model; ``-`` is CSV from standard input.
 
     ``columns`` is the text of ``--columns``. None takes the columns named like the
@@ -30,7 +30,8 @@ class RowsFile(AbstractContextManager["RowsFile"]):
     """
 
     def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
-        self.table: Table = open_table(path, needs.names or ())
+        super().__init__()
+        self.table = self.enter_context(open_table(path, needs.names or ()))
         self._needs = needs
         #: Rows of earlier batches.
         self.before = 0
@@ -38,13 +39,9 @@ class RowsFile(AbstractContextManager["RowsFile"]):
             #: A column of the file for each feature; None if it is not there.
             self._places = self._chosen(columns)
         except BaseException:
-            self.__exit__()
+            self.close()
             raise
         self._there = [place for place in self._places if place is not None]
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.table.__exit__()
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
@@ -86,7 +83,6 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _part(self, feature: int, column: Any) -> Any:
-        """Return a feature's values."""
         needs, spelled = self._needs, self.table.spelled
         if feature in needs.texts and values.holds_texts(column):
             return values.texts(column, needs.texts[feature], spelled)
@@ -199,7 +195,6 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         return [self._place(name) for name in names]
 
     def _place(self, name: str) -> int:
-        """Return the place of a column of the file."""
         names = self.table.names or []
         if names.count(name) > 1:
             raise InvalidInputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,20 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
             return model.set_params(**options).fit(rows)
         source = getattr(model, "forest", model)  # of a CompiledModule
         return CompiledForest(source, **{"tuning": "off", **options}).fit(rows)
+
+
+def quiet(model: Any, name: str) -> Callable[[Any], Any]:
+    """Return a method that gives arrays, without warnings about names of columns."""
+    from skforge.prediction.answers import as_array
+
+    method = getattr(model, name)
+
+    def call(X: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return as_array(method(X))
+
+    return call
 
 
 def live_model(model: Any) -> Any:

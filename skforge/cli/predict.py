@@ -6,9 +6,8 @@ import csv
 import io
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -26,7 +25,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from skforge._container import replacing
 from skforge.cli.data import RowsFile, no_rows
 from skforge.cli.errors import check_output, naming, say
-from skforge.cli.models import fitted, open_model
+from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
 from skforge.cli.report import duration
@@ -121,9 +120,9 @@ class _NpyWriter(Writer):
     def __init__(self, file: BinaryIO, answer: Answer) -> None:
         super().__init__(file, answer)
         self._n_rows = 0
-        self._header()
+        self.close()
 
-    def _header(self) -> None:
+    def close(self) -> None:
         width = self.answer.width
         shape = (self._n_rows,) if width is None else (self._n_rows, width)
         self.file.seek(0)
@@ -134,9 +133,6 @@ class _NpyWriter(Writer):
     def write(self, table: Array) -> None:
         self._n_rows += len(table)
         self.file.write(np.ascontiguousarray(table, self.answer.dtype))
-
-    def close(self) -> None:
-        self._header()
 
 
 class _ArrowWriter(Writer):
@@ -149,13 +145,13 @@ class _ArrowWriter(Writer):
         super().__init__(file, answer)
         empty = np.empty((0, len(answer.names)), answer.dtype)
         begin = ParquetWriter if parquet else ipc.new_file
-        self._made = begin(file, _arrow_table(empty, answer).schema)
+        self._writer = begin(file, _arrow_table(empty, answer).schema)
 
     def write(self, table: Array) -> None:
-        self._made.write_table(_arrow_table(table, self.answer))
+        self._writer.write_table(_arrow_table(table, self.answer))
 
     def close(self) -> None:
-        self._made.close()
+        self._writer.close()
 
 
 _KINDS: dict[str, Callable[..., Writer]] = {
@@ -266,20 +262,19 @@ def predict(
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
     opened = open_model(model_file)
-    with ExitStack() as stack:
-        file = stack.enter_context(RowsFile(rows_file, needs_of(opened), columns))
+    with RowsFile(rows_file, needs_of(opened), columns) as file:
         batches = file.batches()
         first = next(batches, None)
         if first is None:
             raise no_rows(file.table.name)
-        stack.enter_context(naming(file.table.name))
+        file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
-        answer = _described(model, name)
+        answer, call = _described(model, name), quiet(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
             with writer(output, answer) as table, progress.bar:
                 for batch in _batches(file, model, chain([first], batches)):
-                    values = _answer(model, name, file.rows(batch))
+                    values = call(file.rows(batch)).reshape(batch.n_rows, -1)
                     table.write(values.astype(answer.dtype, copy=False))
                     progress.add(batch.n_rows, file.table.done)
         except ReaderGoneError:
@@ -302,7 +297,6 @@ def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[B
 
 
 def _method(method: str | None, contribs: bool) -> str:
-    """Return the model's method that the options ask for."""
     asked = method or ("contribs" if contribs else "predict")
     if asked not in METHODS:
         raise InvalidInputError(
@@ -327,12 +321,3 @@ def _described(model: Any, name: str) -> Answer:
     every = classes if isinstance(classes, list) else [classes]
     texts = [str(label) for labels in every for label in labels]
     return replace(answer, dtype=np.array(texts).dtype)
-
-
-def _answer(model: Any, name: str, rows: Any) -> Any:
-    """Return a method's result for some rows, as a table."""
-    from skforge.prediction.answers import as_array
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # columns were found by name
-        return as_array(getattr(model, name)(rows)).reshape(len(rows), -1)

@@ -15,7 +15,7 @@ import signal
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
         return Batch(n_rows, [column[:n_rows] for column in self.values])
 
 
-class Table(AbstractContextManager["Table"]):
+class Table(ExitStack):
     """A file of rows; ``name`` is how messages call it."""
 
     separator: str | None = None  # what seems to stand between cells, if not commas
@@ -77,12 +77,8 @@ class Table(AbstractContextManager["Table"]):
     done: int = 0  # how many of these have been read
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.name = name_of(path)
-        self._open = ExitStack()
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self._open.close()
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         """Yield the columns at these places, some rows at a time."""
@@ -190,12 +186,9 @@ class _CsvTable(Table):
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
-        self._file: BinaryIO
-        if path.is_file():
-            self._file = self._open.enter_context(path.open("rb"))
-            self.total = path.stat().st_size
-        else:
-            self._file = self._open.enter_context(_piped(path))
+        is_file = path.is_file()
+        self._file = self.enter_context(path.open("rb") if is_file else _piped(path))
+        self.total = path.stat().st_size if is_file else None
         self._first = self._rest = b""  # the first record, and what was read after it
         cells = next(filter(None, csv.reader(self._lines())), None)
         if cells is None:
@@ -387,7 +380,7 @@ class _ParquetTable(Table):
         super().__init__(path)
         from pyarrow import parquet
 
-        self._file = self._open.enter_context(
+        self._file = self.enter_context(
             # with a buffer in advance or threads, memory grows with the file
             parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         )
@@ -418,7 +411,7 @@ class _ArrowTable(Table):
         super().__init__(path)
         import pyarrow as pa
 
-        file = self._open.enter_context(path.open("rb"))
+        file = self.enter_context(path.open("rb"))
         self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         source = pa.BufferReader(pa.py_buffer(self._map))
         try:

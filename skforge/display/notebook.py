@@ -241,14 +241,16 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
                 k: n["calls"] - before[k]["calls"]
                 for k, n in wrapper.counters().items()
             }
-            middle, high, *rival = (
-                time
-                for samples in seconds.values()
-                for time in np.quantile(samples, (0.5, 0.99)).tolist()
-            )
+            quantiles = {
+                who: np.quantile(samples, (0.5, 0.99)).tolist()
+                for who, samples in seconds.items()
+            }
+            middle, high = quantiles["ours"]
+            its_middle, its_high = quantiles.get("theirs", (None, None))
             route = max(after, key=after.__getitem__)
-            rival = rival or [None, None]
-            times.append(CallTime(size, middle, "measured", high, *rival, route))
+            times.append(
+                CallTime(size, middle, "measured", high, its_middle, its_high, route)
+            )
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)

@@ -30,8 +30,6 @@ __all__ = ["ForestTransformer"]
 
 
 def _setter(parameter: str, what: str) -> Callable[[Any, Any], ForestTransformer]:
-    """Return the method that sets a parameter."""
-
     def method(self: Any, value: Any) -> ForestTransformer:
         stage: ForestTransformer = self._set(**{parameter: value})
         return stage
@@ -39,6 +37,10 @@ def _setter(parameter: str, what: str) -> Callable[[Any, Any], ForestTransformer
     method.__doc__ = f"Set {what}."
     method.__name__ = f"set{parameter[0].upper()}{parameter[1:]}"
     return method
+
+
+def _param(name: str, what: str, convert: Callable[[Any], Any]) -> Param[Any]:
+    return Param(Params._dummy(), name, what, typeConverter=convert)
 
 
 class ForestTransformer(
@@ -82,24 +84,13 @@ class ForestTransformer(
     as a pickle: load only files you trust.
     """
 
-    method: Param[str] = Param(
-        Params._dummy(),
-        "method",
-        "the method of the model",
-        typeConverter=TypeConverters.toString,
-    )
-    outputVector: Param[bool] = Param(
-        Params._dummy(),
+    method = _param("method", "the method of the model", TypeConverters.toString)
+    outputVector = _param(
         "outputVector",
         "whether several values per row become a vector of doubles instead of an array",
-        typeConverter=TypeConverters.toBoolean,
+        TypeConverters.toBoolean,
     )
-    nJobs: Param[int] = Param(
-        Params._dummy(),
-        "nJobs",
-        "number of threads per task",
-        typeConverter=TypeConverters.toInt,
-    )
+    nJobs = _param("nJobs", "number of threads per task", TypeConverters.toInt)
 
     def __init__(
         self,
@@ -151,12 +142,8 @@ class ForestTransformer(
                 "The ForestTransformer has no model; create it as "
                 "ForestTransformer(model)."
             )
-        work = job(
-            self.artifact,
-            self.getOrDefault(self.method),
-            self.getOrDefault(self.nJobs),
-            "auto",
-        )
+        method, n_jobs = map(self.getOrDefault, (self.method, self.nJobs))
+        work = job(self.artifact, method, n_jobs, "auto")
         if self.isSet(self.featuresCol) and self.isSet(self.inputCols):
             raise InvalidInputError(
                 "inputCols and featuresCol are both set; clear one of them."

@@ -197,7 +197,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         )
     if folder.is_dir() and not folder.is_symlink():
         inside = list(folder.iterdir())
-        if not inside or any(_is_export(file) for file in inside):
+        if not inside or any(map(_facts, inside)):
             return
     raise InvalidInputError(
         f"{folder} is not an export of skforge, so overwrite=True does not replace "
@@ -205,14 +205,13 @@ def _check_free(folder: Path, overwrite: bool) -> None:
     )
 
 
-def _is_export(file: Path) -> bool:
-    if file.suffix != ".json":
-        return False
+def _facts(file: Path) -> dict[str, Any]:
+    """Return what the JSON file of an export says; nothing for other files."""
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        facts = json.loads(file.read_text("utf-8")) if file.suffix == ".json" else {}
     except (OSError, ValueError):
-        return False
-    return isinstance(facts, dict) and facts.get("format") == FORMAT
+        return {}
+    return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
 
 
 def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
@@ -372,9 +371,9 @@ def _metadata(
 def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Return the files in a folder that belong neither to an export nor to this one."""
     names = set(files)
-    for file in filter(_is_export, folder.iterdir()):
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        names |= {file.name, *facts.get("sha256", ())}
+    for file in folder.iterdir():
+        if facts := _facts(file):
+            names |= {file.name, *facts.get("sha256", ())}
     return [file for file in folder.iterdir() if file.name not in names]
 
 

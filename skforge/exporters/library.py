@@ -78,7 +78,7 @@ def export_object(
             "": (forest, fewer_ranges(table, batch_sizes), "accumulator", reduction)
         }
         if apply and forest.n_trees:
-            walks = {(1, None): walking_schedules(forest, target)[_LEAVES]}
+            walks: Table = {(1, None): walking_schedules(forest, target)[_LEAVES]}
             wanted["apply"] = forest, walks, "leaf_number", reduction
         if contributing is not None:
             table = contribution_schedules(forest, "contributions")

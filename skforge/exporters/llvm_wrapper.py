@@ -15,7 +15,7 @@ have attributes with their own CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -98,7 +98,6 @@ def _constants(library: Library) -> dict[str, bytes]:
 
 
 def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
-    """Return an array's symbol and bytes."""
     payload = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     return f"{library.name}.data.{sha256(payload).hexdigest()[:16]}", payload
 
@@ -298,22 +297,19 @@ def _facts(library: Library) -> tuple[list[str], list[Routine]]:
         texts.append(f"@{whole} = hidden constant {kind} {_bytes(payload)}")
         return b.symbol(whole)
 
-    def table(symbol: str, values: Sequence[str]) -> None:
+    cpus = [variant.target.cpu for variant in library.variants]
+    for symbol, values, last, otherwise in (
+        ("version", [], "version", __version__),
+        ("checksum", [], "checksum", library.forest.content_hash()),
+        ("error", [*ERRORS.values()], "error.other", "unknown"),
+        ("variant_name", cpus, "variant_name.other", "unknown"),
+    ):
         # A table of pointers needs relocations; code stays in read-only pages.
         with Builder() as b:
             for k, value in enumerate(values):
                 with b.when(number.eq(k)):
                     b.give(text(b, f"{symbol}.{k}", value))
-            b.give(text(b, f"{symbol}.other", "unknown"))
-        routines.append(Routine(f"{name}_{symbol}", (number,), b.finish(), I64))
-
-    for symbol, value in (
-        ("version", __version__),
-        ("checksum", library.forest.content_hash()),
-    ):
-        with Builder() as b:
-            b.give(text(b, symbol, value))
-        routines.append(Routine(f"{name}_{symbol}", (), b.finish(), I64))
-    table("error", list(ERRORS.values()))
-    table("variant_name", [v.target.cpu for v in library.variants])
+            b.give(text(b, last, otherwise))
+        params = (number,) if values else ()
+        routines.append(Routine(f"{name}_{symbol}", params, b.finish(), I64))
     return texts, routines
