@@ -196,10 +196,8 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
     try:
         return _load(manifest, arrays)
     except SkforgeError as error:
-        kind = (
-            "" if isinstance(error, InvalidModelError) else f"{type(error).__name__}: "
-        )
-        reason = shortened(f"{kind}{error}")
+        ours = isinstance(error, InvalidModelError)
+        reason = shortened(str(error) if ours else f"{type(error).__name__}: {error}")
         raise InvalidModelError(f"{name} cannot be loaded: {reason}") from error
 
 
