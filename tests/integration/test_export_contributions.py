@@ -220,6 +220,12 @@ def test_what_differs_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_marker_of_missing_values(tmp_path: Path) -> None:
+    forest = replace(small_forest(), missing_value=-1.0)
+    folder = skforge.export(forest, tmp_path / "tiny", batch_sizes=[1], contribs=True)
+    assert metadata(folder)["verified_here"]
+
+
 def test_fast_sums_leave_contributions_as_they_are(tmp_path: Path) -> None:
     module = skforge.compile_forest(small_forest(), reduction="fast")
     folder = skforge.export(module, tmp_path / "tiny", batch_sizes=[1], contribs=True)
