@@ -60,17 +60,22 @@ _OBJECTIVES: dict[str, _Objective] = {
     "custom": _PLAIN,  # like no objective: predict returns raw scores
     "unknown": _Objective("unknown", "regression"),  # of a dump; not in texts
 }
-_LEAST_SQUARES = (
-    "regression_l2 l2 mean_squared_error mse l2_root root_mean_squared_error rmse"
-)
 #: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
-    **dict.fromkeys(_LEAST_SQUARES.split(), "regression"),
+    **dict.fromkeys(
+        (
+            *("regression_l2", "l2", "mean_squared_error", "mse"),
+            *("l2_root", "root_mean_squared_error", "rmse"),
+        ),
+        "regression",
+    ),
     **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
     "mean_absolute_percentage_error": "mape",
     "xentropy": "cross_entropy",
     "xentlambda": "cross_entropy_lambda",
-    **dict.fromkeys("xendcg xe_ndcg xe_ndcg_mart xendcg_mart".split(), "rank_xendcg"),
+    **dict.fromkeys(
+        ("xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"
+    ),
     **dict.fromkeys(("none", "null", "na"), "custom"),
 }
 

@@ -20,7 +20,7 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
 from skforge.compiler.forest.validation import ABSENT, damaged
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
 from skforge.compiler.frontends.onnx.attributes import read_attributes
 from skforge.compiler.frontends.onnx.ensembles import Ensemble, read_table
@@ -448,11 +448,6 @@ def _first_output(forest: Forest) -> Forest:
 # ------------------------------------------------------------------ files
 
 
-def detect(model: object) -> bool:
-    """Tell whether the object is a ``ModelProto``."""
-    return is_a(model, "onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
-
-
 def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> Forest:
     """Read the content of a ``.onnx`` file; this needs the ``onnx`` package."""
     try:
@@ -473,4 +468,5 @@ def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> F
     return load(model, iteration_range)
 
 
-register(Frontend("onnx", (".onnx",), detect, load, load_bytes))
+_MODEL = detects("onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
+register(Frontend("onnx", (".onnx",), _MODEL, load, load_bytes))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -24,11 +24,6 @@ _DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
 
 #: Rows on which the initial prediction is computed, to check that it is constant.
 _PROBES = 17
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a GradientBoosting estimator of scikit-learn."""
-    return is_a(model, f"{_MODULE}BaseGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -116,4 +111,5 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
     return first
 
 
-register(Frontend("sklearn GradientBoosting", (), detect, load, refuse=refuse))
+_KIND = detects(f"{_MODULE}BaseGradientBoosting")
+register(Frontend("sklearn GradientBoosting", (), _KIND, load, refuse=refuse))

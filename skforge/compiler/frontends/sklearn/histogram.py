@@ -23,7 +23,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import arrays
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -55,11 +55,6 @@ class Column:
     feature: int
     categories: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a HistGradientBoosting estimator of scikit-learn."""
-    return is_a(model, f"{_MODULE}BaseHistGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -235,6 +230,10 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
 
 register(
     Frontend(
-        "sklearn HistGradientBoosting", (), detect, load, refuse=common.refuse_overrides
+        "sklearn HistGradientBoosting",
+        (),
+        detects(f"{_MODULE}BaseHistGradientBoosting"),
+        load,
+        refuse=common.refuse_overrides,
     )
 )

@@ -22,7 +22,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -35,33 +35,31 @@ class _Objective:
     task: Task
 
 
-_REGRESSION = _Objective("identity", "identity", "regression")
 #: From 3.4 on, XGBoost sorts quantiles that cross.
 _QUANTILES = _Objective("identity", "sorted", "regression")
-_RANKING = _Objective("identity", "identity", "ranking")
-_LOG = _Objective("log", "exp", "regression")
 _OBJECTIVES: dict[str, _Objective] = {
-    "reg:squarederror": _REGRESSION,
-    "reg:linear": _REGRESSION,
-    "reg:squaredlogerror": _REGRESSION,
-    "reg:absoluteerror": _REGRESSION,
-    "reg:pseudohubererror": _REGRESSION,
+    **dict.fromkeys(
+        (
+            *("reg:squarederror", "reg:linear", "reg:squaredlogerror"),
+            *("reg:absoluteerror", "reg:pseudohubererror", "reg:expectileerror"),
+        ),
+        _Objective("identity", "identity", "regression"),
+    ),
     "reg:quantileerror": _QUANTILES,
-    "reg:expectileerror": _REGRESSION,
     "reg:logistic": _Objective("logit", "sigmoid", "regression"),
-    "reg:gamma": _LOG,
-    "reg:tweedie": _LOG,
-    "count:poisson": _LOG,
-    "survival:cox": _LOG,
-    "survival:aft": _LOG,
+    **dict.fromkeys(
+        ("reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft"),
+        _Objective("log", "exp", "regression"),
+    ),
     "binary:logistic": _Objective("logit", "sigmoid", "binary"),
     "binary:logitraw": _Objective("identity", "identity", "binary"),
     "binary:hinge": _Objective("identity", "hinge", "binary"),
     "multi:softmax": _Objective("identity", "argmax", "multiclass"),
     "multi:softprob": _Objective("identity", "softmax", "multiclass"),
-    "rank:pairwise": _RANKING,
-    "rank:ndcg": _RANKING,
-    "rank:map": _RANKING,
+    **dict.fromkeys(
+        ("rank:pairwise", "rank:ndcg", "rank:map"),
+        _Objective("identity", "identity", "ranking"),
+    ),
 }
 # Known fields of each object of a document: an unknown one may change predictions.
 _KNOWN: dict[str, set[str]] = {
@@ -118,7 +116,7 @@ def forest_from_document(
             checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
     objective = _objective(learner)
     if objective is _QUANTILES and _version(document) < (3, 4):
-        objective = _REGRESSION
+        objective = replace(objective, function="identity")
 
     n_classes = _integer(param, "num_class", 0)
     n_targets = _integer(param, "num_target", 1)
@@ -169,7 +167,9 @@ def forest_from_document(
             damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
         tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
-    task = _task(objective, n_outputs)
+    task = objective.task
+    if task == "binary" and n_outputs > 1:
+        task = "multilabel"
     return Forest(
         **arrays,
         tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
@@ -210,12 +210,6 @@ def _scale_by_dropout(
         base = tree_base[tree][:, np.newaxis]
         value = (base + value) - base
     arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
-
-
-def _task(objective: _Objective, n_outputs: int) -> Task:
-    if objective.task == "binary" and n_outputs > 1:
-        return "multilabel"
-    return objective.task
 
 
 def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
@@ -289,11 +283,9 @@ def _int64(text: str) -> int:
 
 def _logf(x: Any) -> np.float32:
     """Return the C library's float logarithm; NumPy's differs in the last bit."""
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    logf = library.logf
+    logf = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).logf
     logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
-    result: np.float32 = np.float32(logf(float(x)))
-    return result
+    return np.float32(logf(float(x)))
 
 
 def _tree_range(
@@ -439,11 +431,6 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     return forest_from_document(document, iteration_range, in_place=by_wrapper)
 
 
-def detect(model: object) -> bool:
-    """Tell whether the object is a Booster or one of XGBoost's wrappers."""
-    return is_a(model, "xgboost.core.Booster", "xgboost.sklearn.XGBModel")
-
-
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:
     """Return the task of the wrapper's class, whatever its objective is."""
     if is_a(model, "xgboost.sklearn.XGBClassifier"):
@@ -487,4 +474,5 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     return replace(forest, task=task, outputs=outputs)
 
 
-register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_bytes, refuse))
+_MODELS = detects("xgboost.core.Booster", "xgboost.sklearn.XGBModel")
+register(Frontend("xgboost", (".json", ".ubj"), _MODELS, load, load_bytes, refuse))
