@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
-from skforge.compiler.forest.validation import damaged
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import category_words, forest_arrays
 from skforge.exceptions import UnsupportedModelError
 
@@ -155,8 +155,7 @@ def merge_equal_chains(graph: Graph) -> Graph:
         & (graph.true[following] == graph.true)
     )
     mixed = linked & (graph.tracks[following] != graph.tracks)
-    if mixed.any():
-        at = int(mixed.argmax())
+    if (at := first_true(mixed)) >= 0:
         raise UnsupportedModelError(
             f"node {graph.number[at]} starts a chain of equality tests with different "
             "nodes_missing_value_tracks_true, which onnxruntime treats as one test, "
@@ -183,20 +182,14 @@ def _without_fractions(graph: Graph) -> Graph:
 
     onnxruntime makes such chains from small sets, and refuses models with others.
     """
-    apart = {
-        test: values
-        for test, values in graph.members.items()
-        if graph.comparison[test] == Comparison.MEMBER
-        and not _can_be_member(values).all()
-    }
-    if not apart:
-        return graph
     comparison, false = graph.comparison.copy(), graph.false.copy()
     value, members = graph.value.copy(), dict(graph.members)
     source = [np.arange(len(graph.true))]
     n_tests = len(graph.true)
-    for test, values in apart.items():
+    for test, values in graph.members.items():
         fits = _can_be_member(values)
+        if fits.all() or graph.comparison[test] != Comparison.MEMBER:
+            continue
         odd = np.unique(values[~fits])
         n_more = len(odd) - (not fits.any())
         chain = np.array([test, *range(n_tests, n_tests + n_more)])
@@ -212,6 +205,8 @@ def _without_fractions(graph: Graph) -> Graph:
             members[int(chain[-1])] = values[fits]
         source.append(np.full(n_more, test))
         n_tests += n_more
+    if len(source) == 1:
+        return graph
     of = np.concatenate(source)
     return replace(
         graph,
@@ -238,7 +233,6 @@ def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
 def _predicates(
     graph: Graph, test: IntArray, input_dtype: np.dtype[Any]
 ) -> tuple[dict[str, Any], NDArray[np.int32]]:
-    """Return the distinct predicates of the tests and each test's number."""
     comparison = graph.comparison[test].copy()
     with np.errstate(invalid="ignore"):
         value = graph.value[test].astype(np.float64)
@@ -335,8 +329,8 @@ def leaf_values(
     n_trees = len(trees.arrays["tree_offset"]) - 1
     order = np.argsort(weights.leaf, kind="stable")
     leaf, output, value, turn = (
-        a[order]
-        for a in (
+        column[order]
+        for column in (
             *(weights.leaf, weights.output, weights.value),
             _turns(weights, n_outputs),
         )

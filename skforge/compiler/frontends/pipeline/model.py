@@ -22,9 +22,6 @@ from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import Flags, Parts
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
-from skforge.compiler.frontends.pipeline.transformers import (
-    refuse as refuse_transformer,
-)
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -246,7 +243,7 @@ def refuse_steps(model: Any) -> None:
     for name, step in model.steps[:-1]:
         if not transformers.is_absent(step):
             for inner, transformer in transformers.members(name, step):
-                refuse_transformer(inner, transformer)
+                transformers.refuse(inner, transformer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +292,7 @@ def folded(
 
         for name, step in model.steps[:-1]:
             if _get_output_config("transform", step)["dense"] == "polars":
-                transformers.cannot_fold(
+                cannot_fold(
                     f"The step {name!r} returns polars frames, in which LightGBM takes "
                     "other numbers for 0"
                 )
