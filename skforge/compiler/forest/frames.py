@@ -176,7 +176,6 @@ class FrameColumns:
     def _of_table(
         self, X: Any, dtype: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return the numbers of a polars frame or a pyarrow table."""
         labels, polars = column_names(X), hasattr(X, "get_columns")
         columns = X.get_columns() if polars else X.columns
         coded = [(_polars_codes if polars else _arrow_codes)(one) for one in columns]
@@ -218,7 +217,6 @@ class FrameColumns:
         return found
 
     def _check(self, given: list[int], X: Any) -> None:
-        """Raise unless the categorical columns are those of the training frame."""
         if given == [*self._names]:
             return
         labels = column_names(X)
@@ -248,7 +246,6 @@ class FrameColumns:
     def _codes(
         self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return a pandas column's categories as their numbers in training."""
         trained, given = self._indexes[i], column.categories
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
@@ -333,7 +330,6 @@ _Codes: TypeAlias = tuple[list[Any], Array]
 
 
 def _polars_codes(column: Any) -> _Codes | None:
-    """Return the categories of a column; None if it has none."""
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
     held = column.unique().drop_nulls()  # the full list may be shared by all frames

@@ -163,7 +163,6 @@ def evaluate_predicates(
 def _in_set(
     forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Tell whether each value, truncated to an integer, is in its predicate's set."""
     start = forest.category_offset[predicate]
     bits = (forest.category_offset[predicate + 1] - start) * 32
     above = value > -1 if forest.truncate_categories else value >= 0

@@ -57,7 +57,6 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
-    """Return a frame's numbers after checking its names as the source does."""
     given = frames.column_names(X)
     if not forest.wider_rows:
         mistakes.check_shape((len(X), len(given)), forest.n_features)

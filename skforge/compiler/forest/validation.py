@@ -167,7 +167,6 @@ def _check_predicates(forest: ForestArrays) -> None:
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:
-    """Return the first tree with a node that uses the predicate, -1 if none."""
     node = first_true(forest.predicate == predicate)
     return -1 if node < 0 else _tree_of(forest, node)
 

@@ -252,7 +252,6 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
 
 
 def _reader_of(name: str | None) -> Any:
-    """Return the ``load_bytes`` of the frontend of a name, or None."""
     return next((f.load_bytes for f in registered() if f.name == name), None)
 
 
@@ -277,7 +276,6 @@ def _load_content(
 def _saved(
     name: str, container: tuple[Any, Any], iteration_range: tuple[int, int] | None
 ) -> Forest:
-    """Return the forest of a file written by ``skforge.save``."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{name} was saved by skforge.save, which fixes the boosting rounds; "

@@ -73,7 +73,6 @@ def parts_of(document: Any) -> ModelText:
 
 
 def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
-    """Return the lines of a tree; its sets may have ``room`` words."""
     _known(tree, _TREE, where)
     inner, leaves = _nodes(tree.get("tree_structure"), where)
     if _word(tree.get("num_leaves")) != str(len(leaves)):
@@ -116,7 +115,6 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
 
 
 def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[float]:
-    """Return the training rows of nodes; none if one lacks them."""
     if not all(key in node for node in nodes):
         return []
     return [_number(node[key], where) for node in nodes]

@@ -94,7 +94,6 @@ def forest_from_text(
 def _forest(
     model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
 ) -> Forest:
-    """Build the forest of a model in parts."""
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")

@@ -149,7 +149,6 @@ def _endless(number: int) -> NoReturn:
 
 
 def _one_by_one(text: str) -> list[str]:
-    """Split trees of a text without tree_sizes."""
     blocks: list[str] = []
     while text:
         if not text.startswith("Tree="):
@@ -179,7 +178,6 @@ def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
 
 
 def _parameters(tail: str) -> dict[str, str]:
-    """Return the training parameters: lines of ``[name: value]``."""
     _, begin, rest = tail.partition("\nparameters:\n")
     if not begin:
         return {}
@@ -191,7 +189,6 @@ def _parameters(tail: str) -> dict[str, str]:
 
 
 def _pandas_categorical(tail: str) -> list[list[Any]] | None:
-    """Return the categories of the training frame's category columns."""
     _, begin, text = tail.rpartition("pandas_categorical:")
     if not begin:
         return None
@@ -303,7 +300,6 @@ def _numbers(
     counts: NDArray[np.int64],
     kind: type[int] | type[float],
 ) -> Any:
-    """Return the numbers of one key of all trees."""
     parts = []
     for number, (tree, count) in enumerate(zip(trees, counts.tolist(), strict=True)):
         if key not in tree and count:
@@ -337,7 +333,6 @@ def _categories(
     threshold: NDArray[np.float64],
     first_inner: NDArray[np.int64],
 ) -> dict[int, NDArray[np.uint32]]:
-    """Return the category bit words of each categorical inner node."""
     sets: dict[int, NDArray[np.uint32]] = {}
     nodes = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_inner, nodes, side="right") - 1

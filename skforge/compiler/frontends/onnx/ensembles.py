@@ -257,7 +257,6 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
 def _members(
     modes: NDArray[np.int64], values: NDArray[Any]
 ) -> dict[int, NDArray[np.floating[Any]]]:
-    """Split ``membership_values`` at its NaNs, one run per test of membership."""
     tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
     if not tests:
         return {}

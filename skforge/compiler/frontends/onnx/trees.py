@@ -259,7 +259,6 @@ def _predicates(
 
 
 def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
-    """Return each set as bit words, by position in ``test``."""
     sets: dict[int, NDArray[np.uint32]] = {}
     total = 0
     for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):

@@ -404,7 +404,6 @@ def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
 
 
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
-    """Return columns as the transformer gets them."""
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
         return frame_of(columns).set_axis(
@@ -442,5 +441,4 @@ def _called(
 
 
 def _dense(answer: Any) -> Array:
-    """Return a matrix that a transformer made."""
     return np.asarray(answer.toarray() if hasattr(answer, "tocsr") else answer)

@@ -236,7 +236,6 @@ def _divide(
 
 
 def _firsts(ends: Array, low: float) -> Array:
-    """Return the least number of each piece."""
     after = np.nextafter(ends[:-1], ends.dtype.type(np.inf))
     return np.concatenate([np.array([low], ends.dtype), after])
 
@@ -506,6 +505,5 @@ def _place(x: Array) -> NDArray[np.int64]:
 
 
 def _number(place: NDArray[np.int64], dtype: np.dtype[np.floating]) -> Array:
-    """Return the numbers at these places."""
     bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
     return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

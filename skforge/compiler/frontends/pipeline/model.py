@@ -81,7 +81,6 @@ def codes_of(
 
 
 def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> Array:
-    """Return a row of outputs for each value."""
     if not columns or not len(values):
         return np.zeros((len(values), len(columns)))
     columns_read = plan.values(columns, {source: values})
@@ -89,7 +88,6 @@ def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> A
 
 
 def _alike(row: Array, others: Array) -> Array:
-    """Return the rows that are equal to one."""
     same = (others == row) | (np.isnan(others) & np.isnan(row))
     return np.flatnonzero(same.all(axis=1))
 
@@ -351,7 +349,6 @@ def _holds_pipelines(last: Any) -> bool:
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
-    """Refuse forests of other columns, and such as know categories by name."""
     for forest in forests:
         if len(plan.columns) != forest.n_features:
             raise InvalidModelError(

@@ -155,7 +155,6 @@ def _load_boosting(model: Any) -> Forest:
 
 
 def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
-    """Return what each node's vote adds to each class."""
     values = estimator.tree_.value
     if values.shape[1] != 1:
         raise UnsupportedModelError(

@@ -291,7 +291,6 @@ def _logf(x: Any) -> np.float32:
 def _tree_range(
     model: dict[str, Any], rounds: checks.Range | None, n_outputs: int, n_trees: int
 ) -> slice:
-    """Return the trees of boosting rounds ``[begin, end)``."""
     if "iteration_indptr" in model:
         steps = _integers(model["iteration_indptr"], "iteration_indptr")
         last = steps[-1] if len(steps) else 0
