@@ -102,21 +102,17 @@ class Plan:
         Columns of the rows that are not given hold some valid value.
         """
         n_rows = len(next(iter(rows.values()))) if rows else 1
-        needed = _needed(columns)
-        width = sum(stage_width for stage_width in needed.values()) or 1
-        step = max(1, _CELLS // width)
+        step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
-            self._values(
-                columns, {s: v[at : at + step] for s, v in rows.items()}, n_rows
-            )
+            self._values(columns, {s: x[at : at + step] for s, x in rows.items()})
             for at in range(0, max(n_rows, 1), step)
         ]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def _values(
-        self, columns: Sequence[Column], rows: Mapping[int, Array], n_rows: int
+        self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        n_rows = len(next(iter(rows.values()))) if rows else n_rows
+        n_rows = len(next(iter(rows.values()))) if rows else 1
         answers: dict[int, Array] = {}
 
         def of(column: Column) -> Array:
@@ -255,12 +251,10 @@ def _of_one(
         transformers.fail(step, transformer, str(error))
     special = transformers.special_values(transformer, len(inputs))
     markers = transformers.refused_markers(transformer, len(inputs))
+    encodes = transformers.is_encoder(transformer)
+    strict = transformers.is_strict(transformer)
     for column, values, known in zip(inputs, special, texts, strict=True):
-        objects = (
-            known is None
-            and transformers.is_encoder(transformer)
-            and values.dtype == object
-        )
+        objects = encodes and known is None and values.dtype == object
         if objects and column.dtype != np.object_:
             transformers.fail(
                 step, transformer, "was fitted on numbers of dtype object"
@@ -275,10 +269,7 @@ def _of_one(
         else np.array([(known or [""])[0]], object)
         for column, known in zip(inputs, texts, strict=True)
     ]
-    lenient, strict = (
-        transformers.lenient(transformer),
-        transformers.is_strict(transformer),
-    )
+    lenient = transformers.lenient(transformer)
     stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [])
     missing = [
         _cast(np.full(1, np.nan), value.dtype) if known is None else value
@@ -307,9 +298,7 @@ def _of_one(
     if transformers.is_scaler(transformer):
         bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in outputs)
-    if any(
-        column.dtype == np.object_ for column in outputs
-    ) and transformers.is_encoder(transformer):
+    if encodes and any(column.dtype == np.object_ for column in outputs):
         transformers.fail(step, transformer, "returns columns of dtype object")
     return outputs, hasattr(answer, "tocsr")
 
@@ -367,9 +356,8 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
-    if not transformers.is_encoder(
-        stage.transformer
-    ):  # it gets one matrix, of one dtype
+    # others get one matrix, of one dtype
+    if not transformers.is_encoder(stage.transformer):
         groups = [frozenset().union(*groups)] * (None not in inputs)
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64

@@ -358,12 +358,9 @@ class Parts:
 def joined(parts: list[Parts], ends: Array) -> Parts:
     """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
     starts = [0, *ends[:-1].tolist()]
-    return Parts(
-        np.concatenate([a.test + at for a, at in zip(parts, starts, strict=True)]),
-        np.concatenate([a.first for a in parts]),
-        np.concatenate([a.last for a in parts]),
-        np.concatenate([a.answer for a in parts]),
-    )
+    tests = [part.test + at for part, at in zip(parts, starts, strict=True)]
+    rest = ([getattr(part, k) for part in parts] for k in ("first", "last", "answer"))
+    return Parts(*map(np.concatenate, (tests, *rest)))
 
 
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:

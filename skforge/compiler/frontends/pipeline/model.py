@@ -48,7 +48,7 @@ def codes_of(
             accepted = values.tolist()
         refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
-        kept: list[Any] = [*accepted]
+        coded: list[Any] = [*accepted]
         absent = None
         # a missing text is NaN wherever frames are read, so unknown ones give way
         for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
@@ -71,12 +71,12 @@ def codes_of(
             if not len(alike):
                 outputs = np.concatenate([outputs, output])
                 alike = np.array([len(outputs)])
-                kept.append(value)
+                coded.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
-        if not kept and (columns or absent is None):
+        if not coded and (columns or absent is None):
             cannot_fold(f"The pipeline rejects every string in column {source}")
         codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
-        points[source] = np.array([*kept, ""], object)[:-1]
+        points[source] = np.array([*coded, ""], object)[:-1]
     return codes, points
 
 
@@ -410,12 +410,9 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     A forest by itself reads other categories of frames, and missing ones, as NaN.
     """
     plain = {
-        column: code_of.texts
-        for column, code_of in texts.items()
-        if all(
-            code is not None and np.isnan(code)
-            for code in (code_of.unknown, code_of.nan)
-        )
+        column: codes.texts
+        for column, codes in texts.items()
+        if all(code is not None and code != code for code in (codes.unknown, codes.nan))
     }
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
@@ -449,8 +446,8 @@ def load(
     return pipeline.forest
 
 
-def _forget(_: Any, kept: list[Any] = _recent) -> None:
-    kept.clear()
+def _forget(_: Any, recent: list[Any] = _recent) -> None:
+    recent.clear()
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:

@@ -91,7 +91,7 @@ def _refuse_initial(model: Any, initial: Any) -> None:
         )
 
 
-def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
+def _initial_scores(model: Any, n_outputs: int) -> NDArray[Any]:
     """Return the raw prediction that sums start from, equal for every row."""
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
@@ -99,16 +99,13 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
     _refuse_initial(model, initial)
     name = type(initial).__name__
     rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
-    scores: NDArray[np.float64] = np.asarray(
-        model._raw_predict_init(rows), dtype=np.float64
-    )
+    scores = np.asarray(model._raw_predict_init(rows), dtype=np.float64)
     if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from {name}, whose prediction is not one "
             "constant; fit with init=None or init='zero'."
         )
-    first: NDArray[np.float64] = scores[0]
-    return first
+    return scores[0]
 
 
 _KIND = detects(f"{_MODULE}BaseGradientBoosting")

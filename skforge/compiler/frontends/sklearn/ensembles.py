@@ -133,13 +133,11 @@ def _load_boosting(model: Any) -> Forest:
             "compile."
         )
     weights = model.estimator_weights_[: len(model.estimators_)]
+    members = zip(model.estimators_, weights, strict=True)
     return common.forest_of(
         model,
         [member.tree_ for member in model.estimators_],
-        [
-            _votes(model, *member)
-            for member in zip(model.estimators_, weights, strict=True)
-        ],
+        [_votes(model, member, weight) for member, weight in members],
         tree_output=np.full(len(weights), -1, np.int32),
         base=np.zeros(n_classes),
         outputs=OutputSpec(
@@ -161,12 +159,8 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
             "AdaBoostClassifier over trees of several targets cannot be compiled."
         )
     label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
-    n_classes = len(model.classes_)
-    others = -1 / (n_classes - 1) * weight
-    votes: NDArray[np.float64] = np.where(
-        label[:, np.newaxis] == model.classes_, weight, others
-    )
-    return votes
+    others = -1 / (len(model.classes_) - 1) * weight
+    return np.where(label[:, np.newaxis] == model.classes_, weight, others)
 
 
 def load_isolation(
