@@ -281,9 +281,7 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     near = np.abs(threshold) <= ZERO_THRESHOLD
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
-    moved = np.where(threshold >= 0, ZERO_THRESHOLD, below)
-    result: NDArray[np.float64] = np.where(near, moved, threshold)
-    return result
+    return np.where(near, np.where(threshold >= 0, ZERO_THRESHOLD, below), threshold)
 
 
 def _category_names(
@@ -377,9 +375,9 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
     """Return the forest with the wrapper class's task in place of the objective's."""
     if is_a(model, "lightgbm.sklearn.LGBMRanker"):
         return replace(forest, task="ranking")
-    if not is_a(model, "lightgbm.sklearn.LGBMClassifier"):
-        return replace(forest, task="regression")
-    if callable(model.objective_):  # its predict returns raw scores, and warns
+    # with an own objective, its predict returns raw scores, and warns
+    classifies = is_a(model, "lightgbm.sklearn.LGBMClassifier")
+    if not classifies or callable(model.objective_):
         return replace(forest, task="regression")
     if forest.n_outputs > 1:
         return replace(forest, task="multiclass")

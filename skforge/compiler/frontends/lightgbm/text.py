@@ -80,18 +80,17 @@ def parse(text: str) -> ModelText:
     if not early or "version" in header:
         check_version(header)
     trees = f"Tree={trees}" if first else ""
-    sizes = header.get("tree_sizes")
-    if sizes is None:
+    if "tree_sizes" not in header:
         blocks = _one_by_one(trees)
     else:
-        announced = _sizes(sizes)
+        sizes = _sizes(header["tree_sizes"])
         try:
-            blocks = _by_size(trees, announced)
+            blocks = _by_size(trees, sizes)
         except InvalidModelError:
             # The sizes may have been counted with line ends of two characters.
             if unix == text:
                 raise
-            blocks = _by_size(trees.replace("\n", "\r\n"), announced)
+            blocks = _by_size(trees.replace("\n", "\r\n"), sizes)
     parts = [_pairs(block, f"tree {i}", _TREE_KEYS) for i, block in enumerate(blocks)]
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 

@@ -239,11 +239,9 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
         i = int(order[1:][same][0])
         damaged(f"node {node[i]} of tree {tree[i]} is given twice")
     roots = np.flatnonzero(np.diff(tree, prepend=-1))
-    if len(np.unique(tree[roots])) != len(roots):
-        values, counts = np.unique(tree[roots], return_counts=True)
-        damaged(
-            f"the nodes of tree {values[counts.argmax()]} are not next to each other"
-        )
+    values, counts = np.unique(tree[roots], return_counts=True)
+    if (at := first_true(counts == max(2, counts.max()))) >= 0:
+        damaged(f"the nodes of tree {values[at]} are not next to each other")
 
     def find(trees: NDArray[Any], nodes: NDArray[Any]) -> Any:
         wanted = (trees << 31) | nodes
@@ -267,10 +265,9 @@ def _members(
     sets = {}
     for i, test in enumerate(tests):
         part = parts[i] if i < len(parts) else values[:0]
-        part = part[~np.isnan(part)]
-        if not len(part):
+        sets[test] = part[~np.isnan(part)]
+        if not len(sets[test]):
             damaged(f"membership_values has no set for node {test}")
-        sets[test] = part
     return sets
 
 

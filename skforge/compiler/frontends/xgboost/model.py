@@ -260,25 +260,23 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     if len(score) not in (1, n_outputs):
         damaged(f"base_score has {len(score)} values for {n_outputs} outputs")
     score = np.repeat(score, n_outputs) if len(score) == 1 else score
-    one = np.float32(1)
+    # XGBoost clips probabilities to this distance from 0 and 1.
+    unit, edge = np.float32(1), np.float32(1e-6)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if link == "logit":
-            # XGBoost clips probabilities to this distance from 0 and 1.
-            edge = np.float32(1e-6)
-            inside = np.clip(score, edge, one - edge)
-            inside[(score < 0) | (score > one)] = np.nan  # not a probability: refused
-            return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
-        if link == "log":
-            return np.array([_logf(s) for s in score], dtype=np.float32)
+            inside = np.clip(score, edge, unit - edge)
+            inside[(score < 0) | (score > unit)] = np.nan  # not a probability: refused
+            score = np.array([-_logf(unit / x - unit) for x in inside], np.float32)
+        elif link == "log":
+            score = np.array([_logf(x) for x in score], np.float32)
     return score
 
 
 def _int64(text: str) -> int:
     """Return a whole number; refuse one that would overflow in XGBoost."""
-    number = int(text)
-    if not -(2**63) <= number < 2**63:
+    if not -(2**63) <= int(text) < 2**63:
         raise ValueError(text)
-    return number
+    return int(text)
 
 
 def _logf(x: Any) -> np.float32:
@@ -292,14 +290,13 @@ def _tree_range(
     model: dict[str, Any], rounds: checks.Range | None, n_outputs: int, n_trees: int
 ) -> slice:
     if "iteration_indptr" in model:
-        steps = _integers(model["iteration_indptr"], "iteration_indptr")
-        last = steps[-1] if len(steps) else 0
-        if last != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
+        listed = _integers(model["iteration_indptr"], "iteration_indptr")
+        steps = listed if len(listed) else np.zeros(1, np.int64)
+        if steps[-1] != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
             damaged(
                 "iteration_indptr has to rise from round to round and to end at "
-                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}"
+                f"{n_trees}, the number of trees, but is {listed.tolist()!s:.60}"
             )
-        steps = steps if len(steps) else np.zeros(1, np.int64)
     else:
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
@@ -418,11 +415,9 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
     wrapper does, with the rounds up to ``best_iteration``.
     """
-    document: Any
-    if re.match(rb"\{[^\s\"}]", data):  # UBJSON's objects begin with a name's length
-        document = _ubjson.loads(data)
-    else:
-        document = checks.read_json(data)
+    # UBJSON's objects begin with a name's length
+    is_ubjson = re.match(rb"\{[^\s\"}]", data)
+    document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)
     attributes = _attributes(document)
     by_wrapper = "scikit_learn" in attributes
     if iteration_range is None and by_wrapper:
