@@ -117,12 +117,12 @@ class Forest(arrays.ForestArrays):
             leaves = np.flatnonzero(self.leaf >= 0)
             depth = self.node_depths()[leaves]
             first = np.searchsorted(leaves, self.tree_offset[:-1])
-            depths = np.zeros(0, np.int32), np.zeros(0, np.int32)
+            depths = depth, depth
             if len(first):
-                ends = np.minimum, np.maximum
-                depths = tuple(end.reduceat(depth, first) for end in ends)
-                for array in depths:
-                    array.flags.writeable = False
+                shallow = np.minimum.reduceat(depth, first)
+                depths = shallow, np.maximum.reduceat(depth, first)
+            for array in depths:
+                array.flags.writeable = False
             object.__setattr__(self, "_leaf_depths", depths)
         return self._leaf_depths
 

@@ -197,14 +197,14 @@ class FrameColumns:
                 numbers[gaps, i] = np.nan
         return numbers
 
-    def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
+    def table(self, i: int, listed: Any, label: Any, unseen: float | None) -> Array:
         """Return the number of each category of a column, by code; NaN for code -1."""
         if i not in self._names:
             raise InvalidInputError(
                 f"column {label!r} held numbers in training, but holds categories "
                 "here; convert it to numbers."
             )
-        return self._numbers(given, i, label, unseen, None)
+        return self._numbers(listed, i, label, unseen, None)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
@@ -216,22 +216,22 @@ class FrameColumns:
                     unseen[X.columns[i]] = new
         return unseen
 
-    def _check(self, given: list[int], X: Any) -> None:
-        if given == [*self._names]:
+    def _check(self, coded: list[int], X: Any) -> None:
+        if coded == [*self._names]:
             return
         labels = column_names(X)
         if not self._names:
             raise InvalidInputError(
-                f"column {labels[given[0]]!r} holds categories, but the model does "
+                f"column {labels[coded[0]]!r} holds categories, but the model does "
                 "not store their names; pass the codes that they had in training."
             )
-        for i in given:
+        for i in coded:
             if i not in self._names:
                 raise InvalidInputError(
                     f"column {labels[i]!r} holds categories, but it held numbers in "
                     "training; convert it to numbers."
                 )
-        i = next(i for i in self._names if i not in given)
+        i = next(i for i in self._names if i not in coded)
         raise InvalidInputError(
             f"column {labels[i]!r} held categories in training, but holds none here; "
             "convert it to categories, or pass an array of their codes."
@@ -246,50 +246,50 @@ class FrameColumns:
     def _codes(
         self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
     ) -> Array:
-        trained, given = self._indexes[i], column.categories
+        trained, listed = self._indexes[i], column.categories
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
-        usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
-        if usual and trained.equals(given):
-            table = np.append(np.arange(len(given), dtype=np.float64), np.nan)
+        usual = listed.inferred_type in ("string", "integer") and self._fits(i, listed)
+        if usual and trained.equals(listed):
+            table = np.append(np.arange(len(listed), dtype=np.float64), np.nan)
         else:
             used = None if strict else codes
-            table = self._numbers(given, i, label, unseen, used)
+            table = self._numbers(listed, i, label, unseen, used)
         return table[codes]
 
-    def _fits(self, i: int, given: Any) -> bool:
+    def _fits(self, i: int, listed: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
-        return not dtype or getattr(given, "dtype", None) == dtype
+        return not dtype or getattr(listed, "dtype", None) == dtype
 
     def _numbers(
-        self, given: Any, i: int, label: Any, unseen: float | None, used: Array | None
+        self, listed: Any, i: int, label: Any, unseen: float | None, used: Array | None
     ) -> Array:
         """Return the numbers in training of a column's own names; the last is NaN.
 
         ``used`` are the codes of the rows; None refuses new names that no row has, too.
         """
         names = self._names[i]
-        kind, fits = _kind(names), self._fits(i, given)
-        given = list(given)
-        known = kind is not None and fits and _kind(given) is kind
-        if not known and (len(given) or unseen is None):
+        kind, fits = _kind(names), self._fits(i, listed)
+        listed = list(listed)
+        known = kind is not None and fits and _kind(listed) is kind
+        if not known and (len(listed) or unseen is None):
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}
             raise InvalidInputError(
                 f"the categories of column {label!r} were {what[kind]} in training, "
-                f"but here they begin with {list(given[:3])}; use the same kind of "
+                f"but here they begin with {list(listed[:3])}; use the same kind of "
                 "categories."
             )
         place = {name: number for number, name in enumerate(names)}
-        numbers = np.array([place.get(name, -1) for name in given], np.float64)
+        numbers = np.array([place.get(name, -1) for name in listed], np.float64)
         new = np.flatnonzero(numbers < 0)
         # XGBoost accepts some kinds for others and refuses the rest, used or not
         if used is not None:
             new = np.intersect1d(new, used)
         if len(new) and unseen is None:
             raise InvalidInputError(
-                f"column {label!r} has the category {given[new[0]]!r}, which did not "
+                f"column {label!r} has the category {listed[new[0]]!r}, which did not "
                 "occur in training; replace it by a missing value or a known category."
             )
         numbers[numbers < 0] = np.nan if unseen is None else unseen

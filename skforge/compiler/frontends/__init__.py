@@ -7,6 +7,7 @@ first ``load_forest`` of a model that may need them triggers.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -251,7 +252,9 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     )
 
 
-def _reader_of(name: str | None) -> Any:
+def _reader_of(
+    name: str | None,
+) -> Callable[[bytes, tuple[int, int] | None], Forest] | None:
     return next((f.load_bytes for f in registered() if f.name == name), None)
 
 

@@ -287,10 +287,9 @@ def read_trees(trees: Sequence[dict[str, Any]], n_features: int) -> Trees:
 
 def _words(tree: dict[str, Any], key: str) -> list[Any]:
     """Return the numbers of a line, as numbers or as words."""
-    line = tree.get(key, "")
-    if isinstance(line, list):
-        return line
-    return line.replace("_", "?").split()  # Python reads 1_0 as 10
+    line: str | list[Any] = tree.get(key, "")
+    # Python reads 1_0 as 10
+    return line.replace("_", "?").split() if isinstance(line, str) else line
 
 
 def _numbers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -245,10 +246,11 @@ def _of_one(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
+    fail = partial(transformers.fail, step, transformer)
     try:
         texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
-        transformers.fail(step, transformer, str(error))
+        fail(str(error))
     special = transformers.special_values(transformer, len(inputs))
     markers = transformers.refused_markers(transformer, len(inputs))
     encodes = transformers.is_encoder(transformer)
@@ -256,25 +258,21 @@ def _of_one(
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = encodes and known is None and values.dtype == object
         if objects and column.dtype != np.object_:
-            transformers.fail(
-                step, transformer, "was fitted on numbers of dtype object"
-            )
+            fail("was fitted on numbers of dtype object")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
     )
-    examples = [
-        np.array([column.example], column.dtype)
-        if known is None
-        else np.array([(known or [""])[0]], object)
-        for column, known in zip(inputs, texts, strict=True)
-    ]
+    examples, missing = [], []
+    for column, known in zip(inputs, texts, strict=True):
+        if known is None:
+            examples.append(np.array([column.example], column.dtype))
+            missing.append(_cast(np.full(1, np.nan), column.dtype))
+        else:
+            examples.append(np.array([(known or [""])[0]], object))
+            missing.append(examples[-1])
     lenient = transformers.lenient(transformer)
     stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [])
-    missing = [
-        _cast(np.full(1, np.nan), value.dtype) if known is None else value
-        for value, known in zip(examples, texts, strict=True)
-    ]
     nan = stage.accepts(missing, transformer if strict else lenient)
     stage = replace(stage, nan=[nan and value == value for value in markers])
     plan.stages.append(stage)
@@ -282,12 +280,10 @@ def _of_one(
     dense = _dense(answer)
     dtypes = {column.dtype for column in inputs}
     if dense.dtype not in dtypes | {plan.dtype, *map(np.dtype, "d?O")}:
-        transformers.fail(step, transformer, f"returns columns of dtype {dense.dtype}")
+        fail(f"returns columns of dtype {dense.dtype}")
     read = transformers.reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
-        transformers.fail(
-            step, transformer, f"returns {dense.shape[1]} columns, not {len(read)}"
-        )
+        fail(f"returns {dense.shape[1]} columns, not {len(read)}")
     kind, whole = dense.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
@@ -299,7 +295,7 @@ def _of_one(
         bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in outputs)
     if encodes and any(column.dtype == np.object_ for column in outputs):
-        transformers.fail(step, transformer, "returns columns of dtype object")
+        fail("returns columns of dtype object")
     return outputs, hasattr(answer, "tocsr")
 
 

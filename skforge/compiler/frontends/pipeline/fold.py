@@ -39,9 +39,9 @@ class Bounds:
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
-    def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
+    def takes(self, form: Iterable[tuple[Iterable[int], Any]]) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are."""
-        dtypes = {i: dtype for places, dtype in given for i in places}
+        dtypes = {i: dtype for places, dtype in form for i in places}
         return not any(
             np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
             for columns, refused in self.whole

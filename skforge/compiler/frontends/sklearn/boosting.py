@@ -105,7 +105,7 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[Any]:
             f"{type(model).__name__} starts from {name}, whose prediction is not one "
             "constant; fit with init=None or init='zero'."
         )
-    return scores[0]
+    return np.asarray(scores[0])
 
 
 _KIND = detects(f"{_MODULE}BaseGradientBoosting")

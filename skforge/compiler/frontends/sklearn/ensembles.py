@@ -160,7 +160,7 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
         )
     label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
     others = -1 / (len(model.classes_) - 1) * weight
-    return np.where(label[:, np.newaxis] == model.classes_, weight, others)
+    return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
 
 
 def load_isolation(

@@ -216,7 +216,7 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
     if not 0 <= row < len(bitsets):
         damaged(f"Tree {number} has no category set {row}", "fit it again")
     words = np.ascontiguousarray(bitsets[row], dtype="<u4")
-    return np.unpackbits(words.view(np.uint8), bitorder="little") != 0
+    return np.asarray(np.unpackbits(words.view(np.uint8), bitorder="little") != 0)
 
 
 register(

@@ -104,7 +104,7 @@ def _starts(sizes: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(sizes[:-1], dtype=np.int64).tolist()]
 
 
-def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Array], NDArray[np.int32]]:
+def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]]:
     sets: dict[int, NDArray[np.uint32]] = {}
     first = 0
     for forest in forests:
@@ -114,8 +114,8 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Array], NDArray[np.int3
             sets[first + test] = words
         first += forest.n_predicates
     names = "feature", "comparison", "threshold", "missing", "missing_left"
-    columns = (np.concatenate([getattr(o, name) for o in forests]) for name in names)
-    return deduplicate_predicates(*columns, sets)
+    columns = {k: np.concatenate([getattr(o, k) for o in forests]) for k in names}
+    return deduplicate_predicates(**columns, categories=sets)
 
 
 def _wide(forest: Forest, width: int, at: int) -> Array:

@@ -203,7 +203,7 @@ def _vector_values(
     new = ["leaf_weights" in tree for tree in trees]
     if not any(new):
         by_node = _join(trees, "base_weights", sizes * n_outputs, np.float32)
-        return by_node.reshape(-1, n_outputs)[is_leaf]
+        return np.asarray(by_node.reshape(-1, n_outputs)[is_leaf])
     if not all(new):
         damaged(f"leaf_weights is missing in tree {new.index(False)}")
     values = _join(trees, "leaf_weights", None, np.float32)
@@ -223,7 +223,7 @@ def _vector_values(
             f"outside 0..{rows[tree_of[at]] - 1}, the rows of leaf_weights"
         )
     first = np.cumsum(rows) - rows
-    return values.reshape(-1, n_outputs)[row + first[tree_of]]
+    return np.asarray(values.reshape(-1, n_outputs)[row + first[tree_of]])
 
 
 def _categories(

@@ -151,10 +151,10 @@ class StagingPool:
         with self._lock:
             self._drop(0)
 
-    def _drop(self, kept: int) -> None:
-        for staging in self._free[kept:]:
+    def _drop(self, most: int) -> None:
+        for staging in self._free[most:]:
             staging.recorded.clear()  # recorded calls refer to the staging: a cycle
-        del self._free[kept:]
+        del self._free[most:]
 
 
 def _size(staging: Staging) -> tuple[int, int]:
