@@ -405,10 +405,12 @@ class _Emitter(Writer):
         if len(range(lo, hi, max(1, step))) > _UNROLLED:
             return False
         for inner in statements(stmt.body):
-            access = inner.op if isinstance(inner, lir.Let) else inner
-            indexes = isinstance(access, (lir.Load, lir.Store))
-            if indexes and access.buffer.space == "private":
-                return True
+            match inner:
+                case lir.Let(op=lir.Load(buffer=buffer)) | lir.Store(buffer=buffer):
+                    if buffer.space == "private":
+                        return True
+                case _:
+                    pass
         return False
 
     def _while(self, stmt: lir.While) -> None:
