@@ -23,7 +23,7 @@ from skforge.compiler.forest.validation import ABSENT, damaged, first_true
 from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
 from skforge.compiler.frontends.onnx.attributes import read_attributes
-from skforge.compiler.frontends.onnx.ensembles import Ensemble, read_table
+from skforge.compiler.frontends.onnx.ensembles import Ensemble
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
     Leaves,
@@ -147,9 +147,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     if rows is None or rows.what != "rows":
         damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
     labels = kind == "TreeEnsembleClassifier"
-    strings = any(
-        a.name == "classlabels_strings" and len(a.strings) for a in node.attribute
-    )
+    strings = any(isinstance(label, bytes) for label in _class_labels(node))
     score = DOUBLE if kind == "TreeEnsemble" and rows.types[-1] == DOUBLE else FLOAT
     for i, name in enumerate(node.output):
         if labels and i == 0:
@@ -232,7 +230,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         ensemble = ensembles.read_ensemble(attributes, dtype)
     else:
         classifier = place.node.op_type == "TreeEnsembleClassifier"
-        ensemble = read_table(attributes, dtype, classifier)
+        ensemble = ensembles.read_table(attributes, dtype, classifier)
     if place.node_type in (INT32, INT64) and not ensemble.labels:
         raise UnsupportedModelError(
             f"{place.node.op_type} on integer rows has no kernel in onnxruntime; "
@@ -249,13 +247,8 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     aggregate = "sum" if sums else ensemble.aggregate.lower()
     if copies.max() > 1:
         trees = build_trees(ensemble.graph, place.input_dtype, copies)
-    leaves = leaf_values(
-        trees,
-        ensemble.weights,
-        ensemble.n_outputs,
-        ensemble.unweighted,
-        ABSENT.get(aggregate, 0.0),
-    )
+    parts = ensemble.weights, ensemble.n_outputs, ensemble.unweighted
+    leaves = leaf_values(trees, *parts, ABSENT.get(aggregate, 0.0))
     forest = Forest(
         **trees.arrays | {"leaf_value": leaves.leaf_value},
         tree_output=leaves.tree_output,

@@ -126,15 +126,12 @@ def _follow(graph: Graph, shared: bool = False) -> IntArray:
                 f"node {at} is reached in more than one way, so its tree is not a tree"
             )
         seen[test] = True
-        left = np.zeros(len(front), np.int64)
-        right = np.zeros(len(front), np.int64)
-        begin = start + len(front)
-        left[inner] = begin + np.arange(len(inner))
-        right[inner] = begin + len(inner) + np.arange(len(inner))
-        levels.append(np.stack((tree, front, left, right)))
-        tree = np.concatenate((tree[inner], tree[inner]))
+        start += len(front)
+        children = np.zeros((2, len(front)), np.int64)
+        children[:, inner] = start + np.arange(2 * len(inner)).reshape(2, -1)
+        levels.append(np.stack((tree, front, *children)))
+        tree = np.tile(tree[inner], 2)
         front = np.concatenate((graph.true[test], graph.false[test]))
-        start = begin
     return np.concatenate(levels, axis=1)
 
 
@@ -147,13 +144,9 @@ def merge_equal_chains(graph: Graph) -> Graph:
     """
     equal = graph.comparison == Comparison.EQ
     following = np.where(graph.false >= 0, graph.false, 0)
-    linked = (
-        equal
-        & (graph.false >= 0)
-        & equal[following]
-        & (graph.feature[following] == graph.feature)
-        & (graph.true[following] == graph.true)
-    )
+    linked = equal & (graph.false >= 0) & equal[following]
+    linked &= graph.feature[following] == graph.feature
+    linked &= graph.true[following] == graph.true
     mixed = linked & (graph.tracks[following] != graph.tracks)
     if (at := first_true(mixed)) >= 0:
         raise UnsupportedModelError(
@@ -224,10 +217,8 @@ def _without_fractions(graph: Graph) -> Graph:
 def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
     """Tell which values are whole numbers that fit in a bit set."""
     with np.errstate(invalid="ignore"):
-        result: NDArray[np.bool_] = (
-            (values >= 0) & (values < _MAX_MEMBER) & (values == np.trunc(values))
-        )
-    return result
+        inside = (values >= 0) & (values < _MAX_MEMBER)
+        return np.asarray(inside & (values == np.trunc(values)))
 
 
 def _predicates(
