@@ -34,6 +34,7 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
 from skforge.tuning.cost.gpu_occupancy import problem
 
@@ -313,15 +314,17 @@ class _DeviceRunner(_ModuleRunner):
 # calls are timed with the thread's CPU clock, which excludes other processes.
 
 # Calls kernel(calls + i * stride, pfor, threads) for i in 0..n_calls, `rounds` times,
-# and stores nanoseconds; gettime is the C library's clock_gettime.
-_TEXT = """
+# and stores nanoseconds. Windows' clock writes 4 bytes of nanoseconds.
+_TEXT = f"""
 define void @skforge_time_calls(
     ptr %kernel, ptr %calls, i64 %stride, i64 %n_calls, i64 %rounds,
-    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %result) {
+    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %result) {{
 entry:
   %begin = alloca [2 x i64]
   %end = alloca [2 x i64]
-  %r0 = call i32 %gettime(i32 %clock, ptr %begin)
+  store [2 x i64] zeroinitializer, ptr %begin
+  store [2 x i64] zeroinitializer, ptr %end
+  %r0 = call i32 %gettime({clock_call("%begin")})
   br label %round
 round:
   %r = phi i64 [ 0, %entry ], [ %r.next, %round.end ]
@@ -339,7 +342,7 @@ round.end:
   %r.more = icmp slt i64 %r.next, %rounds
   br i1 %r.more, label %round, label %done
 done:
-  %r1 = call i32 %gettime(i32 %clock, ptr %end)
+  %r1 = call i32 %gettime({clock_call("%end")})
   %s0 = load i64, ptr %begin
   %s1 = load i64, ptr %end
   %n0.at = getelementptr i8, ptr %begin, i64 8
@@ -352,7 +355,7 @@ done:
   %total = add i64 %s.ns, %n
   store i64 %total, ptr %result
   ret void
-}
+}}
 """
 
 _PROTOTYPE = ctypes.CFUNCTYPE(
@@ -364,11 +367,10 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 
 @lru_cache(maxsize=1)
-def _loop() -> tuple[JitModule, Any, int | None]:
-    """Return the timing loop, with the module that keeps its code, and the clock."""
+def _loop() -> tuple[JitModule, Any]:
+    """Return the timing loop, with the module that keeps its code."""
     module = compile_functions([_TEXT], Target.host())
-    gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
-    return module, _PROTOTYPE(module.address("skforge_time_calls")), gettime
+    return module, _PROTOTYPE(module.address("skforge_time_calls"))
 
 
 def time_calls(
@@ -380,9 +382,9 @@ def time_calls(
     of a parallel loop over ``threads``. ``calls`` concatenates the calls' slots.
     """
     stride = len(calls) // n_calls
-    clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
+    gettime, number = clock(of_thread=threads <= 1)
     nanoseconds = ctypes.c_int64()
     at = ctypes.addressof(nanoseconds)
-    _, run, gettime = _loop()
-    run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
+    _, run = _loop()
+    run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, number, at)
     return nanoseconds.value * 1e-9 / rounds

@@ -10,7 +10,6 @@ import ctypes
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -25,6 +24,7 @@ from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
+from skforge.compiler.system import c_library
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -281,7 +281,7 @@ def _int64(text: str) -> int:
 
 def _logf(x: Any) -> np.float32:
     """Return the C library's float logarithm; NumPy's differs in the last bit."""
-    logf = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None).logf
+    logf = c_library().logf
     logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
     return np.float32(logf(float(x)))
 
