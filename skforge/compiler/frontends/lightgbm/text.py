@@ -308,8 +308,9 @@ def _numbers(
         if len(words) != count:
             damaged(f"{key} of tree {number} has {len(words)} numbers, not {count}")
         parts.append(words)
+    dtype = np.int64 if kind is int else np.float64
     try:
-        return np.array([kind(w) for w in chain.from_iterable(parts)], dtype=kind)
+        return np.array([kind(w) for w in chain.from_iterable(parts)], dtype=dtype)
     except (ValueError, OverflowError):
         damaged(f"{key} holds something that is not a number")
 

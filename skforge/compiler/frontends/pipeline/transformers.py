@@ -320,9 +320,8 @@ def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
     if class_name not in _PARTS:
         yield step, transformer
         return
-    inside = [
-        (name, child) for name, child, *_ in getattr(transformer, _PARTS[class_name])
-    ]
+    parts = getattr(transformer, _PARTS[class_name])
+    inside = [(name, child) for name, child, *_ in parts]
     if class_name == COLUMNS:
         inside.append(("remainder", transformer.remainder))
     if class_name != PIPELINE and transformer.transformer_weights is not None:

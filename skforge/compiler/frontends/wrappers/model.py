@@ -33,8 +33,8 @@ _SCORES: dict[str, Any] = dict(
 )
 
 
-#: What forests must share to be joined.
-same_kind = attrgetter(
+#: What forests must share to be joined, beside the marker of missing values.
+_kind_of_forest = attrgetter(
     *("input_dtype", "accumulator_dtype", "divisor", "n_features", "category_names"),
     *("truncate_categories", "aggregate", "wider_rows"),
 )
@@ -184,7 +184,7 @@ def taken_apart(model: Any) -> Wrapped:
         for number, forest in enumerate(part.forests):
             # joined, every leaf would hold zeros for the outputs of all the others
             apart = id(forest) if part.only is None and forest.vector_leaves else None
-            key = *same_kind(forest), repr(forest.missing_value), apart
+            key = *_kind_of_forest(forest), repr(forest.missing_value), apart
             groups.setdefault(key, []).append((part, number))
     if not groups:
         raise UnsupportedModelError(
