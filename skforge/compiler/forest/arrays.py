@@ -162,24 +162,16 @@ class ForestArrays(_Known):
 
 # dtype (None: float32 or float64, as given) and dimensions of every array field
 _LAYOUT: dict[str, tuple[Any, int]] = {
-    "tree_offset": (np.int64, 1),
-    "tree_output": (np.int32, 1),
-    "predicate": (np.int32, 1),
-    "left": (np.int32, 1),
-    "right": (np.int32, 1),
-    "leaf": (np.int32, 1),
-    "source_node": (np.int32, 1),
+    **dict.fromkeys(("tree_offset", "category_offset"), (np.int64, 1)),
+    **dict.fromkeys(("tree_output", "predicate", "left", "right"), (np.int32, 1)),
+    **dict.fromkeys(("leaf", "source_node", "source_feature"), (np.int32, 1)),
     "cover": (np.float64, 1),
-    "source_feature": (np.int32, 1),
     "leaf_value": (None, 2),
     "feature": (np.int32, 1),
-    "comparison": (np.uint8, 1),
-    "threshold": (None, 1),
-    "missing": (np.uint8, 1),
+    **dict.fromkeys(("comparison", "missing"), (np.uint8, 1)),
     "missing_left": (np.bool_, 1),
-    "category_offset": (np.int64, 1),
     "category_words": (np.uint32, 1),
-    "base": (None, 1),
+    **dict.fromkeys(("threshold", "base"), (None, 1)),
 }
 
 

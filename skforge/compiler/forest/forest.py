@@ -114,19 +114,17 @@ class Forest(arrays.ForestArrays):
     def leaf_depths(self) -> tuple[IntArray, IntArray]:
         """Return each tree's shallowest and deepest leaf depth, read-only."""
         if not hasattr(self, "_leaf_depths"):
-            object.__setattr__(self, "_leaf_depths", self._find_leaf_depths())
+            leaves = np.flatnonzero(self.leaf >= 0)
+            depth = self.node_depths()[leaves]
+            first = np.searchsorted(leaves, self.tree_offset[:-1])
+            depths = depth, depth
+            if len(first):
+                shallow = np.minimum.reduceat(depth, first)
+                depths = shallow, np.maximum.reduceat(depth, first)
+            for array in depths:
+                array.flags.writeable = False
+            object.__setattr__(self, "_leaf_depths", depths)
         return self._leaf_depths
-
-    def _find_leaf_depths(self) -> tuple[IntArray, IntArray]:
-        leaves = np.flatnonzero(self.leaf >= 0)
-        depth = self.node_depths()[leaves]
-        first = np.searchsorted(leaves, self.tree_offset[:-1])
-        if not len(first):
-            return np.zeros(0, np.int32), np.zeros(0, np.int32)
-        depths = np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
-        for array in depths:
-            array.flags.writeable = False
-        return depths
 
     def tree_depths(self) -> IntArray:
         """Return the depth of each tree's deepest leaf."""

@@ -38,7 +38,6 @@ def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
 
 
 def _labels(classes: Any, index: Array) -> Array:
-    """Convert indices into ``classes_`` to labels."""
     if classes is None:
         return index
     if not isinstance(classes, list):

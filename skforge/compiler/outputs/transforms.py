@@ -197,7 +197,6 @@ def _columns(forest: Forest, raw: Any) -> Any:
 
 
 def _targets(forest: Forest, scores: Array) -> list[Array]:
-    """Return the columns of each target."""
     if len(forest.output_sizes) < 2:
         return [scores]
     return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)
