@@ -185,8 +185,6 @@ def _unknown(model: Any) -> UnsupportedModelError:
             "it consists of other models; replace each tree ensemble in it by "
             "CompiledForest(model)"
         )
-    elif kind.startswith("catboost."):
-        advice = content.CATBOOST
     elif hasattr(model, "fit"):
         advice = "it is not one of the tree ensembles that can be compiled"
     else:
@@ -199,8 +197,8 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 
 #: Libraries whose frontends read only files and objects of their own classes. To import
-#: all three takes 12 ms.
-_APART = ("lightgbm", "onnx", "xgboost")
+#: them all takes 12 ms.
+_APART = ("catboost", "lightgbm", "onnx", "xgboost")
 
 
 def _discover(model: object = "") -> None:

@@ -204,12 +204,13 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             if spec.decision == "votes":
                 return Steps(averages, result="pair", outputs=spec)
             comparison = "oge" if spec.labels == "from_zero" else "ogt"
-            return Steps(averages, result="above", comparison=comparison, cut=0.0)
+            cut = 0.0 if spec.labels == "from_zero" else spec.cutoff
+            return Steps(averages, result="above", comparison=comparison, cut=cut)
         case "best":
             return _values(forest, averages, "best")
         case "half":
             return _values(forest, averages, "above")
-        case "index":
+        case "index" | "column":
             return None
         case "above_bound" | "first_greatest":
             none = not _is_narrow(forest) or np.isnan(spec.offsets).all()

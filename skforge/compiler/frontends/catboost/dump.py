@@ -1,0 +1,152 @@
+"""Reads the JSON that CatBoost's ``save_model(format="json")`` writes.
+
+All digits of its numbers are there. Python reads them to the nearest float64, which
+CatBoost's own reader of JSON does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import offsets
+from skforge.compiler.frontends.catboost.parts import (
+    NAN_MODES,
+    Nodes,
+    Parts,
+    damaged,
+    refuse_unknown_features,
+    symmetric_nodes,
+)
+
+_KINDS = ("float_features", "categorical_features", "text_features")
+
+
+def read_dump(data: bytes) -> Parts:
+    """Return the parts of a model saved as JSON."""
+    document = checks.read_json(data)
+    try:
+        return _parts(document)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        damaged(f"a value is missing or of another type ({error})"[:200])
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        damaged(f"a value is no number ({error})"[:200])
+
+
+def _parts(document: Any) -> Parts:
+    features = document["features_info"]
+    names: dict[int, str] = {}
+    told: list[list[str]] = []
+    for kind in (*_KINDS, "embedding_features"):
+        found = features.get(kind) or []
+        own = {one["flat_feature_index"]: one.get("feature_id", "") for one in found}
+        told.append([str(text) or str(column) for column, text in own.items()])
+        names |= own
+    refuse_unknown_features(*told[1:])
+    if sorted(names) != list(range(len(names))):
+        damaged("its columns are not numbered from 0")
+    floats = features.get("float_features") or []
+    borders = [np.array(one["borders"] or [], np.float32) for one in floats]
+    counts = [len(one) for one in borders]
+    right = [_nan_goes_right(one) for one in floats]
+    column = np.array([one["flat_feature_index"] for one in floats], np.int64)
+    scale, bias = document["scale_and_bias"]
+    bias = np.array(bias, np.float64)
+    if not 1 <= len(bias) <= checks.MAX_OUTPUTS:
+        damaged(f"it has {len(bias)} biases")
+    if "trees" in document:
+        nodes = _nodes(document["trees"] or [], len(bias))
+    else:
+        nodes = _symmetric(document["oblivious_trees"] or [], len(bias))
+    if ((nodes.split < 0) | (nodes.split >= sum(counts))).any():
+        damaged(f"a split is none of its {sum(counts)} borders")
+    return Parts(
+        nodes,
+        np.repeat(column, counts),
+        np.concatenate([np.zeros(0, np.float32), *borders]),
+        ~np.repeat(np.array(right, np.bool_), counts),
+        tuple(str(names[i]) for i in range(len(names))),
+        float(scale),
+        bias,
+        dict(document.get("model_info") or {}),
+    )
+
+
+def _nan_goes_right(feature: Any) -> bool:
+    """Tell whether NaN is greater than all borders of a feature; else than none."""
+    mode = feature["nan_value_treatment"]
+    if mode not in NAN_MODES:
+        damaged(f"the treatment {mode!r} of missing values is unknown")
+    return mode == "AsTrue" and bool(feature["has_nans"])
+
+
+def _symmetric(trees: Any, n_outputs: int) -> Nodes:
+    """Return the nodes of trees whose levels have one split each."""
+    splits = [[_split(one) for one in tree["splits"] or []] for tree in trees]
+    values: list[float] = []
+    for number, (tree, levels) in enumerate(zip(trees, splits, strict=True)):
+        leaves = tree["leaf_values"]
+        if len(leaves) != n_outputs << len(levels):
+            damaged(f"tree {number} has {len(leaves)} leaf values")
+        values += leaves
+    depths = np.array([*map(len, splits)], np.int64)
+    numbers = np.array([one for levels in splits for one in levels], np.int64)
+    return symmetric_nodes(
+        depths, numbers, np.reshape(_floats(values), (-1, n_outputs))
+    )
+
+
+def _nodes(trees: Any, n_outputs: int) -> Nodes:
+    """Return the nodes of trees that are nested objects, each tree's root first."""
+    sizes: list[int] = []
+    children: list[list[int]] = []  # at leaves -1
+    splits: list[int] = []
+    values: list[Any] = []
+    numbers: list[int] = []
+    for tree in trees:
+        first, n_leaves, waiting = len(children), 0, [(tree, -1, 0)]
+        while waiting:
+            node, parent, side = waiting.pop()
+            if parent >= 0:
+                children[parent][side] = len(children)
+            if "split" in node:
+                splits.append(_split(node["split"]))
+                here = len(children)
+                waiting += [(node["right"], here, 1), (node["left"], here, 0)]
+                children.append([0, 0])
+            else:
+                value = node["value"]
+                values.append(value if isinstance(value, list) else [value])
+                numbers.append(n_leaves)
+                n_leaves += 1
+                children.append([-1, -1])
+        sizes.append(len(children) - first)
+    if any(len(value) != n_outputs for value in values):
+        damaged(f"a leaf has not {n_outputs} values")
+    pairs = np.array(children, np.int64).reshape(-1, 2)
+    return Nodes(
+        offsets(sizes),
+        pairs[:, 0] >= 0,
+        pairs[:, 0],
+        pairs[:, 1],
+        np.array(splits, np.int64),
+        np.reshape(_floats(values), (-1, n_outputs)),
+        np.array(numbers, np.int64),
+    )
+
+
+def _split(split: Any) -> int:
+    """Return the number of a split's border."""
+    number = split["split_index"]
+    if split["split_type"] != "FloatFeature" or type(number) is not int:
+        damaged(f"the split {str(split)[:80]} does not compare a number")
+    return number
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    return np.array(values, np.float64)
