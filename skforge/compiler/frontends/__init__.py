@@ -52,8 +52,9 @@ def load_forest(
     ----------
     model : path, bytes, binary file, Booster, ModelProto or estimator
         A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
-        what its ``dump_model`` returns, as a dict or a JSON file (neither library is
-        needed); their ``Booster`` or wrappers; an ONNX file (which
+        what its ``dump_model`` returns, as a dict or a JSON file, a ``.cbm`` or JSON
+        file by CatBoost (none of these libraries is needed); their models in memory;
+        an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
