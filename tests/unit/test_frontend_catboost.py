@@ -10,9 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import VotingClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skforge
-from skforge import CompiledForest, compile_forest
+from skforge import CompiledForest, Schedule, compile_forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import catboost as of_catboost
@@ -291,6 +298,29 @@ def test_artifacts_need_no_catboost(tmp_path):
         same_bits(np.load(tmp_path / "y.npy", allow_pickle=True), model.predict(X))
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["RMSE", "MultiClass"])
+def test_covers_are_training_rows_and_contributions_add_up(policy, name, tmp_path):
+    kind, loss, target = LOSSES[name]
+    X, signal = make_rows()
+    y = signal if target is None else target(signal)
+    model = train(kind, X, y, loss_function=loss, grow_policy=policy)
+    model.save_model(tmp_path / "model.json", format="json")
+    for forest in (load_forest(model), load_forest(tmp_path / "model.json")):
+        reached = np.bincount(reference_leaves(forest, X).ravel())
+        ends = np.flatnonzero(forest.leaf[: forest.tree_offset[8]] >= 0)
+        rows = np.zeros(len(forest.leaf))
+        rows[: len(reached)] = reached
+        np.testing.assert_array_equal(forest.cover[ends], rows[ends])
+    fast = plain(model).fit(X)
+    values = fast.predict_contribs(X)
+    np.testing.assert_allclose(values.sum(-1), fast.predict_raw(X), atol=1e-13)
+    # CatBoost's values differ for other trees with one output
+    if policy == "SymmetricTree" or name == "MultiClass":
+        own = model.get_feature_importance(cb.Pool(X), type="ShapValues")
+        np.testing.assert_allclose(values, own, atol=1e-13)
+
+
 def test_an_unfitted_model_is_trained():
     X, y = make_rows()
     fast = plain(cb.CatBoostRegressor(iterations=5, **QUIET)).fit(X, y)
@@ -299,6 +329,32 @@ def test_an_unfitted_model_is_trained():
         load_forest(cb.CatBoostRegressor())
     text = "This CatBoostRegressor is not fitted; call fit before load_forest."
     assert str(error.value) == text
+
+
+def test_pipelines_and_wrappers_around_models():
+    X, signal = make_rows(missing=0)
+    regressor = cb.CatBoostRegressor(iterations=4, **QUIET)
+    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
+    classes_ = np.digitize(signal, [-0.5, 0.5])
+    for model, y in (
+        (make_pipeline(StandardScaler(), regressor), signal),
+        (make_pipeline(StandardScaler(), classifier), classes_),
+        (CalibratedClassifierCV(classifier, cv=2), classes_),
+        (VotingClassifier([("a", classifier)], voting="soft"), signal > 0),
+        (
+            TransformedTargetRegressor(
+                regressor, func=np.arcsinh, inverse_func=np.sinh
+            ),
+            signal,
+        ),
+        (MultiOutputRegressor(regressor), np.stack([signal, -signal], 1)),
+        (GridSearchCV(regressor, {"depth": [2, 3]}, cv=2), signal),
+    ):
+        fast = plain(model.fit(X, y)).fit(X)
+        same_bits(fast.predict(X), model.predict(X))
+        if hasattr(model, "predict_proba"):
+            same_bits(fast.predict_proba(X), model.predict_proba(X))
+        assert fast.counters()["library"]["calls"] == 0
 
 
 def test_the_exponential_at_its_limits():
@@ -455,7 +511,7 @@ def test_files_that_are_cut_or_changed(name, contents):
 def test_binary_files_with_a_changed_number_anywhere(name, contents):
     data = contents[name]
     (size,) = struct.unpack_from("<I", data, 4)
-    for at in range(0, 8 + size - 4):
+    for at in range(0, 8 + size - 4, 4):
         for value in (0, 1, 2**31 - 1, 2**32 - 1, size):
             changed = bytearray(data)
             struct.pack_into("<I", changed, at, value)
@@ -500,7 +556,7 @@ def test_files_are_recognised_by_content(contents, tmp_path):
         path.write_bytes(data)
         whole = load_forest(path)
         assert whole.content_hash() == load_forest(data).content_hash()
-        module = compile_forest(path)
+        module = compile_forest(path, schedule=Schedule())
         same_bits(module.predict_raw(X)[:, None], reference_raw(whole, X))
     with pytest.raises(InvalidModelError) as error:
         load_forest(b"CBM1\x48\x1c\0\0")

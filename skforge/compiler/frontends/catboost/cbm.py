@@ -20,6 +20,7 @@ from skforge.compiler.frontends.catboost.parts import (
     Nodes,
     Parts,
     damaged,
+    known_weights,
     refuse_unknown_features,
     symmetric_nodes,
 )
@@ -189,18 +190,22 @@ def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:
     sizes = trees.vector(2, "<i4").astype(np.int64)
     first = trees.vector(3, "<i4")
     steps = trees.vector(10, np.dtype("<u2, <u2"))
-    values = trees.vector(8, "<f8")
+    values, weights = trees.vector(8, "<f8"), trees.vector(9, "<f8")
     if (sizes < 0).any() or not np.array_equal(offsets(sizes), [*first, len(splits)]):
         damaged(f"its trees do not follow each other in {len(splits)} splits")
     if len(values) % n_outputs:
         damaged(f"its {len(values)} leaf values are not for {n_outputs} outputs")
+    weights = known_weights(weights, len(values) // n_outputs)
     if len(steps):
         leaf_of = trees.vector(11, "<u4").astype(np.int64)
-        nodes = _step_nodes(steps, leaf_of, splits, sizes, values, n_outputs)
+        if (leaf_of % n_outputs).any():
+            damaged(f"a leaf does not begin at a multiple of {n_outputs}")
+        leaves = values.reshape(-1, n_outputs), weights
+        nodes = _step_nodes(steps, leaf_of // n_outputs, splits, sizes, *leaves)
     else:
         if (sizes > _MAX_DEPTH).any():
             damaged(f"a tree is {sizes.max()} levels deep")
-        nodes = symmetric_nodes(sizes, splits, values.reshape(-1, n_outputs))
+        nodes = symmetric_nodes(sizes, splits, values.reshape(-1, n_outputs), weights)
     if ((nodes.split < 0) | (nodes.split >= n_borders)).any():
         damaged(f"a split is none of its {n_borders} borders")
     return nodes
@@ -212,7 +217,7 @@ def _step_nodes(
     splits: NDArray[np.int64],
     sizes: NDArray[np.int64],
     values: NDArray[np.float64],
-    n_outputs: int,
+    weights: NDArray[np.float64],
 ) -> Nodes:
     """Return trees whose nodes say how far the next ones are.
 
@@ -232,19 +237,20 @@ def _step_nodes(
     inner[at[1:][ends > 0] - 1] = False
     children = np.full((2, at[-1]), -1, np.int64)
     children[:, at[:-1]] = np.where(ahead > 0, at[to], at[:-1] + 1)
-    first_value = leaf_of[ends > 0]
-    if (first_value > len(values) - n_outputs).any():
+    leaf = leaf_of[ends > 0]
+    if (leaf >= len(values)).any():
         damaged("a leaf is none of its values")
     offset = at[offsets(sizes)]
     tree = np.repeat(np.arange(len(sizes)), sizes)[ends > 0]
     least = np.full(len(sizes), len(values))
-    np.minimum.at(least, tree, first_value)
+    np.minimum.at(least, tree, leaf)
     return Nodes(
         offset,
         inner,
         children[0],
         children[1],
         splits[ends < 2],
-        values[first_value[:, np.newaxis] + np.arange(n_outputs)],
-        (first_value - least[tree]) // n_outputs,
+        values[leaf],
+        leaf - least[tree],
+        weights[leaf] if len(weights) else weights,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
@@ -18,6 +17,7 @@ from skforge.compiler.frontends.catboost.parts import (
     Nodes,
     Parts,
     damaged,
+    known_weights,
     refuse_unknown_features,
     symmetric_nodes,
 )
@@ -87,17 +87,23 @@ def _nan_goes_right(feature: Any) -> bool:
 
 def _symmetric(trees: Any, n_outputs: int) -> Nodes:
     """Return the nodes of trees whose levels have one split each."""
-    splits = [[_split(one) for one in tree["splits"] or []] for tree in trees]
+    depths: list[int] = []
+    splits: list[int] = []
     values: list[float] = []
-    for number, (tree, levels) in enumerate(zip(trees, splits, strict=True)):
-        leaves = tree["leaf_values"]
+    weights: list[float] = []
+    for number, tree in enumerate(trees):
+        levels, leaves = tree["splits"] or [], tree["leaf_values"]
         if len(leaves) != n_outputs << len(levels):
             damaged(f"tree {number} has {len(leaves)} leaf values")
+        depths.append(len(levels))
+        splits += map(_split, levels)
         values += leaves
-    depths = np.array([*map(len, splits)], np.int64)
-    numbers = np.array([one for levels in splits for one in levels], np.int64)
+        weights += tree.get("leaf_weights") or []
     return symmetric_nodes(
-        depths, numbers, np.reshape(_floats(values), (-1, n_outputs))
+        np.array(depths, np.int64),
+        np.array(splits, np.int64),
+        np.array(values, np.float64).reshape(-1, n_outputs),
+        known_weights(weights, len(values) // n_outputs),
     )
 
 
@@ -107,23 +113,25 @@ def _nodes(trees: Any, n_outputs: int) -> Nodes:
     children: list[list[int]] = []  # at leaves -1
     splits: list[int] = []
     values: list[Any] = []
+    weights: list[float] = []
     numbers: list[int] = []
     for tree in trees:
-        first, n_leaves, waiting = len(children), 0, [(tree, -1, 0)]
+        first, first_leaf = len(children), len(values)
+        waiting = [(tree, -1, 0)]  # nodes, their parents and sides
         while waiting:
             node, parent, side = waiting.pop()
+            here = len(children)
             if parent >= 0:
-                children[parent][side] = len(children)
+                children[parent][side] = here
             if "split" in node:
                 splits.append(_split(node["split"]))
-                here = len(children)
-                waiting += [(node["right"], here, 1), (node["left"], here, 0)]
                 children.append([0, 0])
+                waiting += [(node["right"], here, 1), (node["left"], here, 0)]
             else:
                 value = node["value"]
+                numbers.append(len(values) - first_leaf)
                 values.append(value if isinstance(value, list) else [value])
-                numbers.append(n_leaves)
-                n_leaves += 1
+                weights.append(node.get("weight", -1))
                 children.append([-1, -1])
         sizes.append(len(children) - first)
     if any(len(value) != n_outputs for value in values):
@@ -135,8 +143,9 @@ def _nodes(trees: Any, n_outputs: int) -> Nodes:
         pairs[:, 0],
         pairs[:, 1],
         np.array(splits, np.int64),
-        np.reshape(_floats(values), (-1, n_outputs)),
+        np.array(values, np.float64).reshape(-1, n_outputs),
         np.array(numbers, np.int64),
+        known_weights(weights, len(values)),
     )
 
 
@@ -146,7 +155,3 @@ def _split(split: Any) -> int:
     if split["split_type"] != "FloatFeature" or type(number) is not int:
         damaged(f"the split {str(split)[:80]} does not compare a number")
     return number
-
-
-def _floats(values: Any) -> NDArray[np.float64]:
-    return np.array(values, np.float64)

@@ -7,6 +7,7 @@ float64 sums that start from 0 and end with the bias.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def _forest(
             "because it rounds twice; multiply its leaf values instead "
             "(set_leaf_values) and call set_scale_and_bias(1.0, bias)."
         )
+    if np.isnan(parts.border).any():
+        damaged("a border is not a number")
     nodes, bias = parts.nodes, parts.bias
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
@@ -71,7 +74,7 @@ def _forest(
     n_trees = len(nodes.offset) - 1
     source_node = np.full(nodes.offset[-1], -1, np.int64)
     source_node[~nodes.inner] = nodes.leaf_number
-    return Forest(
+    forest = Forest(
         **forest_arrays(
             nodes.offset,
             nodes.inner,
@@ -89,7 +92,10 @@ def _forest(
         source="catboost",
         feature_names=parts.names if all(parts.names) else None,
         class_labels=labels,
-    )
+    ).validate()
+    if not len(nodes.leaf_weight):
+        return forest
+    return _with_covers(forest, nodes.leaf_weight)
 
 
 def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
@@ -107,6 +113,7 @@ def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
         nodes.split[splits],
         nodes.leaf_value[leaves],
         nodes.leaf_number[leaves],
+        nodes.leaf_weight[leaves],
     )
 
 
@@ -119,8 +126,20 @@ def _with_constant(nodes: Nodes, value: NDArray[np.float64]) -> Nodes:
         np.append(nodes.right, -1),
         nodes.split,
         np.vstack([nodes.leaf_value, value]),
-        np.append(nodes.leaf_number, 0),
+        np.append(nodes.leaf_number, -1),
+        np.append(nodes.leaf_weight, [1.0] * bool(len(nodes.leaf_weight))),
     )
+
+
+def _with_covers(forest: Forest, leaf_weight: NDArray[np.float64]) -> Forest:
+    """Return a valid forest with the weights of the training rows by node."""
+    cover = np.zeros(forest.n_nodes)
+    cover[forest.leaf >= 0] = leaf_weight
+    depth = forest.node_depths()
+    for level in range(int(depth.max(initial=0)) - 1, -1, -1):
+        at = np.flatnonzero((depth == level) & (forest.left >= 0))
+        cover[at] = cover[forest.left[at]] + cover[forest.right[at]]
+    return replace(forest, cover=cover)
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:

@@ -28,6 +28,7 @@ class Nodes:
     split: NDArray[np.int64]  # (n_inner,), numbers of borders
     leaf_value: NDArray[np.float64]  # (n_leaves, n_outputs)
     leaf_number: NDArray[np.int64]  # (n_leaves,), CatBoost's own, in each tree
+    leaf_weight: NDArray[np.float64]  # (n_leaves,) of training rows, or (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,18 @@ def refuse_unknown_features(
     refuse_features("embedding", embedding, computed)
 
 
+def known_weights(weights: Any, n_leaves: int) -> NDArray[np.float64]:
+    """Return the weights of all leaves, or none at all."""
+    known = np.asarray(weights, np.float64)
+    valid = known.shape == (n_leaves,) and bool((known >= 0).all())
+    return known if valid and np.isfinite(known).all() else np.zeros(0)
+
+
 def symmetric_nodes(
     depths: NDArray[np.int64],
     splits: NDArray[np.int64],
     leaf_value: NDArray[np.float64],
+    leaf_weight: NDArray[np.float64],
 ) -> Nodes:
     """Return complete trees, whose levels have one split each.
 
@@ -97,4 +106,5 @@ def symmetric_nodes(
         splits[(last - level)[inner]],
         leaf_value,
         (number - np.repeat(leaves - 1, sizes))[~inner],
+        leaf_weight,
     )
