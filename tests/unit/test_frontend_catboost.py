@@ -357,6 +357,26 @@ def test_pipelines_and_wrappers_around_models():
         assert fast.counters()["library"]["calls"] == 0
 
 
+@pytest.mark.parametrize(
+    "name", ["Poisson", "RMSEWithUncertainty", "MultiClass", "four texts"]
+)
+def test_scores_beyond_the_limits_of_the_exponential(name):
+    kind, loss, target = LOSSES[name]
+    X, signal = make_rows()
+    model = train(
+        kind, X, signal if target is None else target(signal), loss_function=loss
+    )
+    leaves, greatest = model.get_leaf_values(), np.abs(raw_of(model, X)).max()
+    for largest in (700, 1500, 1e6):
+        model.set_leaf_values(leaves * (largest / greatest))
+        # its own predict goes on with the old values
+        scaled = type(model)(loss_function=loss).load_model(
+            blob=model._serialize_model()
+        )
+        check(scaled, X)
+        assert np.abs(raw_of(scaled, X)).max() > 0.8 * largest
+
+
 def test_the_exponential_at_its_limits():
     values = [-1e300, -709.0, -708.39641853226408, -708.39, 0.0, -0.0, 709.7, 709.79]
     values += [np.inf, -np.inf, 1.0, -1.0, 1e-300]
@@ -561,3 +581,9 @@ def test_files_are_recognised_by_content(contents, tmp_path):
     with pytest.raises(InvalidModelError) as error:
         load_forest(b"CBM1\x48\x1c\0\0")
     assert str(error.value) == f"it has 8 bytes{DAMAGED}"
+    later = contents[FILES[0]].replace(b"FlabuffersModel_v1", b"FlabuffersModel_v2")
+    assert refused(later) == (
+        "The model has the format 'FlabuffersModel_v2' with 19 fields, not "
+        "'FlabuffersModel_v1' with 19, which may change predictions, so the model "
+        "cannot be compiled."
+    )

@@ -21,6 +21,8 @@ _LOWEST, _GREATEST = -708.39641853226408, 709.78271289338397
 _CLIP = 709.78272569338397
 _C0, _C1 = 3.0000000027955394, 0.16666666685227835064
 _ROUNDER = float(3 << 51)  # adding it leaves an integer in the low bits
+_SCALE, _UNIT = float(_STEPS / np.log(2.0)), float(np.log(2.0) / _STEPS)
+_LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _STEPS))
 
 
 @cache
@@ -33,19 +35,19 @@ def _fractions() -> NDArray[np.uint64]:
 
 def exp(values: Array) -> Array:
     """Return the exponential of each row's float64 values, as of one array."""
-    x = np.clip(values, _LOWEST, _CLIP)
-    rounded = x * (_STEPS / np.log(2.0)) + _ROUNDER
+    x = np.minimum(np.maximum(values, _LOWEST), _CLIP)
+    rounded = x * _SCALE + _ROUNDER
     bits = rounded.view(np.uint64)
-    table = _fractions()[(bits & np.uint64(_STEPS - 1)).astype(np.intp)]
-    t = (rounded - _ROUNDER) * (np.log(2.0) / _STEPS) - x
-    power = ((bits + np.uint64(1023 * _STEPS)) >> np.uint64(11)) << np.uint64(52)
+    fraction = _fractions().take(bits & _LOW_BITS, mode="clip")
+    t = (rounded - _ROUNDER) * _UNIT - x
+    power = ((bits + _BIAS) >> _SHIFT) << _PLACE
     y = (_C0 - t) * (t * t) * _C1 - t + 1.0
     with np.errstate(over="ignore"):
-        result: Array = y * (power | table).view(np.float64)
+        result: Array = y * (power | fraction).view(np.float64)
     rest = slice(values.shape[-1] // _LANES * _LANES, None)
-    last = values[..., rest]
-    outside = [last <= _LOWEST, last >= _GREATEST]
-    result[..., rest] = np.select(outside, [0.0, np.inf], result[..., rest])
+    last, tail = values[..., rest], result[..., rest]
+    tail[last <= _LOWEST] = 0.0
+    tail[last >= _GREATEST] = np.inf
     return result
 
 

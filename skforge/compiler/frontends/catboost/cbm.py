@@ -26,6 +26,7 @@ from skforge.compiler.frontends.catboost.parts import (
 )
 
 _HEAD = 8
+_VERSION, _FIELDS = "FlabuffersModel_v1", 19  # misspelled by CatBoost
 #: Deepest symmetric tree; CatBoost trains up to 16 levels.
 _MAX_DEPTH = 24
 #: How often the bytes of a file may be read: a small one could repeat a part for hours.
@@ -61,6 +62,11 @@ class _Table:
         self._buffer, self._at = buffer, at
         self._fields = at - buffer.number("i", at)
         self._size = buffer.number("H", self._fields)
+
+    @property
+    def n_fields(self) -> int:
+        """How many fields the writer knew."""
+        return (int(self._size) - 4) // 2
 
     def _place(self, field: int) -> int | None:
         """Return the position of a field, or None."""
@@ -121,7 +127,12 @@ def read_cbm(data: bytes) -> Parts:
         damaged(f"it has {len(data)} bytes, not {_HEAD + size}")
     buffer = _Buffer(memoryview(data)[_HEAD : _HEAD + size])
     core = _Table(buffer, buffer.number("I", 0))
-    trees = core.table(1)
+    version, trees = core.text(0), core.table(1)
+    if version != _VERSION or trees.n_fields > _FIELDS:
+        checks.refuse_unknown(
+            f"The model has the format {version!r} with {trees.n_fields} fields, not "
+            f"{_VERSION!r} with {_FIELDS}"
+        )
     floats, names = trees.tables(5), _names(trees)
     borders = [feature.vector(3, "<f4") for feature in floats]
     right = [_nan_goes_right(feature) for feature in floats]
