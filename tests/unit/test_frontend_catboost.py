@@ -113,7 +113,9 @@ def several(signal):
 LOSSES = {
     **{loss: ("Regressor", loss, None) for loss in ("RMSE", "MAE", "Huber:delta=1")},
     **{loss: ("Regressor", loss, None) for loss in ("Quantile:alpha=0.7", "LogCosh")},
+    **{loss: ("Regressor", loss, None) for loss in ("Expectile:alpha=0.3", "Cox")},
     "Poisson": ("Regressor", "Poisson", np.abs),
+    "LogLinQuantile": ("Regressor", "LogLinQuantile", lambda y: np.abs(y) + 0.1),
     "Tweedie": ("Regressor", "Tweedie:variance_power=1.5", np.abs),
     "RMSEWithUncertainty": ("Regressor", "RMSEWithUncertainty", None),
     "MultiRMSE": ("Regressor", "MultiRMSE", lambda y: np.stack([y, y * y, -y], 1)),
@@ -122,6 +124,7 @@ LOSSES = {
     "texts": ("Classifier", "Logloss", classes(["no", "yes"])),
     "flags": ("Classifier", "Logloss", classes([False, True])),
     "floats": ("Classifier", "Logloss", classes([1.0, 2.5])),
+    "Focal": ("Classifier", "Focal:focal_alpha=0.3;focal_gamma=1", classes([0, 1])),
     "CrossEntropy": ("Classifier", "CrossEntropy", lambda y: (y > 0) * 0.7),
     "MultiClass": ("Classifier", "MultiClass", classes([3, 5, 9])),
     "four texts": ("Classifier", "MultiClass", classes(["a", "b", "ccc", "d"])),
@@ -467,6 +470,9 @@ def test_features_that_are_not_numbers_are_refused(tmp_path):
             f"compile; {advice}, or predict with CatBoost."
         )
         assert refused(model) == text
+        with pytest.raises(UnsupportedModelError) as error:
+            plain(cb.CatBoostClassifier(**{short: [name]}, **QUIET)).fit(rows, y > 0)
+        assert str(error.value) == text
         if kind == "categorical":
             path = tmp_path / "model.json"
             model.save_model(path, format="json", pool=cb.Pool(rows, y > 0, [name]))
@@ -567,6 +573,26 @@ def test_json_with_a_wrong_value(change, what, contents):
     text = str(error.value)
     assert what in text
     assert text.endswith(DAMAGED)
+
+
+@pytest.mark.parametrize("suffix", ["cbm", "json"])
+def test_damaged_information_about_classes(suffix, tmp_path):
+    X, signal = make_rows()
+    model = train("Classifier", X, classes(["no", "yes"])(signal), iterations=2)
+    model.set_probability_threshold(0.25)
+    model.save_model(tmp_path / "model", format=suffix)
+    data = (tmp_path / "model").read_bytes()
+    label = "its labels are not of the type"
+    for old, new, what in (
+        (b"0.25", b"0.2x", "the threshold '0.2x' is not between 0 and 1"),
+        (b"0.25", b"7.25", "the threshold '7.25' is not between 0 and 1"),
+        (b"String", b"Stripe", f"{label} 'Stripe'"),
+        (b'"no"', b"1234", f"{label} 'String'"),
+    ):
+        assert old in data
+        with pytest.raises(InvalidModelError) as error:
+            load_forest(data.replace(old, new))
+        assert str(error.value) == what + DAMAGED
 
 
 def test_files_are_recognised_by_content(contents, tmp_path):

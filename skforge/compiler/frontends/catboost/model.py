@@ -21,7 +21,12 @@ from skforge.compiler.frontends.arrays import forest_arrays
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.catboost.cbm import read_cbm
 from skforge.compiler.frontends.catboost.dump import read_dump
-from skforge.compiler.frontends.catboost.parts import Nodes, Parts, damaged
+from skforge.compiler.frontends.catboost.parts import (
+    Nodes,
+    Parts,
+    damaged,
+    refuse_unknown_features,
+)
 from skforge.exceptions import UnsupportedModelError
 
 #: Losses for which each score of several has a probability of its own.
@@ -162,13 +167,18 @@ def detect(model: object) -> bool:
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after training."""
     checks.refuse_override(model, "catboost.core")
+    names = []
+    for kind in ("cat_features", "text_features", "embedding_features"):
+        given = model.get_param(kind)
+        names.append([] if given is None else [str(name) for name in given])
+    refuse_unknown_features(*names)
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     """Read a model; what it answers depends on its class."""
     if not model.is_fitted():
         checks.refuse_unfitted(model)
-    refuse(model)
+    checks.refuse_override(model, "catboost.core")
     parts = read_cbm(model._serialize_model())
     if is_a(model, "catboost.core.CatBoostClassifier"):
         return _forest(parts, iteration_range, *_classifier(parts))
@@ -197,9 +207,13 @@ def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
     """Return the outputs and the task of a classifier."""
     loss = _loss(parts)
     if len(parts.bias) == 1:
-        threshold = float(parts.info.get("binclass_probability_threshold", 0.5))
+        text = str(parts.info.get("binclass_probability_threshold", 0.5))
+        try:
+            threshold = float(text)
+        except ValueError:
+            threshold = math.nan
         if not 0 < threshold < 1:
-            damaged(f"the threshold {threshold} is not between 0 and 1")
+            damaged(f"the threshold {text[:40]!r} is not between 0 and 1")
         spec = OutputSpec(
             "logistic",
             cutoff=-math.log(1 / threshold - 1),
@@ -222,13 +236,24 @@ def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
     return OutputSpec(function, probabilities="values", labels="column"), "multiclass"
 
 
+#: Types of class labels, and of the JSON values that stand for them.
+_LABELS: dict[str, tuple[Any, tuple[type, ...]]] = {
+    "Integer": (int, (int,)),
+    "Float": (float, (int, float)),
+    "Boolean": (bool, (bool,)),
+    "String": (str, (str,)),
+}
+
+
 def _labels(parts: Parts) -> tuple[Any, ...]:
     """Return the class labels that a file holds, () for 0, 1, ..."""
-    names = _entry(parts.info.get("class_params"), "class_names") or []
-    kind = _entry(parts.info.get("class_params"), "class_label_type")
-    make = {"Integer": int, "Float": float, "Boolean": bool, "String": str}.get(kind)
-    if len(names) != max(2, len(parts.bias)) or make is None:
+    names = _entry(parts.info.get("class_params"), "class_names")
+    kind = str(_entry(parts.info.get("class_params"), "class_label_type"))
+    if not isinstance(names, list) or len(names) != max(2, len(parts.bias)):
         return ()
+    make, types = _LABELS.get(kind, (str, ()))
+    if not all(type(name) in types for name in names):
+        damaged(f"its labels are not of the type {kind[:40]!r}")
     return tuple(make(name) for name in names)
 
 
