@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
 from skforge.compiler.frontends.catboost.parts import (
+    KINDS,
     NAN_MODES,
     Nodes,
     Parts,
+    column_names,
     damaged,
     known_weights,
-    refuse_unknown_features,
     symmetric_nodes,
 )
 
@@ -133,10 +134,11 @@ def read_cbm(data: bytes) -> Parts:
             f"The model has the format {version!r} with {trees.n_fields} fields, not "
             f"{_VERSION!r} with {_FIELDS}"
         )
-    floats, names = trees.tables(5), _names(trees)
+    names = column_names({kind: _features(trees, kind) for kind in KINDS})
+    floats = trees.tables(5)
     borders = [feature.vector(3, "<f4") for feature in floats]
     right = [_nan_goes_right(feature) for feature in floats]
-    counts = [len(one) for one in borders]
+    counts = [*map(len, borders)]
     columns = [feature.number(2, "i", -1) for feature in floats]
     n_outputs = trees.number(0, "i")
     if not 1 <= n_outputs <= checks.MAX_OUTPUTS:
@@ -176,23 +178,18 @@ def _nan_goes_right(feature: _Table) -> bool:
     return NAN_MODES[mode] == "AsTrue" and bool(feature.number(0, "B"))
 
 
-def _names(trees: _Table) -> tuple[str, ...]:
-    """Return the names of all columns; refuse columns that are not numbers."""
-    # by kind: the field of the features, and those of a column's number and name
-    kinds = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
-    kinds |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
-    names: dict[int, str] = {}
-    told: dict[str, list[str]] = {}
-    for kind, (field, place, name) in kinds.items():
-        features = trees.tables(field)
-        for feature in features:
-            column, text = feature.number(place, "i", -1), feature.text(name)
-            names[column] = text
-            told.setdefault(kind, []).append(text or str(column))
-    refuse_unknown_features(*(told.get(kind, []) for kind in list(kinds)[1:]))
-    if sorted(names) != list(range(len(names))):
-        damaged("its columns are not numbered from 0")
-    return tuple(names[column] for column in range(len(names)))
+#: By kind: the field of the features, and those of a column's number and its name.
+_PLACES = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
+_PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
+
+
+def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
+    """Return the columns of a kind with their names, which may be empty."""
+    field, number, name = _PLACES[kind]
+    features = trees.tables(field)
+    return [
+        (feature.number(number, "i", -1), feature.text(name)) for feature in features
+    ]
 
 
 def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:

@@ -13,16 +13,15 @@ import numpy as np
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
 from skforge.compiler.frontends.catboost.parts import (
+    KINDS,
     NAN_MODES,
     Nodes,
     Parts,
+    column_names,
     damaged,
     known_weights,
-    refuse_unknown_features,
     symmetric_nodes,
 )
-
-_KINDS = ("float_features", "categorical_features", "text_features")
 
 
 def read_dump(data: bytes) -> Parts:
@@ -39,22 +38,21 @@ def read_dump(data: bytes) -> Parts:
 
 
 def _parts(document: Any) -> Parts:
-    features = document["features_info"]
-    names: dict[int, str] = {}
-    told: list[list[str]] = []
-    for kind in (*_KINDS, "embedding_features"):
-        found = features.get(kind) or []
-        own = {one["flat_feature_index"]: one.get("feature_id", "") for one in found}
-        told.append([str(text) or str(column) for column, text in own.items()])
-        names |= own
-    refuse_unknown_features(*told[1:])
-    if sorted(names) != list(range(len(names))):
-        damaged("its columns are not numbered from 0")
-    floats = features.get("float_features") or []
-    borders = [np.array(one["borders"] or [], np.float32) for one in floats]
-    counts = [len(one) for one in borders]
-    right = [_nan_goes_right(one) for one in floats]
-    column = np.array([one["flat_feature_index"] for one in floats], np.int64)
+    info = document["features_info"]
+    features = {kind: info.get(f"{kind}_features") or [] for kind in KINDS}
+    names = column_names(
+        {
+            kind: [
+                (f["flat_feature_index"], str(f.get("feature_id", ""))) for f in same
+            ]
+            for kind, same in features.items()
+        }
+    )
+    floats = features["float"]
+    borders = [np.array(f["borders"] or [], np.float32) for f in floats]
+    counts = [*map(len, borders)]
+    right = [_nan_goes_right(f) for f in floats]
+    column = np.array([f["flat_feature_index"] for f in floats], np.int64)
     scale, bias = document["scale_and_bias"]
     bias = np.array(bias, np.float64)
     if not 1 <= len(bias) <= checks.MAX_OUTPUTS:
@@ -70,7 +68,7 @@ def _parts(document: Any) -> Parts:
         np.repeat(column, counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
         ~np.repeat(np.array(right, np.bool_), counts),
-        tuple(str(names[i]) for i in range(len(names))),
+        names,
         float(scale),
         bias,
         dict(document.get("model_info") or {}),

@@ -25,7 +25,7 @@ from skforge.compiler.frontends.catboost.parts import (
     Nodes,
     Parts,
     damaged,
-    refuse_unknown_features,
+    refuse_features,
 )
 from skforge.exceptions import UnsupportedModelError
 
@@ -164,14 +164,20 @@ def detect(model: object) -> bool:
     return is_a(model, "catboost.core.CatBoost")
 
 
+#: The parameters that name features of a kind.
+_PARAMETERS = {
+    "categorical": "cat_features",
+    "text": "text_features",
+    "embedding": "embedding_features",
+}
+
+
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after training."""
     checks.refuse_override(model, "catboost.core")
-    names = []
-    for kind in ("cat_features", "text_features", "embedding_features"):
-        given = model.get_param(kind)
-        names.append([] if given is None else [str(name) for name in given])
-    refuse_unknown_features(*names)
+    for kind, parameter in _PARAMETERS.items():
+        names = model.get_param(parameter)
+        refuse_features(kind, [] if names is None else [*map(str, names)])
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:

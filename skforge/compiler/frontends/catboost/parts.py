@@ -50,24 +50,36 @@ def damaged(what: str) -> NoReturn:
     validation.damaged(what, "save it again")
 
 
-def refuse_features(kind: str, names: Sequence[str], instead: str) -> None:
-    """Refuse a model with features of a kind, if there are any."""
+#: Kinds of features that are not numbers, and what to do instead.
+_INSTEAD = {
+    "categorical": "encode them as numbers before training (scikit-learn's "
+    "OrdinalEncoder)",
+    "text": "compute numbers of them before training",
+    "embedding": "compute numbers of them before training",
+}
+KINDS = ("float", *_INSTEAD)
+
+
+def refuse_features(kind: str, names: Sequence[str]) -> None:
+    """Refuse a model with features that are not numbers, if there are any."""
     if names:
         raise UnsupportedModelError(
             f"The model has {kind} features ({', '.join(names)}), whose tests skforge "
-            f"does not compile; {instead}, or predict with CatBoost."
+            f"does not compile; {_INSTEAD[kind]}, or predict with CatBoost."
         )
 
 
-def refuse_unknown_features(
-    categorical: Sequence[str], text: Sequence[str], embedding: Sequence[str]
-) -> None:
-    """Refuse features that are not numbers."""
-    encode = "encode them as numbers before training (scikit-learn's OrdinalEncoder)"
-    refuse_features("categorical", categorical, encode)
-    computed = "compute numbers of them before training"
-    refuse_features("text", text, computed)
-    refuse_features("embedding", embedding, computed)
+def column_names(features: Mapping[str, Sequence[tuple[int, str]]]) -> tuple[str, ...]:
+    """Return the names of all columns from those of the features of each kind.
+
+    Refuse columns that are not numbers, or not numbered from 0.
+    """
+    for kind in _INSTEAD:
+        refuse_features(kind, [name or str(column) for column, name in features[kind]])
+    names = dict(features["float"])
+    if sorted(names) != list(range(len(features["float"]))):
+        damaged("its columns are not numbered from 0")
+    return tuple(names[column] for column in range(len(names)))
 
 
 def known_weights(weights: Any, n_leaves: int) -> NDArray[np.float64]:
