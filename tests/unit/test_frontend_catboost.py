@@ -454,15 +454,14 @@ def test_features_that_are_not_numbers_are_refused(tmp_path):
     frame = pandas.DataFrame(X[:, :2], columns=["a", "b"])
     frame["town"] = np.array(["x", "y", "z"])[np.arange(N) % 3]
     frame["text"] = np.array(["good day", "bad day", "a word"])[np.arange(N) % 3]
-    for kind, name, advice in (
-        (
-            "categorical",
-            "town",
-            "encode them as numbers before training (scikit-learn's OrdinalEncoder)",
-        ),
-        ("text", "text", "compute numbers of them before training"),
+    frame["vector"] = [*np.nan_to_num(X[:, 2:4])]
+    encode = "encode them as numbers before training (scikit-learn's OrdinalEncoder)"
+    compute = "compute numbers of them before training"
+    for kind, name, short, advice in (
+        ("categorical", "town", "cat_features", encode),
+        ("text", "text", "text_features", compute),
+        ("embedding", "vector", "embedding_features", compute),
     ):
-        short = {"categorical": "cat_features", "text": "text_features"}[kind]
         rows = frame[["a", "b", name]]
         model = train("Classifier", rows, y > 0, {short: [name]})
         text = (
