@@ -23,7 +23,12 @@ from skforge import CompiledForest, Schedule, compile_forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import catboost as of_catboost
-from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    SkforgeError,
+    UnsupportedModelError,
+)
 from tests.plain import plain
 
 cb = pytest.importorskip("catboost")
@@ -274,6 +279,24 @@ def test_other_methods_and_arguments_are_the_models_own():
     same_bits(fast.predict(X, ntree_end=3), model.predict(X, ntree_end=3))
     assert fast.score(X, y > 0) == model.score(X, y > 0)
     assert fast.predict(X[0]) == model.predict(X[0])
+
+
+def test_arguments_for_files_have_another_way(contents):
+    X, _ = make_rows()
+    fast = plain(contents[FILES[0]]).fit(X)
+    for name, value, way in (
+        ("prediction_type", "Class", "call predict_raw"),
+        (
+            "ntree_end",
+            2,
+            "compile load_forest(model, iteration_range=(begin, end)), which reads the "
+            "boosting rounds of your choice",
+        ),
+    ):
+        with pytest.raises(InvalidInputError) as error:
+            fast.predict(X, **{name: value})
+        text = f"predict of a model read from a file takes no {name}; {way}."
+        assert str(error.value) == text
 
 
 def test_a_changed_model_is_noticed():

@@ -75,8 +75,8 @@ class OutputSpec:
     #: ``index``, the value itself; ``from_zero`` and ``above_zero``, class 1 if
     #: ``decision_function`` is at least 0, or above ``cutoff``; ``above_bound`` and
     #: ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
-    #: ``parameter``) and for several; ``column``, the first greatest score, of shape
-    #: (n, 1).
+    #: ``parameter``) and for several; ``column``, the first greatest score, whose
+    #: labels have shape (n, 1).
     labels: Labels = "best_score"
     #: The answer of ``decision_function``: scores, shares of AdaBoost's votes, or how
     #: far an isolation forest's score is above ``cutoff``.

@@ -195,7 +195,7 @@ def _both_classes(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
 def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     spec = forest.outputs
     match spec.labels:
-        case "best_score":
+        case "best_score" | "column":
             if forest.n_outputs == 1:
                 return None  # not a choice of one class
             shares = (spec.parameter,) if spec.decision == "votes" else ()
@@ -210,7 +210,7 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             return _values(forest, averages, "best")
         case "half":
             return _values(forest, averages, "above")
-        case "index" | "column":
+        case "index":
             return None
         case "above_bound" | "first_greatest":
             none = not _is_narrow(forest) or np.isnan(spec.offsets).all()

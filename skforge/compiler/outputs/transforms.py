@@ -154,7 +154,7 @@ def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "first_greatest":
             return onnx.first_greatest(spec, _columns(forest, raw), on)[:, 0]
         case "column":
-            return _columns(forest, raw).argmax(axis=1, keepdims=True)
+            return _columns(forest, raw).argmax(axis=1)
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
