@@ -258,9 +258,10 @@ def test_shrunk_and_summed_models_and_those_that_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_some_of_the_trees(policy):
+def test_some_of_the_trees_of_two_targets(policy):
     X, y = make_rows()
-    model = train(X=X, y=y, grow_policy=policy)
+    both = np.stack([y, -y * y], 1)
+    model = train(X=X, y=both, grow_policy=policy, loss_function="MultiRMSE")
     for begin, end in ((0, 3), (2, 5), (7, 8), (0, 8)):
         forest = load_forest(model, iteration_range=(begin, end))
         wanted = raw_of(model, X, ntree_start=begin, ntree_end=end)

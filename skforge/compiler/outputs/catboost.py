@@ -7,6 +7,7 @@ last one to three, those outside become 0 and infinity.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -21,7 +22,7 @@ _LOWEST, _GREATEST = -708.39641853226408, 709.78271289338397
 _CLIP = 709.78272569338397
 _C0, _C1 = 3.0000000027955394, 0.16666666685227835064
 _ROUNDER = float(3 << 51)  # adding it leaves an integer in the low bits
-_SCALE, _UNIT = float(_STEPS / np.log(2.0)), float(np.log(2.0) / _STEPS)
+_SCALE, _UNIT = _STEPS / math.log(2.0), math.log(2.0) / _STEPS
 _LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _STEPS))
 
 

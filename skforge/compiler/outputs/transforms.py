@@ -189,7 +189,8 @@ def class_labels(forest: Forest) -> Array | None:
     names = forest.class_labels
     if not names:
         return None
-    return np.array(names, dtype=object if isinstance(names[0], str) else None)
+    kinds = {str: object, int: np.int64}
+    return np.array(names, dtype=kinds.get(type(names[0])))
 
 
 def require_classifier(forest: Forest) -> None:

@@ -206,10 +206,8 @@ def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:
     weights = known_weights(weights, len(values) // n_outputs)
     if len(steps):
         leaf_of = trees.vector(11, "<u4").astype(np.int64)
-        if (leaf_of % n_outputs).any():
-            damaged(f"a leaf does not begin at a multiple of {n_outputs}")
         leaves = values.reshape(-1, n_outputs), weights
-        nodes = _step_nodes(steps, leaf_of // n_outputs, splits, sizes, *leaves)
+        nodes = _step_nodes(steps, leaf_of, splits, sizes, *leaves)
     else:
         if (sizes > _MAX_DEPTH).any():
             damaged(f"a tree is {sizes.max()} levels deep")
@@ -245,8 +243,8 @@ def _step_nodes(
     inner[at[1:][ends > 0] - 1] = False
     children = np.full((2, at[-1]), -1, np.int64)
     children[:, at[:-1]] = np.where(ahead > 0, at[to], at[:-1] + 1)
-    leaf = leaf_of[ends > 0]
-    if (leaf >= len(values)).any():
+    leaf, rest = np.divmod(leaf_of[ends > 0], values.shape[1])
+    if rest.any() or (leaf >= len(values)).any():
         damaged("a leaf is none of its values")
     offset = at[offsets(sizes)]
     tree = np.repeat(np.arange(len(sizes)), sizes)[ends > 0]
