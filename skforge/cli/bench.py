@@ -140,6 +140,18 @@ def _of_lightgbm(booster: Any, module: CompiledModule) -> Pair:
     )
 
 
+def _catboost(model_file: Path, module: CompiledModule) -> Pair:
+    import catboost
+
+    model = catboost.CatBoost().load_model(str(model_file))  # predicts raw scores
+    return Pair(
+        "predict_raw",
+        module.predict_raw,
+        "CatBoost.predict",
+        lambda X: np.asarray(model.predict(X, thread_count=1)),
+    )
+
+
 def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
     import onnxruntime
 
@@ -163,6 +175,7 @@ _LIBRARIES: dict[str, tuple[str, Callable[[Path, CompiledModule], Pair]]] = {
     ".json": ("xgboost", _xgboost),
     ".ubj": ("xgboost", _xgboost),
     ".txt": ("lightgbm", _lightgbm),
+    ".cbm": ("catboost", _catboost),
     ".onnx": ("onnxruntime", _onnxruntime),
 }
 

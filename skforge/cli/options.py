@@ -89,8 +89,8 @@ ModelFile = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="The model: a file of XGBoost, LightGBM or ONNX, .skforge, .joblib or "
-        ".pkl.",
+        help="The model: a file of XGBoost, LightGBM, CatBoost or ONNX, .skforge, "
+        ".joblib or .pkl.",
     ),
 ]
 

@@ -254,6 +254,7 @@ LIBRARIES = {
     "sklearn": "scikit-learn",
     "xgboost": "XGBoost",
     "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
     "onnx": "ONNX",
 }
 

@@ -470,8 +470,8 @@ def fitted(model):
             object,
             UnsupportedModelError,
             "skforge cannot read builtins.object; pass a fitted model, or the path or "
-            "bytes of a saved one. It reads models of lightgbm, onnx, sklearn, "
-            "xgboost.",
+            "bytes of a saved one. It reads models of catboost, lightgbm, onnx, "
+            "sklearn, xgboost.",
         ),
         (
             lambda: "absent.json",

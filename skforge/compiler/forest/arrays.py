@@ -90,7 +90,7 @@ class ForestArrays(_Known):
     output_sizes: tuple[int, ...] = ()
     category_names: tuple[tuple[str | int, ...], ...] = ()
     truncate_categories: bool = False
-    class_labels: tuple[str | int, ...] = ()
+    class_labels: tuple[str | float, ...] = ()
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -81,8 +81,8 @@ class Forest(arrays.ForestArrays):
     truncate_categories : bool, default=False
         Whether categories are truncated toward zero, as by C's cast to int, so that
         -0.9 is category 0. Otherwise negative values are in no set.
-    class_labels : tuple of (str or int)
-        Labels stored in a classifier's model (ONNX); empty means 0, 1 and so on.
+    class_labels : tuple of (str, int, float or bool)
+        Labels stored in a classifier's file (ONNX, CatBoost); empty means 0, 1, ...
     aggregate : {"sum", "min", "max"}, default="sum"
         How a row's leaves become one score (ONNX has all three). For "min" and "max",
         an infinite leaf value (+inf for "min", -inf for "max") means no value, and an

@@ -78,7 +78,7 @@ def _names_count(forest: Forest, X: Any) -> bool:
     if forest.source == "sklearn":  # only if all are strings
         labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
         return all(isinstance(name, str) for name in labels)
-    return forest.source == "xgboost"
+    return forest.source in ("catboost", "xgboost")
 
 
 @lru_cache(8)

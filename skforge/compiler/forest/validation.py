@@ -15,8 +15,8 @@ from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
 
 #: Output functions for exactly one raw score, and for several only.
-_OF_ONE = ("expit", "numpy_exp", "path_length")
-_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns")
+_OF_ONE = ("expit", "numpy_exp", "path_length", "fast_exp")
+_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns", "fast_softmax", "uncertainty")
 
 #: By ``aggregate``: the leaf value that means no value for an output.
 ABSENT = {"min": np.inf, "max": -np.inf}

@@ -53,8 +53,9 @@ def load_forest(
     ----------
     model : path, bytes, binary file, Booster, ModelProto or estimator
         A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
-        what its ``dump_model`` returns, as a dict or a JSON file (neither library is
-        needed); their ``Booster`` or wrappers; an ONNX file (which
+        what its ``dump_model`` returns, as a dict or a JSON file, a ``.cbm`` or JSON
+        file by CatBoost (none of these libraries is needed); their models in memory;
+        an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
@@ -184,8 +185,6 @@ def _unknown(model: Any) -> UnsupportedModelError:
             "it consists of other models; replace each tree ensemble in it by "
             "CompiledForest(model)"
         )
-    elif kind.startswith("catboost."):
-        advice = content.CATBOOST
     elif hasattr(model, "fit"):
         advice = "it is not one of the tree ensembles that can be compiled"
     else:
@@ -198,8 +197,8 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 
 #: Libraries whose frontends read only files and objects of their own classes. To import
-#: all three takes 12 ms.
-_APART = ("lightgbm", "onnx", "xgboost")
+#: them all takes 12 ms.
+_APART = ("catboost", "lightgbm", "onnx", "xgboost")
 
 
 def _discover(model: object = "") -> None:

@@ -191,7 +191,7 @@ def _both_classes(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
 def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     spec = forest.outputs
     match spec.labels:
-        case "best_score":
+        case "best_score" | "column":
             if forest.n_outputs == 1:
                 return None  # not a choice of one class
             shares = (spec.parameter,) if spec.decision == "votes" else ()
@@ -200,7 +200,8 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             if spec.decision == "votes":
                 return Steps(averages, result="pair", outputs=spec)
             comparison = "oge" if spec.labels == "from_zero" else "ogt"
-            return Steps(averages, result="above", comparison=comparison, cut=0.0)
+            cut = 0.0 if spec.labels == "from_zero" else spec.cutoff
+            return Steps(averages, result="above", comparison=comparison, cut=cut)
         case "best":
             return _values(forest, averages, "best")
         case "half":

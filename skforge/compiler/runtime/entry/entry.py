@@ -270,7 +270,7 @@ def build_entry(
 
 def _labels(classes: Any) -> tuple[int, ...] | None:
     """Return the table of labels, empty if they are indices; None for NumPy's take."""
-    if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
+    if classes.dtype != np.int64 or classes.ndim > 1 or len(classes) > MAX_LABELS:
         return None
     if np.array_equal(classes, np.arange(len(classes))):
         return ()
