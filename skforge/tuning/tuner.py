@@ -19,7 +19,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
-from skforge.tuning.records import AUTO, TuningRecords, as_records
+from skforge.tuning.records import AUTO, TuningRecords, alone, as_records
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search import strategies
 from skforge.tuning.search.heuristic import Heuristic
@@ -28,7 +28,6 @@ from skforge.tuning.search.run import INTERRUPTED, Run
 from skforge.tuning.search.search import Search, untimed_note
 from skforge.tuning.search.strategies import Random, Strategy, SuccessiveHalving
 from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.store import alone
 
 #: Strategies by their names.
 STRATEGIES: dict[str, type[Strategy]] = {

@@ -31,7 +31,6 @@ from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.runtime.machine import machine_profile
-from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import Learned, beside, proposals
@@ -43,6 +42,7 @@ from skforge.tuning.search.odds import (
     Kind,
     Odds,
     kind_of,
+    layout_of,
 )
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
@@ -364,9 +364,3 @@ def _default_point(problem: Problem) -> dict[str, Any] | None:
             if near.keys() == point.keys() and schedule(near) == problem.default:
                 return near
     return None
-
-
-def layout_of(schedule: Schedule) -> str:
-    """Return the last representation that a schedule names, or an empty string."""
-    named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
-    return named[-1] if named else ""

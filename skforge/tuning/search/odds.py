@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import MARGIN
 from skforge.tuning.search.trial import Trial
@@ -61,6 +62,12 @@ def kind_of(schedule: Schedule) -> Kind:
         inside = ("rows_in_flight", "trees_in_flight", "vector_rows")
         return (WALK, *(facts[PLACE[name]] != 0 for name in inside))
     return layout, facts[PLACE["vector_trees"]] != 0, facts[PLACE["codes"]] != 0
+
+
+def layout_of(schedule: Schedule) -> str:
+    """Return the last representation that a schedule names, or an empty string."""
+    named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
+    return named[-1] if named else ""
 
 
 class Odds:

@@ -31,14 +31,13 @@ from skforge.exceptions import (
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
-from skforge.tuning.records import Record, RecordKey, TuningRecords
+from skforge.tuning.records import Record, RecordKey, TuningRecords, UserStore
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.odds import LARGE, kind_of
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
-from skforge.tuning.store import UserStore
 
 #: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
