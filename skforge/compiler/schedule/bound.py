@@ -135,12 +135,11 @@ def _header(nest: BoundNest) -> str:
 def _draw_loop(
     lines: list[str], loop: BoundLoop, outside: tuple[BoundLoop, ...]
 ) -> None:
-    ends = [str(bound) for bound in loop.bounds]
-    end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})"
+    ends = ", ".join(map(str, loop.bounds))
+    end = ends if len(loop.bounds) == 1 else f"min({ends})"
     marks = [mark.text(loop.root) for mark in loop.marks]
-    lines.append(
-        line_text(len(outside), loop.name, str(loop.start), end, str(loop.step), marks)
-    )
+    depth = len(outside)
+    lines.append(line_text(depth, loop.name, loop.start, end, loop.step, marks))
     inside = (*outside, loop)
     for inner in loop.body:
         _draw_loop(lines, inner, inside)
@@ -148,15 +147,14 @@ def _draw_loop(
         row, tree = (
             " + ".join(o.name for o in inside if o.root == root) for root in ROOTS
         )
-        lines.append(
-            "  " * len(inside) + f"result[{row}] += walk(trees[{tree}], rows[{row}])"
-        )
+        walk = f"result[{row}] += walk(trees[{tree}], rows[{row}])"
+        lines.append("  " * len(inside) + walk)
 
 
 def line_text(
-    depth: int, name: str, start: str, end: str, step: str, marks: list[str]
+    depth: int, name: str, start: object, end: object, step: object, marks: list[str]
 ) -> str:
     """Return the line of one loop."""
-    stride = "" if step == "1" else f" step {step}"
+    stride = "" if step == 1 else f" step {step}"
     text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
     return f"{text}   {', '.join(marks)}" if marks else text
