@@ -214,6 +214,7 @@ def _table(lines: Any) -> Mapping[BatchRange, Schedule]:
     return schedule_table(table) or table
 
 
+@dataclass(frozen=True, init=False, repr=False)
 class TuningRecords:
     """A file of tuning records that several processes can append to at once.
 
@@ -231,20 +232,14 @@ class TuningRecords:
     0
     """
 
+    path: Path
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        object.__setattr__(self, "path", Path(path))
 
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"TuningRecords({str(self.path)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both have the same path."""
-        return isinstance(other, TuningRecords) and self.path == other.path
-
-    def __hash__(self) -> int:
-        """Hash the path."""
-        return hash(self.path)
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the records in the order they were added, without damaged lines.

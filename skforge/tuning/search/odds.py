@@ -91,8 +91,8 @@ class Odds:
         """Return the estimated seconds of a call, not corrected."""
         key = schedule, n_rows
         if key not in self._seconds:
-            found = float(self._estimate.seconds(schedule, n_rows, self._threads))
-            self._seconds[key] = found if found > 0 else inf
+            seconds = float(self._estimate.seconds(schedule, n_rows, self._threads))
+            self._seconds[key] = seconds if seconds > 0 else inf
         return self._seconds[key]
 
     def gain(
@@ -110,19 +110,19 @@ class Odds:
         does not support is taken for one that takes ``like`` times the default's time,
         and is of its kind.
         """
-        seconds, own = self.seconds(default, n_rows), self.seconds(schedule, n_rows)
+        seconds, estimated = (self.seconds(s, n_rows) for s in (default, schedule))
         if not isfinite(seconds):
             return _mean_gain(1.0, BETWEEN, best)
         ratio, error = like, 0.0
-        if isfinite(own):
-            ratio = own / seconds
-            one, other = kind_of(schedule), kind_of(default)
-            if one != other:
-                timed = one in self._errors and other in self._errors
-                error = 0.0 if timed else BETWEEN
-                if timed:
-                    off = median(self._errors[one]) - median(self._errors[other])
-                    ratio *= exp(off)
+        if isfinite(estimated):
+            ratio = estimated / seconds
+            kinds = kind_of(schedule), kind_of(default)
+            if kinds[0] != kinds[1]:
+                if all(kind in self._errors for kind in kinds):
+                    off, usual = (median(self._errors[kind]) for kind in kinds)
+                    ratio *= exp(off - usual)
+                else:
+                    error = BETWEEN
         share = seconds / (seconds + CALL)
         if not error:
             self._expected[schedule, n_rows] = ratio
