@@ -79,8 +79,11 @@ class BoundNest:
         return marked(self.loops, d.GpuDimension)
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
-        return draw_bound(self)
+        """Return the options, the loops and the statement as text."""
+        lines = [_header(self)]
+        for loop in self.loops:
+            _draw_loop(lines, loop, ())
+        return "\n".join(lines)
 
     __repr__ = __str__  # shells show the loops
 
@@ -109,14 +112,6 @@ def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     """Whether a loop over trees is vectorised: a row passes all trees at once."""
     trees = (loop for loop in every_loop(loops) if loop.root == "tree")
     return any(loop.has(d.Vectorize) for loop in trees)
-
-
-def draw_bound(nest: BoundNest) -> str:
-    """Return a bound nest as text: its options, its loops and the statement."""
-    lines = [_header(nest)]
-    for loop in nest.loops:
-        _draw_loop(lines, loop, ())
-    return "\n".join(lines)
 
 
 def _header(nest: BoundNest) -> str:

@@ -189,18 +189,18 @@ class _KernelRunner:
         return raw
 
     def time(self, batches: Sequence[Array], rounds: int) -> float:
-        prepared = self._prepared
-        if prepared is None or prepared[0] is not batches:
-            prepared = self._prepared = (batches, *self._slots(batches))
-        _, calls, n_calls, _ = prepared
-        threads = self._threads(len(batches[0]))
-        pfor: int | None = None
-        if threads > 1:
-            pfor, threads = parallel_for_pointer(threads)
-        seconds = time_calls(
-            self._kernel.address, calls, n_calls, rounds, pfor, threads
-        )
-        return seconds / len(batches)
+        if self._prepared is None or self._prepared[0] is not batches:
+            self._prepared = (batches, *self._slots(batches))
+        _, calls, n_calls, _ = self._prepared
+        pfor, threads = parallel_for_pointer(self._threads(len(batches[0])))
+        stride = len(calls) // n_calls
+        clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
+        times = (ctypes.c_int64 * 4)()
+        _, run, gettime = _loop()
+        how = pfor, threads, gettime, clock, ctypes.addressof(times)
+        run(self._kernel.address, calls, stride, n_calls, rounds, *how)
+        nanoseconds = (times[2] - times[0]) * 1_000_000_000 + times[3] - times[1]
+        return nanoseconds * 1e-9 / rounds / len(batches)
 
     def _result(self, n_rows: int) -> Array:
         return np.empty(
@@ -214,14 +214,9 @@ class _KernelRunner:
             most = self._kernel.most_rows or len(batch)
             for first in range(0, len(batch), most):
                 part = batch[first : first + most]
-                head = struct.pack(
-                    "4q",
-                    part.ctypes.data,
-                    len(part),
-                    part.strides[0] // part.itemsize,
-                    result.ctypes.data,
-                )
-                calls.append(head + self._kernel.slots)
+                stride = part.strides[0] // part.itemsize
+                head = part.ctypes.data, len(part), stride, result.ctypes.data
+                calls.append(struct.pack("4q", *head) + self._kernel.slots)
         return b"".join(calls), len(calls), result
 
 
@@ -363,15 +358,15 @@ class _DeviceRunner(_ModuleRunner):
 # calls are timed with the thread's CPU clock, which excludes other processes.
 
 # Calls kernel(calls + i * stride, pfor, threads) for i in 0..n_calls, `rounds` times,
-# and stores nanoseconds; gettime is the C library's clock_gettime.
+# and stores the seconds and nanoseconds before and after; gettime is the C library's
+# clock_gettime.
 _TEXT = """
 define void @skforge_time_calls(
     ptr %kernel, ptr %calls, i64 %stride, i64 %n_calls, i64 %rounds,
-    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %result) {
+    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %times) {
 entry:
-  %begin = alloca [2 x i64]
-  %end = alloca [2 x i64]
-  %r0 = call i32 %gettime(i32 %clock, ptr %begin)
+  %end = getelementptr i8, ptr %times, i64 16
+  %r0 = call i32 %gettime(i32 %clock, ptr %times)
   br label %round
 round:
   %r = phi i64 [ 0, %entry ], [ %r.next, %round.end ]
@@ -390,17 +385,6 @@ round.end:
   br i1 %r.more, label %round, label %done
 done:
   %r1 = call i32 %gettime(i32 %clock, ptr %end)
-  %s0 = load i64, ptr %begin
-  %s1 = load i64, ptr %end
-  %n0.at = getelementptr i8, ptr %begin, i64 8
-  %n1.at = getelementptr i8, ptr %end, i64 8
-  %n0 = load i64, ptr %n0.at
-  %n1 = load i64, ptr %n1.at
-  %s = sub i64 %s1, %s0
-  %s.ns = mul i64 %s, 1000000000
-  %n = sub i64 %n1, %n0
-  %total = add i64 %s.ns, %n
-  store i64 %total, ptr %result
   ret void
 }
 """
@@ -419,20 +403,3 @@ def _loop() -> tuple[JitModule, Any, int | None]:
     module = compile_functions([_TEXT], Target.host())
     gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
     return module, _PROTOTYPE(module.address("skforge_time_calls")), gettime
-
-
-def time_calls(
-    kernel: int, calls: bytes, n_calls: int, rounds: int, pfor: int | None, threads: int
-) -> float:
-    """Return the mean seconds of one round of calls.
-
-    ``kernel`` and ``pfor`` are function addresses; ``pfor`` distributes the iterations
-    of a parallel loop over ``threads``. ``calls`` concatenates the calls' slots.
-    """
-    stride = len(calls) // n_calls
-    clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
-    nanoseconds = ctypes.c_int64()
-    at = ctypes.addressof(nanoseconds)
-    _, run, gettime = _loop()
-    run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
-    return nanoseconds.value * 1e-9 / rounds

@@ -158,7 +158,10 @@ class Run:
         complete = True
         while asked is not None:
             begin = self._clock()
-            trials = self._round(bench, asked, end)
+            trials = []
+            for build in self._builder.stream(asked.candidates, end):
+                trials.append(self._try(bench, build, asked.samples, end))
+                self._report(trials[-1])
             self._trying_seconds += self._clock() - begin
             self._likely_seconds += likely_seconds(asked)
             late = sum(t.status == "no time" for t in trials)
@@ -219,13 +222,6 @@ class Run:
         default = self._record(n_rows, build, "measured", "", sampled)
         self._report(default)
         return bench
-
-    def _round(self, bench: Bench, asked: Round, end: float) -> list[Trial]:
-        trials = []
-        for build in self._builder.stream(asked.candidates, end):
-            trials.append(self._try(bench, build, asked.samples, end))
-            self._report(trials[-1])
-        return trials
 
     def _try(self, bench: Bench, build: Build, samples: int, end: float) -> Trial:
         n_rows = self._plan.main
