@@ -214,7 +214,7 @@ def _table(lines: Any) -> Mapping[BatchRange, Schedule]:
     return schedule_table(table) or table
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(unsafe_hash=True, init=False, repr=False)
 class TuningRecords:
     """A file of tuning records that several processes can append to at once.
 
@@ -235,7 +235,7 @@ class TuningRecords:
     path: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        object.__setattr__(self, "path", Path(path))
+        self.path = Path(path)
 
     def __repr__(self) -> str:
         """Return the constructor call."""
@@ -266,13 +266,20 @@ class TuningRecords:
         """Return the number of readable records."""
         return len(self._read()[0])
 
-    def find(
-        self, key: RecordKey, usable: Usable = lambda record: True
-    ) -> Record | None:
-        """Return the latest complete record of a key, or else the latest, or None."""
-        matching = [record for record in self if record.key == key and usable(record)]
-        matching.reverse()
-        return max(matching, key=lambda record: record.complete, default=None)
+    def find(self, key: RecordKey, usable: Usable | None = None) -> Record | None:
+        """Return the latest complete record of a key, or else the latest, or None.
+
+        Parameters
+        ----------
+        key : RecordKey
+            The key to look up.
+        usable : callable, default=None
+            A predicate that records must satisfy; None accepts all.
+        """
+        matching = [record for record in self if record.key == key]
+        suitable = [*filter(usable, matching)] if usable else matching
+        suitable.reverse()
+        return max(suitable, key=lambda record: record.complete, default=None)
 
     def add(self, *records: Record) -> None:
         """Append records in a single write."""

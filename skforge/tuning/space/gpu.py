@@ -7,7 +7,7 @@ their first value, as in the CPU space.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
@@ -159,12 +159,6 @@ _RULES = (
 )
 
 
-@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
-def full_gpu_space() -> ScheduleSpace:
-    """Return the whole GPU space, including Table 5."""
-    return ScheduleSpace(GPU, full_gpu_schedule, _RULES, name="gpu_full")
-
-
 def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
     """Return a point of the GPU space, with first values for missing parameters."""
     return _CHOICES.point(deal, values)
@@ -212,6 +206,7 @@ def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
     return schedule.represent(point["representation"])
 
 
+#: SilvanForge's Table 5 (§8.1): 3·3·4·2·2·2·3·2·3 = 5184 points.
 TABLE_5 = {
     "rows_per_block": (8, 32, 64),
     "rows_per_thread": (1, 2, 4),
@@ -223,15 +218,6 @@ TABLE_5 = {
     "shared_reduce": (True, False),
     "representation": ("array", "sparse", "reorg"),
 }
-
-
-@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
-def gpu_space() -> ScheduleSpace:
-    """Return SilvanForge's Table 5 (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
-    return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
-
-
-MAKERS.update(gpu=gpu_space, gpu_full=full_gpu_space)
 
 
 def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
@@ -259,3 +245,9 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
         sums="shared" if point["shared_reduce"] else "memory",
     )
     return full_gpu_schedule({**more, **same}, shape)
+
+
+# Spaces are immutable, and list their points only once.
+_FULL = partial(ScheduleSpace, GPU, full_gpu_schedule, _RULES, name="gpu_full")
+_TABLE_5 = partial(ScheduleSpace, TABLE_5, gpu_schedule, name="gpu")
+MAKERS.update(gpu=lru_cache(_TABLE_5), gpu_full=lru_cache(_FULL))
