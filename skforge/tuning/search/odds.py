@@ -83,12 +83,8 @@ class Odds:
         #: Logarithms of measured by expected ratios.
         self._apart: list[float] = []
 
-    def knows(self, schedule: Schedule, n_rows: int) -> bool:
-        """Return whether the estimate supports a schedule."""
-        return isfinite(self.seconds(schedule, n_rows))
-
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return the estimated seconds of a call, not corrected."""
+        """Return the estimated seconds of a call, not corrected; inf if unknown."""
         key = schedule, n_rows
         if key not in self._seconds:
             seconds = float(self._estimate.seconds(schedule, n_rows, self._threads))
@@ -153,8 +149,9 @@ class Odds:
             taken = {trial.schedule: trial.seconds}
             taken[default] = trial.seconds / trial.relative
             for schedule, seconds in taken.items():
-                if self.knows(schedule, trial.n_rows):
-                    error = log(seconds / self.seconds(schedule, trial.n_rows))
+                estimated = self.seconds(schedule, trial.n_rows)
+                if isfinite(estimated):
+                    error = log(seconds / estimated)
                     self._errors.setdefault(kind_of(schedule), []).append(error)
 
 
