@@ -82,6 +82,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("make", MODELS)
 def test_models_of_all_kinds(make: Any, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_folds_of_a_cross_validation_share_a_search(builds):
     assert np.array_equal(fast.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -101,6 +102,7 @@ def entries(tmp_path):
     return [p for p in folder.iterdir() if b"strategy" in p.read_bytes()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", ["text", "entries", "schedule", "empty"])
 def test_damage_is_not_used(damage, builds, tmp_path):
     first = fit(forest())

@@ -183,6 +183,10 @@ _LAYOUT: dict[str, tuple[Any, int]] = {
 }
 
 
+#: By kind and size: the characters of C's types differ among systems.
+_KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
+
+
 def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     """Return a read-only contiguous array; the caller's own is never frozen."""
     array = np.asarray(value)
@@ -194,7 +198,7 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[
         "f" if dtype is None else wanted.kind
     ]
-    known = wanted.char in "fdilqIB?" and array.dtype.kind in allowed
+    known = wanted.str[1:] in _KNOWN and array.dtype.kind in allowed
     if not known or (dtype is None and wanted.kind != "f"):
         raise InvalidModelError(
             f"{name} has dtype {array.dtype} where "

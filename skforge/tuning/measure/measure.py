@@ -37,6 +37,7 @@ from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 
@@ -194,10 +195,10 @@ class _KernelRunner:
         _, calls, n_calls, _ = self._prepared
         pfor, threads = parallel_for_pointer(self._threads(len(batches[0])))
         stride = len(calls) // n_calls
-        clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
+        gettime, number = clock(of_thread=threads <= 1)
         times = (ctypes.c_int64 * 4)()
-        _, run, gettime = _loop()
-        how = pfor, threads, gettime, clock, ctypes.addressof(times)
+        _, run = _loop()
+        how = pfor, threads, gettime, number, ctypes.addressof(times)
         run(self._kernel.address, calls, stride, n_calls, rounds, *how)
         nanoseconds = (times[2] - times[0]) * 1_000_000_000 + times[3] - times[1]
         return nanoseconds * 1e-9 / rounds / len(batches)
@@ -358,15 +359,15 @@ class _DeviceRunner(_ModuleRunner):
 # calls are timed with the thread's CPU clock, which excludes other processes.
 
 # Calls kernel(calls + i * stride, pfor, threads) for i in 0..n_calls, `rounds` times,
-# and stores the seconds and nanoseconds before and after; gettime is the C library's
-# clock_gettime.
-_TEXT = """
+# and stores the seconds and nanoseconds before and after, in zeroed memory: Windows'
+# clock writes 4 bytes of nanoseconds.
+_TEXT = f"""
 define void @skforge_time_calls(
     ptr %kernel, ptr %calls, i64 %stride, i64 %n_calls, i64 %rounds,
-    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %times) {
+    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %times) {{
 entry:
   %end = getelementptr i8, ptr %times, i64 16
-  %r0 = call i32 %gettime(i32 %clock, ptr %times)
+  %r0 = call i32 %gettime({clock_call("%times")})
   br label %round
 round:
   %r = phi i64 [ 0, %entry ], [ %r.next, %round.end ]
@@ -384,9 +385,9 @@ round.end:
   %r.more = icmp slt i64 %r.next, %rounds
   br i1 %r.more, label %round, label %done
 done:
-  %r1 = call i32 %gettime(i32 %clock, ptr %end)
+  %r1 = call i32 %gettime({clock_call("%end")})
   ret void
-}
+}}
 """
 
 _PROTOTYPE = ctypes.CFUNCTYPE(
@@ -398,8 +399,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 
 @lru_cache(maxsize=1)
-def _loop() -> tuple[JitModule, Any, int | None]:
-    """Return the timing loop, with the module that keeps its code, and the clock."""
+def _loop() -> tuple[JitModule, Any]:
+    """Return the timing loop, with the module that keeps its code."""
     module = compile_functions([_TEXT], Target.host())
-    gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
-    return module, _PROTOTYPE(module.address("skforge_time_calls")), gettime
+    return module, _PROTOTYPE(module.address("skforge_time_calls"))

@@ -10,7 +10,6 @@ import ctypes
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -25,6 +24,7 @@ from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
+from skforge.compiler.system import c_library
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -289,8 +289,7 @@ def _int64(text: str) -> int:
 
 def _logf(x: Any) -> np.float32:
     """Return the C library's float logarithm; NumPy's differs in the last bit."""
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    logf = library.logf
+    logf = c_library().logf
     logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
     result: np.float32 = np.float32(logf(float(x)))
     return result
