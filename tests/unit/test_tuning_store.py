@@ -19,11 +19,10 @@ from skforge import CompiledForest
 from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning import Tuner, store
+from skforge.tuning import Tuner, records
 from skforge.tuning.measure.measure import KernelMeasurer
-from skforge.tuning.records import Record, RecordKey
+from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone
 from skforge.tuning.search import heuristic
-from skforge.tuning.store import MOST_ENTRIES, UserStore, alone
 from tests.tuning_tools import Stated
 
 RANDOM = np.random.default_rng(0)
@@ -157,7 +156,7 @@ def now(monkeypatch):
     clock = SimpleNamespace(day=0.0)
     module = SimpleNamespace(time=lambda: clock.day * DAY, monotonic=time.monotonic)
     module.sleep = time.sleep
-    monkeypatch.setattr(store, "time", module)
+    monkeypatch.setattr(records, "time", module)
     monkeypatch.setattr(machine, "load_average", lambda: 0.5)
     return clock
 
