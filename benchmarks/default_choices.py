@@ -25,7 +25,6 @@ from cost_model_family import DRAWN, MAKERS, UNSEEN, get
 from harness import Document, Output, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 
-from skforge.cli.report import count
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
@@ -38,6 +37,7 @@ from skforge.compiler.schedule.families import (
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.exceptions import plural
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
@@ -192,7 +192,7 @@ def page(document: Document) -> str:
         if every:
             cells = [" / ".join(mean_and_worst(v)) for v in (*by_size.values(), every)]
             rows.append([f"{cpu}, drawn" if are_drawn else cpu, *cells])
-    sizes = [count(n, "row") for n in SHOWN_SIZES]
+    sizes = [plural(n, "row") for n in SHOWN_SIZES]
     lines += [*table(["target", *sizes, "all"], rows), ""]
     bad = [
         [name, label, f"{size:,}", f"{value:.2f}", words]

@@ -9,7 +9,7 @@ from typing import Any
 from measure import Result
 from report import at, best_peer
 
-from skforge.cli.report import count
+from skforge.exceptions import plural
 
 #: The same file for the same numbers, with text that a browser can set.
 SVG = {"svg.hashsalt": "skforge", "svg.fonttype": "none", "font.family": "sans-serif"}
@@ -101,7 +101,7 @@ def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
     )
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    on = count(threads, "thread")
+    on = plural(threads, "thread")
     title = f"Times faster than the fastest other system, by rows in a call ({on})"
     figure.suptitle(title, fontsize=9)
     save(figure, file)

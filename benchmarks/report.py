@@ -12,7 +12,8 @@ from machine import in_words
 from measure import Cell, Prepared, Result, results_of
 from remote import OURS
 
-from skforge.cli.report import count, duration
+from skforge.cli.report import duration
+from skforge.exceptions import plural
 
 MODELS = "<!-- models -->"
 
@@ -49,7 +50,7 @@ def summary(results: Sequence[Result]) -> str:
     parts = []
     for threads in sorted({c.threads for r in results for c in r.cells}):
         found = [r for r in results if any(c.threads == threads for c in r.cells)]
-        on = f" on {count(threads, 'thread')}\n"
+        on = f" on {plural(threads, 'thread')}\n"
         parts += [f"## Times faster than the fastest other system,{on}", NOTE]
         parts += [ratios(found, threads), f"## µs a row of skforge,{on}"]
         parts += [times(found, threads)]
@@ -104,7 +105,7 @@ def _by_rows(
     sizes: Sequence[int], last: str, align: str, rows: Sequence[Sequence[str]]
 ) -> str:
     """Return a table of models with a column for each batch size."""
-    lines = table(["model", *(count(n, "row") for n in sizes), last], rows)
+    lines = table(["model", *(plural(n, "row") for n in sizes), last], rows)
     lines[1] = lines[1].removesuffix("--:|") + f"{align}|"
     return "\n".join(lines).replace("|  |", "| |") + "\n"
 
@@ -129,7 +130,7 @@ def _by_size(names: list[tuple[int, str]]) -> str:
         for place, (n, name) in enumerate(names)
         if place == 0 or names[place - 1][1] != name
     ]
-    texts = [f"from {count(n, 'row')} {name}" for n, name in changes[1:]]
+    texts = [f"from {plural(n, 'row')} {name}" for n, name in changes[1:]]
     return "; ".join([*(name for _, name in changes[:1]), *texts])
 
 
@@ -151,7 +152,7 @@ def _compile(result: Result, system: str) -> str:
 def table_of(result: Result) -> str:
     """Return all systems of one model, and why some are missing."""
     facts = ", ".join(
-        count(value, name.removesuffix("s"))
+        plural(value, name.removesuffix("s"))
         if isinstance(value, int)
         else f"{name} {value}"
         for name, value in result.facts.items()
@@ -171,7 +172,7 @@ def table_of(result: Result) -> str:
 
 def _table(result: Result, threads: int) -> list[str]:
     sizes = sorted({c.rows for c in result.cells})
-    columns = [f"{count(n, 'row')}, {_bytes(result, n)}" for n in sizes]
+    columns = [f"{plural(n, 'row')}, {_bytes(result, n)}" for n in sizes]
     rows = []
     for known in result.systems:
         if known.reason is not None:
@@ -184,7 +185,7 @@ def _table(result: Result, threads: int) -> list[str]:
         row = [_cell(cells.get(n), n) for n in sizes]
         row += [_difference(known), _preparation(known)]
         rows.append([known.system, *row])
-    heads = [f"{count(threads, 'thread')}, µs a row", *columns]
+    heads = [f"{plural(threads, 'thread')}, µs a row", *columns]
     return [*table([*heads, "greatest difference", "prepare"], rows), ""]
 
 

@@ -27,10 +27,9 @@ from benchmarks.gpu.cost_nvforest import nvforest_like
 from benchmarks.gpu.cost_records import FIRST_LAUNCH, NEXT_LAUNCH, Cost
 from benchmarks.gpu.designs import designs
 from skforge import load_forest
-from skforge.cli.report import count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.exceptions import SkforgeError
+from skforge.exceptions import SkforgeError, plural
 
 NAMES = (
     "airline.json",
@@ -182,7 +181,7 @@ def summary(found: Sequence[Document]) -> str:
             row.append(f"{soon['seconds'][n] * 1e6:,.1f} {soon['name']}")
         rows.append(row)
     heads = ["model", "best bound", "instructions", "× nvForest-like"]
-    heads += [f"{count(n, 'row')}, µs" for n in BATCHES]
+    heads += [f"{plural(n, 'row')}, µs" for n in BATCHES]
     lines = table_of(heads, rows, kinds="ttnn" + "t" * len(BATCHES))
     if ratios:
         mean = geometric_mean(ratios)
