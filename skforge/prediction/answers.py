@@ -80,7 +80,7 @@ def _scored(model: Any, method: str) -> Array:
     forest = model.forest_
     module: Any = SimpleNamespace(forest=forest)
     predictor = Predictor(module, model_of(model), start_of(model))
-    width = sum(one.n_outputs for one in (forest, *predictor.source.more))
+    width = sum(one.n_outputs for one in (forest, *predictor.source.answers.more))
     raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
     with np.errstate(all="ignore"):
         return as_array(predictor.of_scores(method, raw))
@@ -92,8 +92,8 @@ def _leaves(model: Any) -> Array:
     from skforge.sources.find import source_of
 
     source = source_of(model_of(model), model.forest_, start_of(model))
-    width = model.forest_.n_trees or int(source.flat_leaves)
-    return as_array(source.leaves(np.zeros((1, width), np.int32)))
+    width = model.forest_.n_trees or int(source.answers.flat_leaves)
+    return as_array(source.answers.leaves(np.zeros((1, width), np.int32)))
 
 
 def _contributed(model: Any) -> Answer:

@@ -60,7 +60,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     with ExitStack() as stack:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
-        if predictor.source.answers or not n_rows:
+        if predictor.source.answers.by_members or not n_rows:
             _verify_outputs(
                 predictor,
                 predictor.source.as_given(rows[-n_drawn:]) if n_drawn else None,
@@ -91,18 +91,18 @@ def verify_members(predictor: Predictor, X: Any) -> None:
     # threads of a forest add trees as they finish; other models add those of each job
     with ExitStack() as stack, parallel_config("sequential"):
         for one in predictor.source.members:
-            for module in (one._compiled().module, *one._compiled().modules()):
+            for module in one._compiled().modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, take_rows(X, at), names, None)
 
 
 def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
     """Yield each module with its own part of the expected scores."""
-    if not predictor.source.more:
+    if not predictor.source.answers.more:
         yield predictor.module, expected
         return
     start = 0
-    for module in (predictor.module, *predictor.modules()):
+    for module in predictor.modules:
         width = module.forest.n_outputs
         own = expected[:, start : start + width].astype(module.forest.accumulator_dtype)
         yield module, own[:, 0] if width == 1 else own
@@ -125,7 +125,7 @@ def _verify_outputs(
         warnings.simplefilter("ignore")  # the source has warned before
         warnings.simplefilter("always", VerificationWarning)
         outputs = source.outputs(X)
-        if not outputs and raw is not None and not source.answers:
+        if not outputs and raw is not None and not source.answers.by_members:
             # a file: no live model to compare
             outputs = {"predict_raw": raw}
             if predictor.forest.outputs.function != "unknown":
@@ -214,7 +214,7 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
     rows = read[0] if read and fine else source.rows(X, "predict_raw")
     if rows is None:
         return None
-    forests = predictor.forest, *source.more
+    forests = predictor.forest, *source.answers.more
     dtype = np.result_type(*(forest.input_dtype for forest in forests))
     if hasattr(rows, "tocsr"):
         return np.concatenate(list(dense_blocks(rows, source.fill, dtype)))

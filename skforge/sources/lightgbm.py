@@ -24,7 +24,7 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Array, Source, are_answers, register
+from skforge.sources.base import Answers, Array, Source, are_answers, register
 from skforge.sources.plain import (
     Read,
     Reading,
@@ -41,7 +41,7 @@ class LightGBMBoosterSource(Source):
     classes = ("lightgbm.basic.Booster",)
     kinds = ("lightgbm_booster",)
     checks = {"of_no_rows": are_answers}  # noqa: RUF012
-    labels, leaf_dtype = False, np.int32
+    answers = Answers(labels=False, leaf_dtype=np.int32)
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -173,7 +173,7 @@ class LightGBMSource(LightGBMBoosterSource):
     classes = ("lightgbm.sklearn.LGBMModel",)
     kinds = ("lightgbm",)
     checks = {}  # noqa: RUF012
-    labels = True
+    answers = Answers(leaf_dtype=np.int32)
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

@@ -23,7 +23,7 @@ from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import METHODS as _METHODS
-from skforge.sources.base import Source
+from skforge.sources.base import Answers, Source
 from skforge.sources.mappings import Columns, frame_columns
 
 #: Methods of members that are compiled.
@@ -60,6 +60,10 @@ class Members:
     def forests(self) -> tuple[Any, ...]:
         """The members that are compiled."""
         return tuple(one for one in self.compiled if one is not None)
+
+    def answer(self, method: str, raw: Any) -> Any:
+        """Return the answer to a row seen in ``fit``: scores do not tell it."""
+        return self.first[method]
 
     def __str__(self) -> str:
         """Return a table with a line for each member."""
@@ -176,15 +180,16 @@ class MembersSource(Source):
     declines = None
     direct = False
     on_device = False
-    answers = True
-    own_log_proba = True
 
     def __init__(self, model: Any, forest: Forest, members: Members) -> None:
         super().__init__(model, forest)
         self.members = members.forests
-        pairs = [(one.forest_, one._compiled().source.more) for one in self.members]
-        self.more = tuple(f for first, more in pairs for f in (first, *more))[1:]
-        self._first = members.first
+        forests: list[Forest] = []
+        for member in self.members:
+            forests += [member.forest_, *member._compiled().source.answers.more]
+        self.answers = Answers(
+            own_log_proba=True, more=tuple(forests[1:]), root=members, by_members=True
+        )
         self._around = members.around(model)
 
     def describe(self) -> NoReturn:
@@ -214,10 +219,6 @@ class MembersSource(Source):
             )
         with _in_threads(self.model):
             return getattr(self._around, method)(X, **params)
-
-    def answer(self, method: str, raw: Any) -> Any:
-        """Return the answer to a row seen in ``fit``: scores do not tell it."""
-        return self._first[method]
 
     def outputs(self, X: Any) -> dict[str, Any]:
         """Return the model's own answers."""

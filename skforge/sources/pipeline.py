@@ -30,6 +30,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import UnsupportedModelError, warn
 from skforge.sources.base import (
+    Answers,
     Array,
     Source,
     are,
@@ -60,6 +61,7 @@ class PipelineSource(Source):
     """
 
     kinds = ("pipeline",)
+    has_forms = True
     checks = {  # noqa: RUF012
         "rows": is_described,
         "answers": lambda value, _forest: are(bool, value) and len(value) == 3,
@@ -84,22 +86,22 @@ class PipelineSource(Source):
                 known.forms.pop(None)
                 known.forms[form] = known.stored[told(form)]
             self.on_device = not (known.texts or known.numbers)
-            self.labels, self.own_log_proba, self.flat_leaves = self.rules["answers"]
+            labels, own_log_proba, flat_leaves = self.rules["answers"]
             shape = self.rules["leaf_shape"]
-            self.leaf_shape = None if shape is None else tuple(shape)
-            self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
-            if self.stored.whole is not None:
-                last = self.stored.whole
-                self._end_in(member_source(last, read_forests(last)[0]))
-                self.more = self.stored.more
+            shape = None if shape is None else tuple(shape)
+            dtype = np.dtype(self.rules["leaf_dtype"])
+            self.answers = Answers(labels, dtype, flat_leaves, shape, own_log_proba)
+            if (last := self.stored.whole) is not None:
+                self._last = member_source(last, read_forests(last)[0])
+                self.answers = replace(self._last.answers, more=self.stored.more)
             return
         parts = parts or behind(model, forest)
         self._flat = flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
-        last = member_source(step, parts.inner)
-        self._end_in(last)
-        self.more = parts.more  # on the pipeline's own rows
+        self._last = member_source(step, parts.inner)
+        # further forests are on the pipeline's own rows
+        self.answers = replace(self._last.answers, more=parts.more)
         # the first step that looks at rows checks their names
         first = first_step(before)
         names = of_first(self._flat.steps, "feature_names_in_")
@@ -108,7 +110,7 @@ class PipelineSource(Source):
         # a FunctionTransformer may give a frame names, which the next step warns about
         inner = [one for step in before for _, one in members(*step)]
         renames = any(getattr(one, "feature_names_out", None) for one in inner)
-        reading = last.reading()
+        reading = self._last.reading()
         narrow = reading is None or reading.through is not None
         known = PipelineRows(
             forest.n_features,
@@ -151,11 +153,12 @@ class PipelineSource(Source):
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """Return what is known of rows and leaves."""
+        answers = self.answers
         return self.kinds[0], {
             "rows": self._known.described(),
-            "answers": [self.labels, self.own_log_proba, self.flat_leaves],
-            "leaf_shape": None if self.leaf_shape is None else [*self.leaf_shape],
-            "leaf_dtype": np.dtype(self.leaf_dtype).str,
+            "answers": [answers.labels, answers.own_log_proba, answers.flat_leaves],
+            "leaf_shape": answers.leaf_shape and [*answers.leaf_shape],
+            "leaf_dtype": np.dtype(answers.leaf_dtype).str,
             "of_no_rows": self._of_no_rows(),
         }
 
@@ -203,7 +206,7 @@ class PipelineSource(Source):
 
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
-        unsure = self.answers and self._last.declines is None
+        unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 
     def form(self, X: Any) -> Any:
@@ -260,7 +263,8 @@ class PipelineSource(Source):
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
         """Tell whether another's forests answer all numbers of some dtypes alike."""
-        mine, others = (self.forest, *self.more), (other.forest, *other.more)
+        mine = self.forest, *self.answers.more
+        others = other.forest, *other.answers.more
         return (
             mine[0].input_dtype == others[0].input_dtype
             and self._known.shares(other._known)

@@ -47,7 +47,7 @@ class PrefixedSource(Source):
         self._before = flat_steps(model)[:-1]
         steps = [step for _, step in self._before[:start]]
         self._steps = [step for step in steps if not is_absent(step)]
-        self._end_in(rest)
+        self._last, self.answers = rest, rest.answers
         self.fill = rest.fill
 
     def describe(self) -> NoReturn:
@@ -107,10 +107,6 @@ class PrefixedSource(Source):
 
     def _rows(self, X: Any, method: str) -> Any:
         return self._last.rows(self.prepared(X).rows, method)
-
-    def leaves(self, numbers: Any) -> Any:
-        """Return leaf numbers in the last step's own form."""
-        return self._last.leaves(numbers)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the rest with prepared rows, and the pipeline with all others."""

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.sources.base import Array, Source, are, is_flag, register
+from skforge.sources.base import Answers, Array, Source, are, is_flag, register
 from skforge.sources.plain import Read, Reading, most_entries
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
@@ -158,7 +158,8 @@ class TreesSource(SklearnSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves, self._nan_is_fine = self.rules["single"], self.rules["nan"]
+        self.answers = Answers(flat_leaves=self.rules["single"])
+        self._nan_is_fine = self.rules["nan"]
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -201,7 +202,6 @@ class GradientBoostingSource(SklearnSource):
         "classifier": is_flag,
         "nan": is_flag,
     }
-    leaf_dtype = np.float64
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -211,7 +211,8 @@ class GradientBoostingSource(SklearnSource):
             self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
         stages, outputs = self.rules["shape"]
         self._classifier = self.rules["classifier"]
-        self.leaf_shape = (stages, outputs) if self._classifier else (stages,)
+        shape = (stages, outputs) if self._classifier else (stages,)
+        self.answers = Answers(leaf_dtype=np.float64, leaf_shape=shape)
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
@@ -436,7 +437,7 @@ class BaggingSource(_OverTreesSource):
     )
     kinds = ("bagging",)
     checks = {"nan": is_flag}  # noqa: RUF012
-    own_log_proba = True  # it adds logarithms
+    answers = Answers(own_log_proba=True)  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

@@ -95,10 +95,10 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
     own_score = getattr(type(last_step(model)), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
         left_out.append("score")
-    if source.own_log_proba:
+    if source.answers.own_log_proba:
         left_out.append("predict_log_proba")
     is_file = isinstance(model, (str, bytes, os.PathLike))
-    root = source.root
+    root = source.answers.root
     found = StoredModel(
         source.forest,
         "model file" if is_file else type(model).__name__,
@@ -108,14 +108,14 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
         None if root is None else _whole(root),
-        source.more,
+        source.answers.more,
     )
     twins = {
         form: replace(
             found,
             forest=twin.forest,
             rules={**found.rules, **twin.describe()[1]},
-            more=twin.more,
+            more=twin.answers.more,
             attributes={},
             whole=None,
         )
@@ -271,13 +271,14 @@ def check(model: StoredModel) -> None:
 
 def _try_answers(source: Source, model: StoredModel) -> None:
     """Raise ValueError if what a file holds of a wrapper does not give answers."""
-    width = sum(one.n_outputs for one in (source.forest, *source.more))
+    answers, forest = source.answers, source.forest
+    width = sum(one.n_outputs for one in (forest, *answers.more))
     raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
-    for method in source.answers * DIRECT:
+    for method in answers.by_members * DIRECT:
         if model.offers(method):
             try:
                 with np.errstate(all="ignore"), suppress(UnsureError):
-                    source.answer(method, raw)
+                    answers.of_scores(forest, None)(method, raw)
             except Exception as error:
                 raise ValueError(f"its parts give no {method}") from error
 

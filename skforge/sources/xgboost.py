@@ -22,7 +22,7 @@ from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Array, Source, are, are_answers, register
+from skforge.sources.base import Answers, Array, Source, are, are_answers, register
 from skforge.sources.plain import (
     Reading,
     array_of,
@@ -51,13 +51,13 @@ class _XGBoostRows(Source):
             are(str, value) and len(value) in (0, forest.n_features)
         ),
     }
-    fill, leaf_dtype = float("nan"), np.float32
+    fill, answers = float("nan"), Answers(leaf_dtype=np.float32)
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
     _rounds_in_place = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves = forest.n_trees < 2
+        self.answers = replace(self.answers, flat_leaves=forest.n_trees < 2)
         self._booster = self.model
 
     @property
@@ -190,7 +190,7 @@ class BoosterSource(_XGBoostRows):
 
     classes = ("xgboost.core.Booster",)
     kinds = ("xgboost_booster",)
-    labels = False
+    answers = Answers(labels=False, leaf_dtype=np.float32)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:

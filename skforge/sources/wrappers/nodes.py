@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.members import with_members
 from skforge.compiler.frontends.wrappers.model import Part
-from skforge.compiler.outputs.answers import answer, labels_of
+from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.outputs.functions import HOST, evaluate
 from skforge.sources.base import METHODS, Array, Source, UnsureError
 
@@ -63,7 +63,8 @@ class Leaf(Node):
         self.places = part.places
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
-        self._classes = labels_of(self.forest, part.model)
+        labels = labels_of(self.forest, part.model)
+        self._of_scores = source.answers.of_scores(self.forest, labels)
         self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
     def scores(self, raw: Array) -> Array:
@@ -78,10 +79,7 @@ class Leaf(Node):
         """Return its answer, as the rules of its forest say."""
         if method not in self._offers:  # the model says why
             raise UnsureError
-        scores = self.scores(raw)
-        if self.source.answers:
-            return self.source.answer(method, scores)
-        return answer(self.forest, self._classes, method, scores)
+        return self._of_scores(method, self.scores(raw))
 
 
 class Constant(Node):
@@ -144,7 +142,11 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         return None
     spec, dtype = first.forest.outputs, first.forest.accumulator_dtype
     for node in nodes:
-        if not isinstance(node, Leaf) or len(node.places) > 1 or node.source.answers:
+        if (
+            not isinstance(node, Leaf)
+            or len(node.places) > 1
+            or node.source.answers.by_members
+        ):
             return None
         own, place = node.forest, node.places[0]
         alike = own.outputs == spec and own.accumulator_dtype == dtype

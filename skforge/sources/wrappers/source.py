@@ -32,6 +32,7 @@ from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
 from skforge.sources.base import (
     METHODS,
+    Answers,
     Array,
     Source,
     UnsureError,
@@ -88,18 +89,21 @@ class WrapperSource(Source):
                 f"The forest of this {type(model).__name__} was made by another "
                 "version of skforge; fit the CompiledForest again."
             )
-        self.more = parts.forests[1:]
-        self.answers = not has_answers(parts)
         self._leaves: list[Leaf] = []
         self._constants = False
         try:
-            self.root = self._node(parts.root)
+            root = self._node(parts.root)
         except (UnsureError, AttributeError, TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"This {type(model).__name__} does not compute its answers as others "
                 "of its class do; CompiledForest compiles its members alone."
             ) from error
-        self.own_log_proba = any(one.source.own_log_proba for one in self._leaves)
+        self.answers = Answers(
+            own_log_proba=any(one.source.answers.own_log_proba for one in self._leaves),
+            more=parts.forests[1:],
+            root=root,
+            by_members=not has_answers(parts),
+        )
         self._readers = _distinct([leaf.source for leaf in self._leaves])
         self._widest = max(
             (one.input_dtype for one in parts.forests), key=lambda dtype: dtype.itemsize
@@ -215,12 +219,6 @@ class WrapperSource(Source):
 
     # ---------------------------------------------------------------- answers
 
-    def answer(self, method: str, raw: Array) -> Any:
-        """Return what the wrapper makes of its members' raw scores."""
-        if method == "predict_raw":
-            return raw
-        return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
-
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":
             return self._together(lambda leaf: leaf.source.raw_of(X))
@@ -256,11 +254,11 @@ class WrapperSource(Source):
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the members' thresholds that they accept."""
-        gap = np.full((1, self.forest.n_features), np.nan)
+        gap, more = np.full((1, self.forest.n_features), np.nan), self.answers.more
         missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
-        rows = [draw_rows(one, n, 0, missing) for one in (self.forest, *self.more)]
+        rows = [draw_rows(one, n, 0, missing) for one in (self.forest, *more)]
         for leaf in self._leaves:
-            if is_pipeline(leaf.model) or leaf.source.answers:
+            if is_pipeline(leaf.model) or leaf.source.answers.by_members:
                 rows.append(leaf.source.drawn(n, missing))
         every = np.concatenate([one.astype(self._widest) for one in rows])
         for _ in range(2):  # a text's code for one member may be too large for another
@@ -288,7 +286,7 @@ class WrapperSource(Source):
         return found
 
     def _serial(self) -> Any:
-        return _serial(self.root)
+        return _serial(self.answers.root)
 
 
 def _serial(node: Node) -> Any:
