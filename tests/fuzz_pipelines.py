@@ -24,7 +24,7 @@ import skforge
 from skforge import CompiledForest, SourceNeededError, UnsupportedModelError
 from skforge.compiler.forest.reference import reference_leaves, sum_limits
 from skforge.sources.base import UnsureError
-from skforge.sources.members import MembersSource
+from skforge.sources.wrappers.members import MembersSource
 from tests.compared_calls import apart, called
 from tests.plain import plain
 from tests.random_pipelines import Choose, draw_pipeline, draw_steps, draw_table

@@ -22,8 +22,8 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.prediction.fallback import who_answers
+from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of

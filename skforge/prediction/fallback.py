@@ -12,7 +12,7 @@ from sklearn.utils.validation import _num_samples
 from skforge.exceptions import with_article
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
-from skforge.sources.members import Members
+from skforge.sources.wrappers.members import Members
 
 Mends = Callable[[Any], bool]
 

@@ -37,7 +37,12 @@ from skforge.prediction.verification import (
     verify_members,
 )
 from skforge.sources.delegation import tags_of
-from skforge.sources.members import Members, answers_of, orders_of, rows_of_members
+from skforge.sources.wrappers.members import (
+    Members,
+    answers_of,
+    orders_of,
+    rows_of_members,
+)
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import range_text
 

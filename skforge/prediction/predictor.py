@@ -32,16 +32,15 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
+from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
 from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import Start, source_of
+from skforge.sources.find import Fingerprint, Start, source_of
 from skforge.sources.forms import told
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
-from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
 _LOG = logging.getLogger("skforge")
@@ -86,7 +85,7 @@ class Predictor:
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
-        self.witness = Witness(estimator, start)
+        self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
@@ -151,7 +150,7 @@ class Predictor:
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         """Call the source's own method, after checking that the source is unchanged."""
-        self.witness.check()
+        self.fingerprint.check()
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
         answer = self.source.call(method, self.framed(X), **params)
@@ -262,7 +261,7 @@ class Predictor:
         if form not in self.variants:
             if len(self.variants) >= _MOST_FORMS:
                 return None
-            self.witness.check()
+            self.fingerprint.check()
             self.variants[form] = None  # for other threads in the meantime
             source, like = self.source.of_form(form), self.module
             if source is self.source:

@@ -19,9 +19,9 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
-from skforge.prediction.arrival import by_reference
 from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.fitting import Made
+from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.predictor import Predictor
 from skforge.sources.delegation import (
     FITTED,
@@ -32,9 +32,9 @@ from skforge.sources.delegation import (
     start_of,
     tags_of,
 )
+from skforge.sources.find import Fingerprint
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
-from skforge.sources.witness import Witness
 
 
 class CompiledState(BaseEstimator):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         self.tuning_result_ = made.found
         self.compile_time_ = made.seconds
         self._asked = asked
-        self._witness = made.predictor.witness
+        self._fingerprint = made.predictor.fingerprint
         before = self.__dict__.get("_predictor")
         self._predictor = made.predictor
         if before is not None:
@@ -71,7 +71,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         """Return the state without machine code."""
         state = dict(super().__getstate__())
         state.pop("_predictor", None)
-        if state.pop("_witness", None) is not None:
+        if state.pop("_fingerprint", None) is not None:
             self._check_model()
         state["_skforge_version"] = __version__
         return state
@@ -117,16 +117,16 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             before.retire()
         super().__setstate__(state)
         if "forest_" in state:
-            self._witness = Witness(model_of(self), start_of(self))
+            self._fingerprint = Fingerprint(model_of(self), start_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and not self.target_.is_gpu:
             self.target_ = Target.host()
 
     def _check_model(self) -> None:
         """Raise if the model is no longer the one that was compiled."""
-        witness = self.__dict__.get("_witness")  # absent for a stored model
-        if witness is not None:
-            witness.check()
+        fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
+        if fingerprint is not None:
+            fingerprint.check()
 
     def _without_source(self, tags: Tags) -> Any:
         """Return a copy that keeps the model as plain data."""
@@ -134,7 +134,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
+        for name in (*params, "estimator_", "search_", "_predictor", "_fingerprint"):
             kept.pop(name, None)
         copy.__dict__.update(kept, _stored=model)
         return copy

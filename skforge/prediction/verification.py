@@ -19,7 +19,7 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
 from skforge.exceptions import VerificationError, VerificationWarning
-from skforge.prediction.arrival import ADVICE, Sample, compare_now
+from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks
 from skforge.sources.base import UnsureError
