@@ -88,23 +88,23 @@ def table_of(wrapper: Any) -> str:
 
 def _top(name: str, names: list[str]) -> str:
     """Return the step that a transformer is in."""
-    return next(one for one in names if name == one or name.startswith(f"{one}__"))
+    return next(step for step in names if name == step or name.startswith(f"{step}__"))
 
 
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
-    name, found = flat_steps(model)[start][0], ""
+    name, unread = flat_steps(model)[start][0], ""
     for i in np.unique(np.linspace(0, max(0, n_rows - 1), TRIED).astype(int)):
         if i >= n_rows:
             break
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fit has the rows checked again
-            given = source.prepared(take_rows(X, np.array([i])))
-            if source.rows(given, "predict_raw") is not None:
+            prepared = source.prepared(take_rows(X, np.array([i])))
+            if source.rows(prepared, "predict_raw") is not None:
                 return ""
-        found = f"{name!r} gets {_form(given.rows)} rows, which cannot be folded"
-    return found
+        unread = f"{name!r} gets {_form(prepared.rows)} rows, which cannot be folded"
+    return unread
 
 
 def _form(rows: Any) -> str:

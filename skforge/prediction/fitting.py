@@ -70,7 +70,7 @@ def read_members(
         )
     at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
     X = take_rows(X, at)
-    inside, given = named_members(model), rows_of_members(model, X)
+    inside, rows_of = named_members(model), rows_of_members(model, X)
     budget = wrapper.tuning_budget or tuning_seconds(4.0)
     params = {
         **wrapper.get_params(deep=False),
@@ -81,7 +81,7 @@ def read_members(
     parts = [part for name, step in steps for part in _parts(name, step, None, "")]
     compiled: list[Any] = []
     refused: UnsupportedModelError | None = None
-    for (name, member), rows in zip(inside.items(), given, strict=True):
+    for (name, member), rows in zip(inside.items(), rows_of, strict=True):
         fast, why = None, "" if rows is not None else "no prediction asks it"
         try:
             if rows is not None and not is_compiled(member):
@@ -95,12 +95,12 @@ def read_members(
             why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)
         parts += _parts(name, member, fast, why)
-    if not any(one is not None for one in compiled):
+    if not any(member is not None for member in compiled):
         raise refused or no_member(model, "all are compiled already; use it as it is.")
     pair = np.array([0, 1])  # more rows might need another kernel
     orders = [
         {} if fast is None else orders_of(fast, member, take_rows(rows, pair))
-        for fast, member, rows in zip(compiled, inside.values(), given, strict=True)
+        for fast, member, rows in zip(compiled, inside.values(), rows_of, strict=True)
     ]
     members = Members(tuple(parts), tuple(compiled), tuple(orders), {})
     row = take_rows(X, np.array([0]))
@@ -160,7 +160,7 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
         choose(*asked, wrapper.reduction),
         first.tuning_result_,
         first.gpu_min_rows_,
-        sum(one.compile_time_ for one in members.forests),
+        sum(member.compile_time_ for member in members.forests),
         predictor,
         "",
     )
@@ -176,14 +176,14 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     module = compiled(forest, choice, reduction, least)
     if schedule_table(wrapper.schedule) is not None:  # the user's own
         module.check_schedules()
-    found = None
+    tuned = None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
         if _searches(wrapper):
-            made = Predictor(module, model, first)
-            choice, found = _search(wrapper, made, choice, X)
+            trial = Predictor(module, model, first)
+            choice, tuned = _search(wrapper, trial, choice, X)
         start += time.perf_counter() - searching
-        if found is not None:
+        if tuned is not None:
             module = compiled(forest, choice, reduction, least, module)
     crossover = None
     if isinstance(module, AutoModule):
@@ -204,7 +204,7 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
         warn(fallback, PerformanceWarning)
     predictor.counters.reset()
     result = Made(
-        forest, split, module, choice, found, crossover, seconds, predictor, fallback
+        forest, split, module, choice, tuned, crossover, seconds, predictor, fallback
     )
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)

@@ -100,13 +100,13 @@ class KernelChecks:
         for size in batch_sizes(forest, *batch):
             for at in _batches(len(sample.rows), size):
                 rows = prepare_rows(forest, sample.rows[at])
-                found, expected = raw_scores(forest, kernel, rows), sample.expected[at]
-                wrong = differing_rows(found, expected, limit[at])
+                raw, expected = raw_scores(forest, kernel, rows), sample.expected[at]
+                wrong = differing_rows(raw, expected, limit[at])
                 if len(wrong):
                     first = wrong[0]
                     raise VerificationError(
                         f"{sample.names[at[first]]}: the compiled code gives "
-                        f"{found[first].tolist()!r}, but the model gives "
+                        f"{raw[first].tolist()!r}, but the model gives "
                         f"{expected[first].tolist()!r}, with batches of {size} and "
                         f"the schedule {schedule!r}. {ADVICE}"
                     )

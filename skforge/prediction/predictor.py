@@ -145,8 +145,8 @@ class Predictor:
                 return function
             if entry not in self._methods:
                 self._methods[entry] = function, as_method(entry, owner, function)
-            behind, made = self._methods[entry]
-        return made if behind is function else function
+            behind, bound = self._methods[entry]
+        return bound if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         """Call the source's own method, after checking that the source is unchanged."""
@@ -276,9 +276,9 @@ class Predictor:
                 variant.counters = self.counters
                 self.variants[form] = variant
             self._routes = {}
-            own = self.variants[form]
-            who = "kernels of their own" if own else "the model itself"
-            who = "the kernels of float64 rows" if own is self else who
+            variant = self.variants[form]
+            who = "kernels of their own" if variant else "the model itself"
+            who = "the kernels of float64 rows" if variant is self else who
             _LOG.info("rows of the form %s are answered by %s", told(form), who)
         return self.variants[form]
 
@@ -377,25 +377,49 @@ class Predictor:
         if n_jobs != self.entry_jobs:
             self._forget_entries()
             self.entry_jobs = n_jobs
-        if method not in self.entries:
-            self.entries[method] = None  # for other threads in the meantime
-            self._direct, self._warning = self.source.direct, self.source.warning
-            if self.source.answers.by_members and method != "predict_raw":
-                self.entries[method] = self._answering(method, n_jobs)
-            else:
+        if method in self.entries:
+            return
+        self.entries[method] = None  # for other threads in the meantime
+        self._direct, self._warning = self.source.direct, self.source.warning
+        by_members = self.source.answers.by_members and method != "predict_raw"
+        entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
+        self.entries[method] = entry
+        _LOG.info("%s has %s compiled entry", method, "no" if entry is None else "a")
+        self.offered.clear()  # the methods found so far lack the entry
+        self._routes = {}
 
-                def ordinary(rows: Array) -> Any:
-                    return self.of_scores(method, self.scores(rows, 1))
+    def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
+        """Return a compiled entry for a method, or None if there cannot be one.
 
-                how = method, ordinary, n_jobs, self._classes
-                entry = build_entry(self.module, self.source, *how)
-                if entry is not None:
-                    self.counters.watch(entry)
-                self.entries[method] = entry
-            has = "no" if self.entries[method] is None else "a"
-            _LOG.info("%s has %s compiled entry", method, has)
-            self.offered.clear()  # the methods found so far lack the entry
-            self._routes = {}
+        On drawn rows, it has given what the method gives without it.
+        """
+        module, forest, source = self.module, self.forest, self.source
+        refused, output = source.declines, _output(forest, method)
+        several = source.answers.by_members and source.answers.more
+        if refused is None or output is None or several:
+            return None
+        labels = self._classes if isinstance(self._classes, np.ndarray) else None
+        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
+        entry: Entry | None = module.entry(output, refused, **how)
+        # Batches that go to a GPU do not use the entry.
+        most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
+        if entry is None or most < 1:
+            return None
+        with np.errstate(all="ignore"):
+            rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
+        if refused != "nothing":
+            half = source.limit / 2
+            rows = np.clip(np.nan_to_num(rows), -half, half)
+        with module.kernels.one():
+            parts = [rows[:1], rows]
+            if entry(rows) is None:  # until threads are planned, if they may share rows
+                parts = [rows[i : i + 1] for i in range(len(rows))]
+            for part in parts:
+                wanted = self.of_scores(method, self.scores(part, 1))
+                if not _same(wanted, entry(part)):
+                    return None
+        self.counters.watch(entry)
+        return entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
         """Return the answers of a source to the scores of compiled entries."""
@@ -403,8 +427,8 @@ class Predictor:
         if refused is None:
             return None
         entries = [
-            one.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
-            for one in self.modules
+            module.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
+            for module in self.modules
         ]
         if None in entries:
             return None
@@ -558,62 +582,20 @@ Entry = Callable[[Any], Any]
 CHECKED_ROWS = 24
 
 
-def build_entry(
-    module: CompiledModule,
-    source: Source,
-    method: str,
-    ordinary: Entry,
-    n_jobs: int | None,
-    classes: Any = None,
-) -> Entry | None:
-    """Return a compiled entry for a method, or None if there cannot be one.
-
-    It is checked against ``ordinary``, the method without an entry, on drawn rows. The
-    entry declines the values in ``source.declines``; None there means no entry.
-    """
-    refused = source.declines
-    output = _output(module, method)
-    answers = source.answers
-    if answers.by_members and (method != "predict_raw" or answers.more):
-        return None
-    if refused is None or output is None:
-        return None
-    labels = classes if isinstance(classes, np.ndarray) else None
-    limit = source.limit
-    entry = module.entry(output, refused, n_jobs=n_jobs, classes=labels, limit=limit)
-    if entry is None:
-        return None
-    forest = module.forest
-    # Batches that go to a GPU do not use the entry.
-    most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
-    if most < 1:
-        return None
-    with np.errstate(all="ignore"):
-        rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
-    if refused != "nothing":
-        rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
-    with module.kernels.one():
-        parts = [rows[:1], rows]
-        if entry(rows) is None:  # until threads are planned, if they may share the rows
-            parts = [rows[i : i + 1] for i in range(len(rows))]
-        same = all(_same(ordinary(part), entry(part)) for part in parts)
-    made: Entry = entry
-    return made if same else None
-
-
-def _same(wanted: Any, found: Any) -> bool:
+def _same(wanted: Any, answer: Any) -> bool:
     """Tell whether two answers are arrays of the same dtype and values."""
     return (
         isinstance(wanted, np.ndarray)
-        and isinstance(found, np.ndarray)
-        and wanted.dtype == found.dtype
-        and np.array_equal(wanted, found)
+        and isinstance(answer, np.ndarray)
+        and wanted.dtype == answer.dtype
+        and np.array_equal(wanted, answer)
     )
 
 
-def _output(module: CompiledModule, method: str) -> Output | None:
+def _output(forest: Forest, method: str) -> Output | None:
     """Return the output that a method's entry computes, or None."""
-    forest = module.forest
+    if method == "predict_proba":
+        return None if len(forest.output_sizes) > 1 else proba_output(forest)
     decisions: dict[str, Output] = {"scores": "raw", "paths": "decision"}
     outputs: dict[str, Output | None] = {
         "predict_raw": "raw",
@@ -621,6 +603,4 @@ def _output(module: CompiledModule, method: str) -> Output | None:
         "decision_function": decisions.get(forest.outputs.decision),
         "score_samples": "scores",
     }
-    if method in outputs:
-        return outputs[method]
-    return None if len(forest.output_sizes) > 1 else proba_output(forest)
+    return outputs[method]

@@ -133,10 +133,10 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         model = store(self, model_of(self), tags)
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
-        kept = dict(self.__dict__)
+        state = dict(self.__dict__)
         for name in (*params, "estimator_", "search_", "_predictor", "_fingerprint"):
-            kept.pop(name, None)
-        copy.__dict__.update(kept, _stored=model)
+            state.pop(name, None)
+        copy.__dict__.update(state, _stored=model)
         return copy
 
     def _revive(self) -> Predictor:
@@ -152,9 +152,9 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        made = Predictor(module, model_of(self), start_of(self))
+        revived = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's
-        predictor: Predictor = self.__dict__.setdefault("_predictor", made)
+        predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
         return predictor
 
 
@@ -182,9 +182,9 @@ class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
                 return getattr(model, name)
             live = is_estimator(model)  # texts have no n_features_in_
             if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                found = attribute_of(state["forest_"], name)
-                if found is not None:
-                    return found
+                value = attribute_of(state["forest_"], name)
+                if value is not None:
+                    return value
         if "_stored" in state:
             state["_stored"].explain(name)
         raise AttributeError(no_attribute(self, name))

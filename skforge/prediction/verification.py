@@ -53,10 +53,10 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     predictor.checked = n_rows and len(at), n_drawn
     expected = predictor.source.raw(rows)
     modules = []
-    for module, own in _scored(predictor, expected):
+    for module, scores in _scored(predictor, expected):
         modules.append(module)
         for part in module.parts:
-            compare_now(part, partial(Sample, rows, names, own))
+            compare_now(part, partial(Sample, rows, names, scores))
     with ExitStack() as stack:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
@@ -83,15 +83,15 @@ def verify_members(predictor: Predictor, X: Any) -> None:
     ``fit`` of each member has compared its kernels.
     """
     at = np.unique(np.linspace(0, _num_samples(X) - 1, SAMPLE_ROWS).astype(int))
-    drawn = sum(one._compiled().checked[1] for one in predictor.source.members)
+    drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
     if predictor.module.reduction != "exact":
         return
     names = [f"row {i} of X" for i in at]
     # threads of a forest add trees as they finish; other models add those of each job
     with ExitStack() as stack, parallel_config("sequential"):
-        for one in predictor.source.members:
-            for module in one._compiled().modules:
+        for member in predictor.source.members:
+            for module in member._compiled().modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, take_rows(X, at), names, None)
 
@@ -104,8 +104,9 @@ def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]
     start = 0
     for module in predictor.modules:
         width = module.forest.n_outputs
-        own = expected[:, start : start + width].astype(module.forest.accumulator_dtype)
-        yield module, own[:, 0] if width == 1 else own
+        scores = expected[:, start : start + width]
+        scores = scores.astype(module.forest.accumulator_dtype)
+        yield module, scores[:, 0] if width == 1 else scores
         start += width
 
 
@@ -132,12 +133,12 @@ def _verify_outputs(
                 outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
             other = {"transformed": predictor.transformed}
-            found = other.get(method, partial(predictor.answer, method))(X)
+            answer = other.get(method, partial(predictor.answer, method))(X)
             if predictor.module.reduction == "exact":
-                _compare(method, found, expected, names)
+                _compare(method, answer, expected, names)
             elif method in METHODS:
-                own = predictor.answer("predict_raw", X)
-                _compare(method, found, _of_scores(predictor, method, own, X), names)
+                sums = predictor.answer("predict_raw", X)
+                _compare(method, answer, _of_scores(predictor, method, sums, X), names)
                 # members may read X otherwise than the forests' rows that it is made of
                 scores: Any = raw if source.model is None else source.raw_of(X)
                 told = _of_scores(predictor, method, scores, X)
@@ -152,9 +153,9 @@ def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
         return predictor.source.call(method, X)
 
 
-def _compare(method: str, found: Any, expected: Any, names: list[str]) -> None:
+def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
     """Raise ``VerificationError`` if two answers differ in a bit."""
-    for values, wanted in zip(_parts(found), _parts(expected), strict=True):
+    for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
         wrong = _unequal(values, wanted)
         if len(wrong):
             row = wrong[0]
@@ -168,13 +169,13 @@ def _parts(answer: Any) -> list[Array]:
     return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
 
 
-def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
+def _unequal(answer: Array, expected: Array) -> NDArray[np.intp]:
     """Return the rows that differ; all of them if dtype or shape does."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return np.arange(len(found))
-    if found.dtype.kind == "f":
-        return differing_rows(found, expected)
-    return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
+    if answer.shape != expected.shape or answer.dtype != expected.dtype:
+        return np.arange(len(answer))
+    if answer.dtype.kind == "f":
+        return differing_rows(answer, expected)
+    return np.flatnonzero((answer != expected).reshape(len(answer), -1).any(axis=1))
 
 
 def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:

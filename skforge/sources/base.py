@@ -9,7 +9,6 @@ warnings and exceptions are the model's. Without a live model, an error is raise
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.mappings import ColumnRule, Columns
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
@@ -104,7 +103,7 @@ class Answers:
         return numbers[:, 0] if self.flat_leaves else numbers
 
 
-class RowRules(ABC):
+class RowRules:
     """Converts rows as a fitted model does.
 
     Parameters
@@ -129,6 +128,13 @@ class RowRules(ABC):
     #: The rules that artifacts keep, with the check of each.
     checks: ClassVar[Mapping[str, Check]] = {}
 
+    #: Values that compiled entries decline; None disables compiled entries.
+    declines: Refused | None = "nothing"
+    #: Size from which compiled entries also decline numbers. With a finite one, they
+    #: take arrays of the forest's own dtype alone.
+    limit: float = float("inf")
+    #: Whether compiled entries may take the caller's arrays.
+    direct: bool = True
     #: Value of absent entries of sparse rows.
     fill: float = 0.0
     #: Whether arrays on a GPU are rows of the forest.
@@ -162,34 +168,6 @@ class RowRules(ABC):
         Refitting, further training or editing replaces an object or alters a number.
         """
         return []
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the rules of a live model, to be kept in an artifact.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If this model's rows cannot be converted without the model.
-        """
-        return self.kinds[0], dict(self.rules)
-
-    @property
-    def declines(self) -> Refused | None:
-        """Values that compiled entries decline; None disables compiled entries."""
-        return "nothing"
-
-    @property
-    def limit(self) -> float:
-        """Size from which compiled entries also decline numbers, or infinity.
-
-        With a finite one, they take arrays of the forest's own dtype alone.
-        """
-        return float("inf")
-
-    @property
-    def direct(self) -> bool:
-        """Whether compiled entries may take the caller's arrays."""
-        return True
 
     @cached_property
     def warning(self) -> str:
@@ -320,9 +298,14 @@ class RowRules(ABC):
             self.stored.decline(X, method)
         return rows
 
-    @abstractmethod
     def _rows(self, X: Any, method: str) -> Any:
         """Return rows converted as the model does; None for unknown kinds."""
+        read = self.read(X)
+        if read is None or not self.takes(read[0]):
+            return None
+        if read[1]:
+            warn(read[1])
+        return read[0]
 
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
@@ -340,6 +323,19 @@ class Source(RowRules):
     answers: Answers = Answers()
     #: Compiled members, if the model's own code computes everything else.
     members: tuple[Any, ...] = ()
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind and the rules of a live model, to be kept in an artifact.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If this model's rows cannot be converted without the model.
+        """
+        rules = dict(self.rules)
+        if "of_no_rows" in self.checks:
+            rules["of_no_rows"] = self._of_no_rows()
+        return self.kinds[0], rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the model's own method."""

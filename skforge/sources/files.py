@@ -36,7 +36,6 @@ class ForestSource(Source):
         return not hasattr(model, "fit")
 
     def takes(self, X: Array) -> bool:
-        """Accept all rows, including 0 rows."""
         return True
 
     def reading(self) -> Reading | None:

@@ -163,14 +163,14 @@ class PipelineRows:
         """Return rows with the codes of numbers; None if a number is refused."""
         if not self.numbers:
             return rows, said
-        if any(one.coded for one in self.numbers.values()):
+        if any(codes.coded for codes in self.numbers.values()):
             rows = rows.copy()
         for column, codes in self.numbers.items():
-            found = codes.codes(rows[:, column])
-            if found is None:
+            coded = codes.codes(rows[:, column])
+            if coded is None:
                 return None
             if codes.coded:
-                rows[:, column] = found
+                rows[:, column] = coded
         return rows, said
 
     def form_of(self, X: Any) -> Any:
@@ -212,20 +212,20 @@ class PipelineRows:
         gaps = self.forms.get(form)
         if gaps is None:
             return None
-        found = reader.read(form, parts, len(X))
-        if found is None or not {*gaps}.issuperset(found.gaps):
+        read = reader.read(form, parts, len(X))
+        if read is None or not {*gaps}.issuperset(read.gaps):
             return None
-        if not all(self._is_exact(values) for _, values in found.whole):
+        if not all(self._is_exact(values) for _, values in read.whole):
             return None
-        if found.form is None and self.bounds.whole:
-            whole = ((at, values.dtype) for at, values in found.whole)
+        if read.form is None and self.bounds.whole:
+            whole = ((at, values.dtype) for at, values in read.whole)
             if not self.bounds.takes(whole):
                 return None
-        for place, values in found.others:
+        for place, values in read.others:
             if (codes := reader.codes(values, self.texts[place])) is None:
                 return None
-            found.rows[:, place] = codes
-        return found.rows, said
+            read.rows[:, place] = codes
+        return read.rows, said
 
     def _only_row(
         self, form: Any, places: Sequence[int], values: Sequence[Any]
@@ -247,9 +247,10 @@ class PipelineRows:
         """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
-        own = self.bounds.low.dtype
-        wide = own == np.float64 and None in self.forms
-        return dtype in self.forms or (wide and (dtype == own or dtype.kind in "iu"))
+        wide = self.bounds.low.dtype == np.float64 and None in self.forms
+        return dtype in self.forms or (
+            wide and (dtype == np.float64 or dtype.kind in "iu")
+        )
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
@@ -269,20 +270,20 @@ class PipelineRows:
         ``form`` is what :meth:`form_of` says of them, None for float64; ``gaps`` are
         columns with missing values.
         """
-        given, known = rows.copy(), {}
+        plain, known = rows.copy(), {}
         for column, numbers in self.numbers.items():
-            given[:, column] = numbers.values(rows[:, column])
+            plain[:, column] = numbers.values(rows[:, column])
         if form is not None:
-            given = fitting(given, form, gaps)
+            plain = fitting(plain, form, gaps)
         for column, texts in self.texts.items():
             known[column] = texts.values(rows[:, column])
         if isinstance(form, np.dtype):
-            return given.astype(form)
+            return plain.astype(form)
         if isinstance(form, Form) and form.kind != "pandas":
-            return table_of(self._framed(given, known), form, gaps)
+            return table_of(self._framed(plain, known), form, gaps)
         if not known and self.by_name is None and form is None:
-            return given
-        frame = self._framed(given, known)
+            return plain
+        frame = self._framed(plain, known)
         names = frame.columns
         for at, (name, dtype) in enumerate(
             zip(names, form.types if form else (), strict=False)
@@ -298,7 +299,7 @@ class PipelineRows:
         rows = np.zeros((1, self.width))
         if self.names is None:
             return rows.astype(dtype)
-        texts = {place: one.values(rows[:, 0]) for place, one in self.texts.items()}
+        texts = {place: codes.values(rows[:, 0]) for place, codes in self.texts.items()}
         frame = self._framed(rows, texts)
         numbers = [name for i, name in enumerate(frame) if i not in texts]
         return frame.astype(dict.fromkeys(numbers, dtype))
@@ -338,14 +339,14 @@ class PipelineRows:
             ],
             "texts": [
                 [
-                    *(column, [*one.texts], [*one.refused]),
-                    *map(_stored, (one.unknown, one.none, one.nan)),
+                    *(column, [*codes.texts], [*codes.refused]),
+                    *map(_stored, (codes.unknown, codes.none, codes.nan)),
                 ]
-                for column, one in self.texts.items()
+                for column, codes in self.texts.items()
             ],
             "numbers": [
-                [column, one.ends.tolist(), one.refused.tolist(), one.coded]
-                for column, one in self.numbers.items()
+                [column, codes.ends.tolist(), codes.refused.tolist(), codes.coded]
+                for column, codes in self.numbers.items()
             ],
         }
 

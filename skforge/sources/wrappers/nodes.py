@@ -76,7 +76,6 @@ class Leaf(Node):
         )
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return its answer, as the rules of its forest say."""
         if method not in self._offers:  # the model says why
             raise UnsureError
         return self._of_scores(method, self.scores(raw))
@@ -86,7 +85,6 @@ class Constant(Node):
     """OneVsRestClassifier's predictor for a class that is always or never there."""
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Repeat the constant."""
         y = self.model.y_
         if method == "predict_proba":
             y = y.astype(np.float64)
@@ -148,8 +146,8 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
             or node.source.answers.by_members
         ):
             return None
-        own, place = node.forest, node.places[0]
-        alike = own.outputs == spec and own.accumulator_dtype == dtype
+        forest, place = node.forest, node.places[0]
+        alike = forest.outputs == spec and forest.accumulator_dtype == dtype
         classes = getattr(node.model, "classes_", ())
         if not alike or place.stop - place.start != 1 or len(classes) != 2:
             return None
@@ -166,9 +164,9 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         return None
 
     def values(raw: Array) -> Array:
-        found = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
+        scores = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
         if plain:
-            return found
-        return np.asarray(evaluate(spec.function, found, spec.parameter, HOST))
+            return scores
+        return np.asarray(evaluate(spec.function, scores, spec.parameter, HOST))
 
     return values
