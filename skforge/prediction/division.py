@@ -41,7 +41,10 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     names = [name for name, _ in flat_steps(model)]
     last = len(names) - 1
     known = refusals(model)
-    first = max((names.index(_top(name, names)) + 1 for name in known), default=0)
+    first = 0  # after the last step that is refused, or that has such a step inside
+    for i, step in enumerate(names):
+        if any(name == step or name.startswith(f"{step}__") for name in known):
+            first = i + 1
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
@@ -86,11 +89,6 @@ def table_of(wrapper: Any) -> str:
     return f"{split}\n\n{who_answers(wrapper.__dict__)}".rstrip()
 
 
-def _top(name: str, names: list[str]) -> str:
-    """Return the step that a transformer is in."""
-    return next(step for step in names if name == step or name.startswith(f"{step}__"))
-
-
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
@@ -103,12 +101,8 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
             prepared = source.prepared(take_rows(X, np.array([i])))
             if source.rows(prepared, "predict_raw") is not None:
                 return ""
-        unread = f"{name!r} gets {_form(prepared.rows)} rows, which cannot be folded"
+        rows = prepared.rows
+        form = getattr(rows, "dtype", type(rows).__name__)
+        form = "sparse" if hasattr(rows, "tocsr") else form
+        unread = f"{name!r} gets {form} rows, which cannot be folded"
     return unread
-
-
-def _form(rows: Any) -> str:
-    """Return what kind of rows these are."""
-    if hasattr(rows, "tocsr"):
-        return "sparse"
-    return str(getattr(rows, "dtype", type(rows).__name__))

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
 from skforge.compiler.frontends.pipeline.split import Part, Split
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
 from skforge.exceptions import (
@@ -131,15 +129,13 @@ _LOG = logging.getLogger("skforge")
 class Made:
     """A compiled model, checked against its source."""
 
-    forest: Forest
+    predictor: Predictor
     split: Split | Members | None
-    module: CompiledModule | AutoModule
     choice: Choice
     found: TuningResult | None
     gpu_min_rows: int | None
     seconds: float  # without the search
-    predictor: Predictor
-    fallback: str  # why the model itself answers rows like X, or ""
+    fallback: str = ""  # why the model itself answers rows like X
 
 
 def make(wrapper: Any, model: Any, X: Any) -> Made:
@@ -153,17 +149,10 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     verify_members(predictor, X)
     predictor.counters.reset()
     asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
-    return Made(
-        first.forest_,
-        members,
-        predictor.module,
-        choose(*asked, wrapper.reduction),
-        first.tuning_result_,
-        first.gpu_min_rows_,
-        sum(member.compile_time_ for member in members.forests),
-        predictor,
-        "",
-    )
+    choice = choose(*asked, wrapper.reduction)
+    seconds = sum(member.compile_time_ for member in members.forests)
+    search = first.tuning_result_, first.gpu_min_rows_
+    return Made(predictor, members, choice, *search, seconds)
 
 
 def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
@@ -203,9 +192,7 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     if fallback:
         warn(fallback, PerformanceWarning)
     predictor.counters.reset()
-    result = Made(
-        forest, split, module, choice, tuned, crossover, seconds, predictor, fallback
-    )
+    result = Made(predictor, split, choice, tuned, crossover, seconds, fallback)
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
     return result
@@ -213,8 +200,9 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
 
 def _tell(wrapper: Any, model: Any, made: Made) -> None:
     """Log what was chosen, and why."""
-    found, trees, target = made.found, made.forest.n_trees, made.module.target
-    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, target)
+    found, module = made.found, made.predictor.module
+    trees = module.forest.n_trees
+    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, module.target)
     for part in made.split.parts if made.split else ():
         why = f": {part.why}" if part.why else ""
         _LOG.info("fit: step %s %s%s", part.name, part.where, why)
@@ -223,7 +211,7 @@ def _tell(wrapper: Any, model: Any, made: Made) -> None:
         why = "the defaults, as nothing was searched"
     if found is not None:
         why = f"the {found.strategy} search of {found.seconds:.2f} s"
-    for batch, schedule in sorted(made.module.schedules.items(), key=lambda s: s[0][0]):
+    for batch, schedule in sorted(module.schedules.items(), key=lambda s: s[0][0]):
         _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)
     for note in () if found is None else found.notes:
         _LOG.info("fit: %s", note)

@@ -52,10 +52,11 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         else:
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
-        self.forest_, self._split = made.forest, made.split
+        module = made.predictor.module
+        self.forest_, self._split = module.forest, made.split
         self._fallback = made.fallback
-        self.schedule_ = ScheduleTable(made.module.schedules)
-        self.target_ = self.fitted_target_ = made.module.target
+        self.schedule_ = ScheduleTable(module.schedules)
+        self.target_ = self.fitted_target_ = module.target
         self._tables = made.choice.tables
         self.gpu_min_rows_ = made.gpu_min_rows
         self.tuning_result_ = made.found

@@ -270,7 +270,8 @@ class PlainRows:
         except (TypeError, ValueError):  # names of mixed types, or one twice
             return None
         if names is None:
-            return "" if seen is None else _with_names(self._r.estimator)
+            known = f"X has feature names, but {self._r.estimator} was fitted without"
+            return "" if seen is None else f"{known} feature names"
         if seen is None:
             return _without_names(self._r.estimator)
         return "" if tuple(seen) == names else None
@@ -353,7 +354,3 @@ def _without_names(estimator: str) -> str:
         f"X does not have valid feature names, but {estimator} was fitted with feature "
         "names"
     )
-
-
-def _with_names(estimator: str) -> str:
-    return f"X has feature names, but {estimator} was fitted without feature names"

@@ -36,6 +36,8 @@ class SklearnSource(Source):
     """A scikit-learn estimator; ``validate_data`` checks its rows."""
 
     declines: Refused | None = "not_finite"
+    #: Whether ``assume_finite`` leaves its rows unchecked.
+    _obeys_config = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -61,11 +63,9 @@ class SklearnSource(Source):
         return self._reading()
 
     def takes(self, X: Array) -> bool:
-        fine = self.declines == "nothing" or self._unchecked()
+        fine = self.declines == "nothing"
+        fine = fine or (self._obeys_config and get_config()["assume_finite"])
         return len(X) > 0 and (fine or self._takes(X))
-
-    def _unchecked(self) -> bool:
-        return bool(get_config()["assume_finite"])
 
     def _takes(self, values: Array) -> bool:
         # Four times faster than a sum, which numpy casts in chunks.
@@ -360,6 +360,8 @@ class IsolationSource(SklearnSource):
 class _OverTreesSource(SklearnSource):
     """Ensembles whose trees cast to float32 and check the result."""
 
+    _obeys_config = False
+
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
         if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
@@ -397,9 +399,6 @@ class _OverTreesSource(SklearnSource):
         # three entries are added in the order of a sort of the tree's drawn columns
         unsure = rows.nnz != X.nnz and most_entries(X) > 2
         return None if unsure else rows
-
-    def _unchecked(self) -> bool:
-        return False
 
 
 @register

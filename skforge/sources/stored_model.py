@@ -164,17 +164,13 @@ class StoredModel:
         )
 
 
-def _forests(model: Any) -> tuple[Forest, ...]:
-    return model.forest, *model.more
-
-
 register(
     Frontend(
         "sklearn models, stored",
         (),
         lambda model: isinstance(model, StoredModel),
         lambda model, _: model.forest,
-        load_all=_forests,
+        load_all=lambda model: (model.forest, *model.more),
         is_whole=lambda model: model.whole is None or is_whole(model.whole),
     )
 )

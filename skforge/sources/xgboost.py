@@ -31,10 +31,6 @@ from skforge.sources.plain import (
 )
 
 
-def _is_width(value: Any, forest: Forest) -> bool:
-    return bool(value == forest.n_features)
-
-
 def _are_names(names: Any, forest: Forest) -> bool:
     return names is None or (are(str, names) and len(names) == forest.n_features)
 
@@ -43,7 +39,7 @@ class _XGBoostRows(Source):
     """Rules shared by XGBoost's wrappers and Boosters."""
 
     checks = {  # noqa: RUF012
-        "n_features": _is_width,
+        "n_features": lambda value, forest: bool(value == forest.n_features),
         "feature_names": _are_names,
         "of_no_rows": are_answers,
         "index_dtypes": lambda value, forest: (
