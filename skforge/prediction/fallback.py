@@ -105,7 +105,9 @@ def _of_columns(X: Any, mends: Mends) -> str:
 
     def mended(dtypes: list[str]) -> bool:
         chosen = {place for dtype in dtypes for place in places[dtype]}
-        mixed = [casts[i] if i in chosen else one for i, one in enumerate(columns)]
+        mixed = [
+            casts[i] if i in chosen else column for i, column in enumerate(columns)
+        ]
         if pandas:
             return mends(type(X)(dict(enumerate(mixed))).set_axis(names, axis=1))
         arguments = (mixed,) if library == "polars" else (mixed, names)
@@ -115,9 +117,9 @@ def _of_columns(X: Any, mends: Mends) -> str:
     if not blamed or not mended(blamed):
         return ""
     for dtype in places:
-        rest = [one for one in blamed if one != dtype]
+        rest = [other for other in blamed if other != dtype]
         blamed = rest if rest and mended(rest) else blamed
-    told = [f"{names[i]!r} is {one}" for one in blamed for i in places[one]]
+    told = [f"{names[i]!r} is {dtype}" for dtype in blamed for i in places[dtype]]
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     what, each = ("columns", "each as in") if told[1:] else ("column", "it with")
     cast = f"{method}({getattr(to, '__name__', repr(to))})"

@@ -126,22 +126,22 @@ _LOG = logging.getLogger("skforge")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FitResult:
     """A compiled model, checked against its source."""
 
     predictor: Predictor
     split: Split | Members | None
     choice: Choice
-    found: TuningResult | None
+    search: TuningResult | None
     gpu_min_rows: int | None
     seconds: float  # without the search
     fallback: str = ""  # why the model itself answers rows like X
 
 
-def make(wrapper: Any, model: Any, X: Any) -> Made:
+def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     """Compile a fitted model as the parameters of a wrapper ask, or its members."""
     try:
-        return _made_whole(wrapper, model, X)
+        return _compiled_whole(wrapper, model, X)
     except UnsupportedModelError as error:
         members = read_members(wrapper, model, X, error)
     first = members.forests[0]  # stands for all
@@ -152,10 +152,10 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     choice = choose(*asked, wrapper.reduction)
     seconds = sum(member.compile_time_ for member in members.forests)
     search = first.tuning_result_, first.gpu_min_rows_
-    return Made(predictor, members, choice, *search, seconds)
+    return FitResult(predictor, members, choice, *search, seconds)
 
 
-def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
+def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     start = time.perf_counter()
     reduction, least = wrapper.reduction, wrapper.gpu_min_rows
     forest, split = read_divided(model, X)
@@ -192,32 +192,32 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     if fallback:
         warn(fallback, PerformanceWarning)
     predictor.counters.reset()
-    result = Made(predictor, split, choice, tuned, crossover, seconds, fallback)
+    result = FitResult(predictor, split, choice, tuned, crossover, seconds, fallback)
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
     return result
 
 
-def _tell(wrapper: Any, model: Any, made: Made) -> None:
+def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
     """Log what was chosen, and why."""
-    found, module = made.found, made.predictor.module
+    search, module = result.search, result.predictor.module
     trees = module.forest.n_trees
     _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, module.target)
-    for part in made.split.parts if made.split else ():
+    for part in result.split.parts if result.split else ():
         why = f": {part.why}" if part.why else ""
         _LOG.info("fit: step %s %s%s", part.name, part.where, why)
     why = "the schedule parameter"
     if schedule_table(wrapper.schedule) is None:
         why = "the defaults, as nothing was searched"
-    if found is not None:
-        why = f"the {found.strategy} search of {found.seconds:.2f} s"
+    if search is not None:
+        why = f"the {search.strategy} search of {search.seconds:.2f} s"
     for batch, schedule in sorted(module.schedules.items(), key=lambda s: s[0][0]):
         _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)
-    for note in () if found is None else found.notes:
+    for note in () if search is None else search.notes:
         _LOG.info("fit: %s", note)
-    if made.gpu_min_rows is not None:
-        _LOG.info("fit: from %d rows on, the GPU answers", made.gpu_min_rows)
-    state = {"_fallback": made.fallback, "_split": made.split}
+    if result.gpu_min_rows is not None:
+        _LOG.info("fit: from %d rows on, the GPU answers", result.gpu_min_rows)
+    state = {"_fallback": result.fallback, "_split": result.split}
     _LOG.info("fit: %s", who_answers(state))
 
 

@@ -276,9 +276,8 @@ class Predictor:
                 variant.counters = self.counters
                 self.variants[form] = variant
             self._routes = {}
-            variant = self.variants[form]
-            who = "kernels of their own" if variant else "the model itself"
-            who = "the kernels of float64 rows" if variant is self else who
+            who = "kernels of their own" if self.variants[form] else "the model itself"
+            who = "the kernels of float64 rows" if source is self.source else who
             _LOG.info("rows of the form %s are answered by %s", told(form), who)
         return self.variants[form]
 

@@ -20,7 +20,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.prediction.dispatch import Choice, compiled, rechosen
-from skforge.prediction.fitting import Made
+from skforge.prediction.fitting import FitResult
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.predictor import Predictor
 from skforge.sources.delegation import (
@@ -44,7 +44,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
     schedule_: dict[BatchRange, Schedule]
     target_: Target
 
-    def _keep(self, made: Made, model: Any, asked: tuple[Any, Any]) -> None:
+    def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
         """Set the fitted attributes; the compiled methods of an earlier fit retire."""
         if isinstance(model, StoredModel):
             self._stored = model
@@ -52,19 +52,18 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         else:
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
-        module = made.predictor.module
-        self.forest_, self._split = module.forest, made.split
-        self._fallback = made.fallback
-        self.schedule_ = ScheduleTable(module.schedules)
-        self.target_ = self.fitted_target_ = module.target
-        self._tables = made.choice.tables
-        self.gpu_min_rows_ = made.gpu_min_rows
-        self.tuning_result_ = made.found
-        self.compile_time_ = made.seconds
+        before, predictor = self.__dict__.get("_predictor"), result.predictor
+        self.forest_, self._split = predictor.forest, result.split
+        self._fallback = result.fallback
+        self.schedule_ = ScheduleTable(predictor.module.schedules)
+        self.target_ = self.fitted_target_ = predictor.module.target
+        self._tables = result.choice.tables
+        self.gpu_min_rows_ = result.gpu_min_rows
+        self.tuning_result_ = result.search
+        self.compile_time_ = result.seconds
         self._asked = asked
-        self._fingerprint = made.predictor.fingerprint
-        before = self.__dict__.get("_predictor")
-        self._predictor = made.predictor
+        self._fingerprint = predictor.fingerprint
+        self._predictor = predictor
         if before is not None:
             before.retire()
 

@@ -168,8 +168,8 @@ class Mappings:
         InvalidInputError
             If a column is absent or unknown, or a value is not a number.
         """
-        one = None if type(X) is not dict or self._pack is None else self._row(X)
-        if one is None:
+        row = None if type(X) is not dict or self._pack is None else self._row(X)
+        if row is None:
             rows = self.rows(X)
             step = max(1, MOST_VALUES // max(1, self._columns.width))
             if rows is None or len(rows) <= step or whole:
@@ -177,9 +177,9 @@ class Mappings:
             blocks = (rows[at : at + step] for at in range(0, len(rows), step))
             parts = list(map(entry, blocks))
             return None if any(p is None for p in parts) else np.concatenate(parts)
-        found = entry(one[0])
-        self._free.append(one)
-        return found
+        answer = entry(row[0])
+        self._free.append(row)
+        return answer
 
     def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
         """Return a mapping of common values as a row, with its memory."""

@@ -113,7 +113,7 @@ class PipelineRows:
     def _tables(self) -> TableReader:
         return TableReader(*self._wanted)
 
-    def columns(self, given: Columns) -> Columns:
+    def columns(self, columns: Columns) -> Columns:
         """Return the columns of mappings: those taken by name, with codes of texts."""
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
@@ -121,12 +121,12 @@ class PipelineRows:
             else replace(rule, table={}, missing=np.nan, unknown=0.0)
             if place in self.either
             else rule
-            for place, rule in enumerate(given.rules)
+            for place, rule in enumerate(columns.rules)
         ]
         if self.by_name is not None:
             rules = [rules[place] for place in self.by_name]
         ignores, by_frame = self.by_name is not None, bool(self.numbers)
-        return replace(given, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
+        return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
@@ -391,8 +391,10 @@ def is_described(rules: Any, forest: Forest) -> bool:
         return False
     places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole, *rows.either]
     places += [place for gaps in rows.stored.values() for place in gaps]
-    texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
-    sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
+    texts = [
+        text for codes in rows.texts.values() for text in codes.texts + codes.refused
+    ]
+    columns = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
         and type(rows.estimator) is type(rows.warning or "") is str
@@ -400,10 +402,10 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and type(rows.by_position) is bool
         and all(type(form) is str for form in rows.stored)
         and all(type(gaps) is list for gaps in rows.stored.values())
-        and all(one is None or len(one) == width for one in sizes)
-        and all(type(one) is int and 0 <= one < width for one in places)
-        and all(type(one) is str for one in (*(rows.names or ()), *texts))
-        and all(_is_sound(one) for one in rows.numbers.values())
+        and all(of_all is None or len(of_all) == width for of_all in columns)
+        and all(type(place) is int and 0 <= place < width for place in places)
+        and all(type(text) is str for text in (*(rows.names or ()), *texts))
+        and all(_is_sound(codes) for codes in rows.numbers.values())
     )
 
 

@@ -239,7 +239,7 @@ class HistGradientBoostingSource(SklearnSource):
         ),
         "named": lambda flags, _forest: are(bool, flags),
     }
-    declines = "nothing"
+    declines: Refused | None = "nothing"
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
