@@ -61,6 +61,8 @@ class Leaf(Node):
         self.source = source
         self.only = part.only
         self.places = part.places
+        #: Its columns of all raw scores.
+        self.columns = np.r_[tuple(part.places)]
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
         labels = labels_of(self.forest, part.model)

@@ -105,6 +105,7 @@ class WrapperSource(Source):
             root=root,
             by_members=not has_answers(parts),
         )
+        self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
         self._readers = _distinct(sources)
         refused = [reader.declines for reader in self._readers]
         self.declines = max(refused, key=_STRICT.index)
@@ -201,13 +202,11 @@ class WrapperSource(Source):
     def _together(self, scores: Callable[[Leaf], Any]) -> Array:
         """Return all raw scores, those of the forests one after the other."""
         parts = [np.asarray(scores(leaf)) for leaf in self._leaves]
-        places = [np.r_[tuple(leaf.places)] for leaf in self._leaves]
-        width = 1 + max(int(columns.max()) for columns in places)
-        raw = np.empty((len(parts[0]), width), np.result_type(*parts))
-        for leaf, columns, part in zip(self._leaves, places, parts, strict=True):
+        raw = np.empty((len(parts[0]), self._n_scores), np.result_type(*parts))
+        for leaf, part in zip(self._leaves, parts, strict=True):
             part = part if part.ndim == 2 else part[:, None]
-            raw[:, columns] = part if leaf.only is None else part[:, [leaf.only]]
-        return raw[:, 0] if width == 1 else raw
+            raw[:, leaf.columns] = part if leaf.only is None else part[:, [leaf.only]]
+        return raw[:, 0] if self._n_scores == 1 else raw
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the members' thresholds that they accept."""
