@@ -36,6 +36,7 @@ from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
+from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, Start, source_of
 from skforge.sources.forms import told
@@ -51,13 +52,7 @@ _MOST_FORMS, _MOST_ROUTES = 32, 256
 _DLPACK = "__dlpack_device__"
 
 #: Methods that may have compiled entries.
-METHODS = (
-    "predict",
-    "predict_proba",
-    "predict_raw",
-    "decision_function",
-    "score_samples",
-)
+METHODS = (*OF_SCORES, "predict_raw")
 
 #: Reentrant, because a predictor may be freed while its thread holds it.
 _METHODS_CHANGE = RLock()

@@ -41,8 +41,9 @@ def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
     if isinstance(start, Members):
         return MembersSource(model, forest, start)
     if start is not None:
-        rest = source_of(_rest(model, start), forest)
-        return PrefixedSource(model, forest, start, rest)
+        rest = rest_of(model, start)
+        rest = model_of(rest) if is_compiled(rest) else rest
+        return PrefixedSource(model, forest, start, source_of(rest, forest))
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -69,12 +70,6 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
     if isinstance(model, StoredModel):
         return []  # plain data, which cannot be trained
     return member_traces(model)
-
-
-def _rest(model: Any, start: int) -> Any:
-    """Return what is compiled of a pipeline."""
-    rest = rest_of(model, start)
-    return model_of(rest) if is_compiled(rest) else rest
 
 
 def read_model(model: Any) -> Forest:
