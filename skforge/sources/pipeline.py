@@ -40,7 +40,7 @@ from skforge.sources.base import (
     register,
 )
 from skforge.sources.forms import Form, computed, contains, nullable, same_tests, told
-from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
 
@@ -439,7 +439,7 @@ class PrefixedSource(Source):
 
     def columns(self) -> Columns | None:
         names = of_first(self._before, "feature_names_in_")
-        if names is None:
+        if (columns := frame_columns(names)) is None:
             columns = None if self._steps else self._last.columns()
             return columns and replace(columns, by_frame=True)
         gaps: dict[Any, Any] = {}  # of texts, by name
@@ -450,15 +450,13 @@ class PrefixedSource(Source):
                 if objects or (known is not None and known[i].dtype == np.object_):
                     none = known is not None and None in known[i].tolist()
                     gaps[name] = None if none else gaps.get(name, np.nan)
-        rules = tuple(
-            ColumnRule(str(name), i, {}, None, gap=gaps[name])
-            if name in gaps
-            else ColumnRule(str(name), i, {}, np.nan)
-            for i, name in enumerate(names)
-        )
+        rules = [
+            replace(rule, missing=None, gap=gaps[name]) if name in gaps else rule
+            for name, rule in zip(names, columns.rules, strict=True)
+        ]
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS
-        return Columns(rules, len(rules), ignores=by_name, by_frame=True)
+        return replace(columns, rules=tuple(rules), ignores=by_name)
 
     def read(self, X: Any) -> Read | None:
         """Read prepared rows as the rest reads them; leave all others."""
