@@ -68,6 +68,12 @@ class Predictor:
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
     """
 
+    #: What each call looks at, faster than in the dictionary of all others.
+    __slots__ = (
+        *("_by_members", "_direct", "_routes", "_warning", "entries", "entry_jobs"),
+        *("source", "__dict__", "__weakref__"),
+    )
+
     def __init__(
         self,
         module: CompiledModule | AutoModule,
@@ -80,6 +86,7 @@ class Predictor:
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
+        self._by_members = self.source.answers.by_members
         self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.variants: dict[Any, Predictor | None] = {}
@@ -131,7 +138,7 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
-        if self.source.answers.by_members and function.__name__ != "predict_raw":
+        if self._by_members and function.__name__ != "predict_raw":
             return function
         if entry is None or self.source.warning or not self.source.direct:
             return function
@@ -187,8 +194,10 @@ class Predictor:
         """Return the routes for rows of a class or dtype, the fastest one first."""
         (method, kind), source, remembered = form, self.source, self._routes
         routes: list[Route] = []
-        if isinstance(X, (Mapping, Sequence)):
+        if isinstance(X, Mapping) and is_mapped(X):
             routes.append(Predictor._by_mappings)
+        elif isinstance(X, Sequence):
+            routes.append(Predictor._by_sequence)
         if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
             routes.append(Predictor._by_device)
         seeks = method not in self.entries or n_jobs != self.entry_jobs
@@ -209,7 +218,7 @@ class Predictor:
         """Answer for arrays in a GPU's memory with arrays there."""
         if not is_device_array(X):
             return None
-        if self.source.answers.by_members:
+        if self._by_members:
             raise InvalidInputError(
                 f"{type(self.source.model).__name__} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
@@ -284,15 +293,19 @@ class Predictor:
 
     def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer for mappings with the method's entry, or for the frame of them."""
-        if not is_mapped(X) or (mappings := self._mappings) is None:
+        if (mappings := self._mappings) is None:
             return None
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
         entry = self.entries.get(method)
-        whole = self.source.answers.by_members and method != "predict_raw"
+        whole = self._by_members and method != "predict_raw"
         if entry is None or (answer := mappings.ask(entry, X, whole)) is None:
             return self.answer(method, mappings.frame(X), n_jobs)
         return answer
+
+    def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer for a sequence of mappings."""
+        return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
         """Return the frame that mappings stand for, and other rows as they are."""
@@ -316,7 +329,7 @@ class Predictor:
 
         if not is_large(X) or len(self.forest.output_sizes) > 1:  # a list of arrays
             return None
-        if self.source.answers.by_members and method != "predict_raw":  # of all rows
+        if self._by_members and method != "predict_raw":  # of all rows
             return None
         answers = by_blocks(X, answer, out)
         if answers is not None:
@@ -375,7 +388,7 @@ class Predictor:
             return
         self.entries[method] = None  # for other threads in the meantime
         self._direct, self._warning = self.source.direct, self.source.warning
-        by_members = self.source.answers.by_members and method != "predict_raw"
+        by_members = self._by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
         self.entries[method] = entry
         _LOG.info("%s has %s compiled entry", method, "no" if entry is None else "a")
@@ -498,7 +511,7 @@ class Predictor:
         self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
     ) -> Array:
         """Return what each feature contributes to the raw scores."""
-        if self.source.answers.by_members:
+        if self._by_members:
             raise UnsupportedModelError(
                 f"{self._model_name} computes its predictions from the raw scores of "
                 "several forests, for which contributions are not defined; compile "
