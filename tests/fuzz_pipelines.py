@@ -24,7 +24,7 @@ import skforge
 from skforge import CompiledForest, SourceNeededError, UnsupportedModelError
 from skforge.compiler.forest.reference import reference_leaves, sum_limits
 from skforge.sources.base import UnsureError
-from skforge.sources.members import MembersSource
+from skforge.sources.wrappers.members import MembersSource
 from tests.compared_calls import apart, called
 from tests.plain import plain
 from tests.random_pipelines import Choose, draw_pipeline, draw_steps, draw_table
@@ -325,7 +325,7 @@ class _Comparing:
             return None
         read = read.toarray() if hasattr(read, "toarray") else read
         columns = []
-        for forest in (predictor.forest, *source.more):
+        for forest in (predictor.forest, *source.answers.more):
             limit = sum_limits(forest, reference_leaves(forest, read))
             columns += [limit] * forest.n_outputs
         return np.column_stack(columns)
@@ -388,7 +388,7 @@ def _cuts(fast: CompiledForest) -> Callable[[int], Any]:
         one = sources.pop()
         knowns += [one._known] if hasattr(one, "_known") else []
         sources += getattr(one, "_readers", [])
-    forests = [source.forest, *source.more]
+    forests = [source.forest, *source.answers.more]
 
     def of(column: int) -> Any:
         found = [one.threshold[one.feature == column] for one in forests]

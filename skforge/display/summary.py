@@ -23,8 +23,8 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import plural
-from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.prediction.fallback import who_answers
+from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
 from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
@@ -472,13 +472,13 @@ def summary_of(
     predictor, model = state.get("_predictor"), model_of(wrapper)
     forest, start = wrapper.forest_, start_of(wrapper)
     adapter = predictor.source if predictor else source_of(model, forest, start)
-    forests: list[Forest] = [forest, *adapter.more]
+    forests: list[Forest] = [forest, *adapter.answers.more]
     n_threads = _threads(wrapper.n_jobs)
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
     if not times and not state.get("_fallback") and not adapter.members:
-        times = known_times(wrapper, n_threads, estimate=not adapter.answers)
+        times = known_times(wrapper, n_threads, estimate=not adapter.answers.by_members)
     split, result = state.get("_split"), wrapper.tuning_result_
     bounds = [member.leaf_depths() for member in forests if member.n_trees]
     return Summary(
@@ -532,7 +532,7 @@ def _threads(n_jobs: Any) -> int:
 def _task(wrapper: Any, adapter: Source) -> str:
     """Return the task; that of the model if it makes answers of several scores."""
     task = wrapper.forest_.task
-    if adapter.answers:
+    if adapter.answers.by_members:
         kind = wrapper.__sklearn_tags__().estimator_type
         return "classification" if kind == "classifier" else "regression"
     if task in CLASSIFICATION:

@@ -44,11 +44,11 @@ class Answer:
         return np.empty(shape, self.dtype)
 
 
-def as_array(found: Any) -> Array:
+def as_array(answer: Any) -> Array:
     """Return a result as one array of at most two axes, with targets side by side."""
-    if isinstance(found, list):
-        return np.concatenate(found, axis=1)
-    array = np.asarray(found)
+    if isinstance(answer, list):
+        return np.concatenate(answer, axis=1)
+    array = np.asarray(answer)
     return array.reshape(len(array), -1) if array.ndim > 2 else array
 
 
@@ -65,9 +65,9 @@ def described(model: Any, method: str) -> Answer:
         )
     if method == "predict_contribs":
         return _contributed(model)
-    found = _leaves(model) if method == "apply" else _scored(model, method)
-    width = None if found.ndim == 1 else found.shape[1]
-    return Answer(found.dtype, width, _names(model, method, width))
+    answer = _leaves(model) if method == "apply" else _scored(model, method)
+    width = None if answer.ndim == 1 else answer.shape[1]
+    return Answer(answer.dtype, width, _names(model, method, width))
 
 
 def _scored(model: Any, method: str) -> Array:
@@ -80,7 +80,7 @@ def _scored(model: Any, method: str) -> Array:
     forest = model.forest_
     module: Any = SimpleNamespace(forest=forest)
     predictor = Predictor(module, model_of(model), start_of(model))
-    width = sum(one.n_outputs for one in (forest, *predictor.source.more))
+    width = sum(part.n_outputs for part in (forest, *predictor.source.answers.more))
     raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
     with np.errstate(all="ignore"):
         return as_array(predictor.of_scores(method, raw))
@@ -92,18 +92,17 @@ def _leaves(model: Any) -> Array:
     from skforge.sources.find import source_of
 
     source = source_of(model_of(model), model.forest_, start_of(model))
-    width = model.forest_.n_trees or int(source.flat_leaves)
-    return as_array(source.leaves(np.zeros((1, width), np.int32)))
+    width = model.forest_.n_trees or int(source.answers.flat_leaves)
+    return as_array(source.answers.leaves(np.zeros((1, width), np.int32)))
 
 
 def _contributed(model: Any) -> Answer:
     """Return the result type of contributions; raise if the model has none."""
     forest = model.forest_
     no_rows = np.empty((0, forest.n_features), forest.input_dtype)
-    found = model.predict_contribs(no_rows)
-    return Answer(
-        found.dtype, math.prod(found.shape[1:]), contribution_names(model, found.shape)
-    )
+    values = model.predict_contribs(no_rows)
+    names = contribution_names(model, values.shape)
+    return Answer(values.dtype, math.prod(values.shape[1:]), names)
 
 
 def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
@@ -115,10 +114,10 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
     from skforge.sources.delegation import start_of
 
     *outputs, width = shape[1:]
-    name, given = METHODS["predict_contribs"], model.forest_.feature_names
-    if given is None and start_of(model) is None:  # else features are made by steps
-        given = getattr(model, "feature_names_in_", None)
-    features = [str(one) for one in (() if given is None else given)]
+    name, seen = METHODS["predict_contribs"], model.forest_.feature_names
+    if seen is None and start_of(model) is None:  # else features are made by steps
+        seen = getattr(model, "feature_names_in_", None)
+    features = [str(feature) for feature in (() if seen is None else seen)]
     if len(features) != width - 1:
         features = [str(i) for i in range(width - 1)]
     columns, heads = [*features, "bias"], [name]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.out import check_out
 
 Array = NDArray[Any]
@@ -24,15 +25,11 @@ BLOCK_VALUES, MOST_VALUES = 1 << 22, 1 << 24
 def is_large(X: Any) -> bool:
     """Tell whether rows are an array or a frame of more than ``MOST_VALUES``."""
     kind = type(X)
-    if kind is not np.ndarray and kind is not np.memmap and not _is_frame(kind):
+    is_array = kind is np.ndarray or kind is np.memmap
+    if not is_array and kind_of(X) not in ("pandas", "polars"):
         return False
     shape = X.shape
     return len(shape) == 2 and shape[0] * shape[1] > MOST_VALUES
-
-
-def _is_frame(kind: type) -> bool:
-    library = kind.__module__.partition(".")[0]
-    return kind.__name__ == "DataFrame" and library in ("pandas", "polars")
 
 
 def by_blocks(

@@ -70,9 +70,9 @@ def choose(
     gpu_table = {k: s for k, s in table.items() if kind_of(s.directives) == "gpu"}
     if not gpu_table:
         return Choice(host, table)
-    found = resolve_target("auto", gpu_table.values())
+    resolved = resolve_target("auto", gpu_table.values())
     if len(gpu_table) == len(table):
-        return Choice(found, table)
+        return Choice(resolved, table)
     cpu_table = {k: s for k, s in table.items() if k not in gpu_table}
     first = min(gpu_table)[0]
     if max(cpu_table)[0] > first:
@@ -80,7 +80,7 @@ def choose(
             f"the schedule table uses a GPU from {first} rows on and the CPU for "
             "larger batches; give the largest batches to the GPU."
         )
-    return Choice(host, cpu_table, found, gpu_table, first)
+    return Choice(host, cpu_table, resolved, gpu_table, first)
 
 
 def compiled(
@@ -138,20 +138,20 @@ def dispatch_table(
     ``ScheduleError`` for an unknown preset or keys that are not ranges of rows.
     """
     ranges = size_ranges(batch_sizes)
-    given = schedule_table(schedule)
-    if given is not None and ranges is not None:
+    table = schedule_table(schedule)
+    if table is not None and ranges is not None:
         if isinstance(schedule, Mapping):
             raise InvalidInputError(
                 "batch_sizes and a schedule given as a dict both set the batch "
                 "ranges; leave out batch_sizes."
             )
-        return dict.fromkeys(ranges, given[1, None])
-    if given is not None:
-        return given
+        return dict.fromkeys(ranges, table[1, None])
+    if table is not None:
+        return table
     defaults = default_table(forest, target, reduction)
     if ranges is None:
         return defaults
-    return {one: table_at(defaults, size) for one, size in ranges.items()}
+    return {batch: table_at(defaults, size) for batch, size in ranges.items()}
 
 
 def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
@@ -188,8 +188,8 @@ def searched(
     kernels = _kernels(module)
 
     def tune(target: Target, budget: float | None) -> TuningResult:
-        own = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
-        how = {**options, **own, "target": target, "budget": budget}
+        shared = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
+        how = {**options, **shared, "target": target, "budget": budget}
         result: TuningResult = tuner.tune(module.forest, rows, **how)
         return result
 
@@ -199,5 +199,5 @@ def searched(
         return replace(choice, table=dict(result.table)), result
     half = None if budget is None else budget / 2
     cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
-    found = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
-    return found, cpu.beside(gpu)
+    chosen = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
+    return chosen, cpu.beside(gpu)

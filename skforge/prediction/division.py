@@ -41,7 +41,10 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     names = [name for name, _ in flat_steps(model)]
     last = len(names) - 1
     known = refusals(model)
-    first = max((names.index(_top(name, names)) + 1 for name in known), default=0)
+    first = 0  # after the last step that is refused, or that has such a step inside
+    for i, step in enumerate(names):
+        if any(name == step or name.startswith(f"{step}__") for name in known):
+            first = i + 1
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
@@ -86,29 +89,20 @@ def table_of(wrapper: Any) -> str:
     return f"{split}\n\n{who_answers(wrapper.__dict__)}".rstrip()
 
 
-def _top(name: str, names: list[str]) -> str:
-    """Return the step that a transformer is in."""
-    return next(one for one in names if name == one or name.startswith(f"{one}__"))
-
-
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
-    name, found = flat_steps(model)[start][0], ""
+    name, unread = flat_steps(model)[start][0], ""
     for i in np.unique(np.linspace(0, max(0, n_rows - 1), TRIED).astype(int)):
         if i >= n_rows:
             break
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fit has the rows checked again
-            given = source.prepared(take_rows(X, np.array([i])))
-            if source.rows(given, "predict_raw") is not None:
+            prepared = source.prepared(take_rows(X, np.array([i])))
+            if source.rows(prepared, "predict_raw") is not None:
                 return ""
-        found = f"{name!r} gets {_form(given.rows)} rows, which cannot be folded"
-    return found
-
-
-def _form(rows: Any) -> str:
-    """Return what kind of rows these are."""
-    if hasattr(rows, "tocsr"):
-        return "sparse"
-    return str(getattr(rows, "dtype", type(rows).__name__))
+        rows = prepared.rows
+        form = getattr(rows, "dtype", type(rows).__name__)
+        form = "sparse" if hasattr(rows, "tocsr") else form
+        unread = f"{name!r} gets {form} rows, which cannot be folded"
+    return unread

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _num_samples
 from skforge.exceptions import with_article
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
-from skforge.sources.members import Members
+from skforge.sources.wrappers.members import Members
 
 Mends = Callable[[Any], bool]
 
@@ -56,14 +56,14 @@ def why_fallback(predictor: Predictor, X: Any) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found = predictor.answer("predict", rows)
+                answers = predictor.answer("predict", rows)
             except Exception:  # noqa: BLE001 - of any library
                 return None, 0
-        return found, predictor.counters.read()["library"]["calls"]
+        return answers, predictor.counters.read()["library"]["calls"]
 
     def mends(rows: Any) -> bool:
-        found, calls = answer(rows)
-        return found is not None and not calls and np.array_equal(found, expected)
+        answers, calls = answer(rows)
+        return answers is not None and not calls and np.array_equal(answers, expected)
 
     expected, calls = answer(X)
     if not calls:
@@ -73,7 +73,7 @@ def why_fallback(predictor: Predictor, X: Any) -> str:
         mend = "; no conversion to float64 mends that."
         n = min(_TRIED, _num_samples(X))
         single = [answer(take_rows(X, np.array([i]))) for i in range(n)]
-        alone = sum(found is not None and not calls for found, calls in single)
+        alone = sum(answers is not None and not calls for answers, calls in single)
         if alone:
             mend += f" By themselves, {alone} of {n} rows are answered by kernels."
     predictor.variants = forms  # without those of the trials
@@ -105,19 +105,21 @@ def _of_columns(X: Any, mends: Mends) -> str:
 
     def mended(dtypes: list[str]) -> bool:
         chosen = {place for dtype in dtypes for place in places[dtype]}
-        found = [casts[i] if i in chosen else one for i, one in enumerate(columns)]
+        mixed = [
+            casts[i] if i in chosen else column for i, column in enumerate(columns)
+        ]
         if pandas:
-            return mends(type(X)(dict(enumerate(found))).set_axis(names, axis=1))
-        given = (found,) if library == "polars" else (found, names)
-        return mends(getattr(type(X), "from_arrays", type(X))(*given))
+            return mends(type(X)(dict(enumerate(mixed))).set_axis(names, axis=1))
+        arguments = (mixed,) if library == "polars" else (mixed, names)
+        return mends(getattr(type(X), "from_arrays", type(X))(*arguments))
 
     blamed = [*places]
     if not blamed or not mended(blamed):
         return ""
     for dtype in places:
-        rest = [one for one in blamed if one != dtype]
+        rest = [other for other in blamed if other != dtype]
         blamed = rest if rest and mended(rest) else blamed
-    told = [f"{names[i]!r} is {one}" for one in blamed for i in places[one]]
+    told = [f"{names[i]!r} is {dtype}" for dtype in blamed for i in places[dtype]]
     more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
     what, each = ("columns", "each as in") if told[1:] else ("column", "it with")
     cast = f"{method}({getattr(to, '__name__', repr(to))})"

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
 from skforge.compiler.frontends.pipeline.split import Part, Split
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
 from skforge.exceptions import (
@@ -37,7 +35,12 @@ from skforge.prediction.verification import (
     verify_members,
 )
 from skforge.sources.delegation import tags_of
-from skforge.sources.members import Members, answers_of, orders_of, rows_of_members
+from skforge.sources.wrappers.members import (
+    Members,
+    answers_of,
+    orders_of,
+    rows_of_members,
+)
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import range_text
 
@@ -65,7 +68,7 @@ def read_members(
         )
     at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
     X = take_rows(X, at)
-    inside, given = named_members(model), rows_of_members(model, X)
+    inside, rows_of = named_members(model), rows_of_members(model, X)
     budget = wrapper.tuning_budget or tuning_seconds(4.0)
     params = {
         **wrapper.get_params(deep=False),
@@ -76,7 +79,7 @@ def read_members(
     parts = [part for name, step in steps for part in _parts(name, step, None, "")]
     compiled: list[Any] = []
     refused: UnsupportedModelError | None = None
-    for (name, member), rows in zip(inside.items(), given, strict=True):
+    for (name, member), rows in zip(inside.items(), rows_of, strict=True):
         fast, why = None, "" if rows is not None else "no prediction asks it"
         try:
             if rows is not None and not is_compiled(member):
@@ -90,12 +93,12 @@ def read_members(
             why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)
         parts += _parts(name, member, fast, why)
-    if not any(one is not None for one in compiled):
+    if not any(member is not None for member in compiled):
         raise refused or no_member(model, "all are compiled already; use it as it is.")
     pair = np.array([0, 1])  # more rows might need another kernel
     orders = [
         {} if fast is None else orders_of(fast, member, take_rows(rows, pair))
-        for fast, member, rows in zip(compiled, inside.values(), given, strict=True)
+        for fast, member, rows in zip(compiled, inside.values(), rows_of, strict=True)
     ]
     members = Members(tuple(parts), tuple(compiled), tuple(orders), {})
     row = take_rows(X, np.array([0]))
@@ -123,24 +126,22 @@ _LOG = logging.getLogger("skforge")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FitResult:
     """A compiled model, checked against its source."""
 
-    forest: Forest
+    predictor: Predictor
     split: Split | Members | None
-    module: CompiledModule | AutoModule
     choice: Choice
-    found: TuningResult | None
+    search: TuningResult | None
     gpu_min_rows: int | None
     seconds: float  # without the search
-    predictor: Predictor
-    fallback: str  # why the model itself answers rows like X, or ""
+    fallback: str = ""  # why the model itself answers rows like X
 
 
-def make(wrapper: Any, model: Any, X: Any) -> Made:
+def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     """Compile a fitted model as the parameters of a wrapper ask, or its members."""
     try:
-        return _made_whole(wrapper, model, X)
+        return _compiled_whole(wrapper, model, X)
     except UnsupportedModelError as error:
         members = read_members(wrapper, model, X, error)
     first = members.forests[0]  # stands for all
@@ -148,20 +149,13 @@ def make(wrapper: Any, model: Any, X: Any) -> Made:
     verify_members(predictor, X)
     predictor.counters.reset()
     asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
-    return Made(
-        first.forest_,
-        members,
-        predictor.module,
-        choose(*asked, wrapper.reduction),
-        first.tuning_result_,
-        first.gpu_min_rows_,
-        sum(one.compile_time_ for one in members.forests),
-        predictor,
-        "",
-    )
+    choice = choose(*asked, wrapper.reduction)
+    seconds = sum(member.compile_time_ for member in members.forests)
+    search = first.tuning_result_, first.gpu_min_rows_
+    return FitResult(predictor, members, choice, *search, seconds)
 
 
-def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
+def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     start = time.perf_counter()
     reduction, least = wrapper.reduction, wrapper.gpu_min_rows
     forest, split = read_divided(model, X)
@@ -171,14 +165,14 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     module = compiled(forest, choice, reduction, least)
     if schedule_table(wrapper.schedule) is not None:  # the user's own
         module.check_schedules()
-    found = None
+    tuned = None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
         if _searches(wrapper):
-            made = Predictor(module, model, first)
-            choice, found = _search(wrapper, made, choice, X)
+            trial = Predictor(module, model, first)
+            choice, tuned = _search(wrapper, trial, choice, X)
         start += time.perf_counter() - searching
-        if found is not None:
+        if tuned is not None:
             module = compiled(forest, choice, reduction, least, module)
     crossover = None
     if isinstance(module, AutoModule):
@@ -198,33 +192,32 @@ def _made_whole(wrapper: Any, model: Any, X: Any) -> Made:
     if fallback:
         warn(fallback, PerformanceWarning)
     predictor.counters.reset()
-    result = Made(
-        forest, split, module, choice, found, crossover, seconds, predictor, fallback
-    )
+    result = FitResult(predictor, split, choice, tuned, crossover, seconds, fallback)
     if _LOG.isEnabledFor(logging.INFO):
         _tell(wrapper, model, result)
     return result
 
 
-def _tell(wrapper: Any, model: Any, made: Made) -> None:
+def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
     """Log what was chosen, and why."""
-    found, trees, target = made.found, made.forest.n_trees, made.module.target
-    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, target)
-    for part in made.split.parts if made.split else ():
+    search, module = result.search, result.predictor.module
+    trees = module.forest.n_trees
+    _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, module.target)
+    for part in result.split.parts if result.split else ():
         why = f": {part.why}" if part.why else ""
         _LOG.info("fit: step %s %s%s", part.name, part.where, why)
     why = "the schedule parameter"
     if schedule_table(wrapper.schedule) is None:
         why = "the defaults, as nothing was searched"
-    if found is not None:
-        why = f"the {found.strategy} search of {found.seconds:.2f} s"
-    for batch, schedule in sorted(made.module.schedules.items(), key=lambda s: s[0][0]):
+    if search is not None:
+        why = f"the {search.strategy} search of {search.seconds:.2f} s"
+    for batch, schedule in sorted(module.schedules.items(), key=lambda s: s[0][0]):
         _LOG.info("fit: %s rows run %r, from %s", range_text(batch), schedule, why)
-    for note in () if found is None else found.notes:
+    for note in () if search is None else search.notes:
         _LOG.info("fit: %s", note)
-    if made.gpu_min_rows is not None:
-        _LOG.info("fit: from %d rows on, the GPU answers", made.gpu_min_rows)
-    state = {"_fallback": made.fallback, "_split": made.split}
+    if result.gpu_min_rows is not None:
+        _LOG.info("fit: from %d rows on, the GPU answers", result.gpu_min_rows)
+    state = {"_fallback": result.fallback, "_split": result.split}
     _LOG.info("fit: %s", who_answers(state))
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from inspect import signature
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
-from skforge.compiler.outputs.answers import answer, labels_of
+from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.outputs.steps import Output, proba_output
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
@@ -31,58 +32,46 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.prediction.arrival import by_reference
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
+from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
+from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import Start, source_of
+from skforge.sources.find import Fingerprint, Start, source_of
 from skforge.sources.forms import told
 from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
-from skforge.sources.witness import Witness
 
 Array = NDArray[Any]
 _LOG = logging.getLogger("skforge")
 
-#: Forms of rows that are looked into; the source answers for others.
-_MOST_FORMS = 32
+#: Forms of rows that are looked into, and those whose routes are remembered.
+_MOST_FORMS, _MOST_ROUTES = 32, 256
+#: The method of arrays that may lie in a GPU's memory.
+_DLPACK = "__dlpack_device__"
 
 #: Methods that may have compiled entries.
-METHODS = (
-    "predict",
-    "predict_proba",
-    "predict_raw",
-    "decision_function",
-    "score_samples",
-)
+METHODS = (*OF_SCORES, "predict_raw")
 
 #: Reentrant, because a predictor may be freed while its thread holds it.
 _METHODS_CHANGE = RLock()
 
 
-class Predictor:
-    """What a fitted ``CompiledForest`` calls; rebuilt after unpickling."""
+#: Answers rows, or declines them with None: of a method, rows and a number of threads.
+Route: TypeAlias = Callable[["Predictor", str, Any, "int | None"], Any]
 
+
+class Predictor:
+    """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
+
+    Several routes lead from rows to an answer; see :meth:`_find_routes`.
+    """
+
+    #: What each call looks at, faster than in the dictionary of all others.
     __slots__ = (
-        "_classes",
-        "_dtype",
-        "_mappings",
-        "_methods",
-        "_modules",
-        "_narrow",
-        "_retired",
-        "checked",
-        "counters",
-        "entries",
-        "entry_jobs",
-        "forest",
-        "module",
-        "offered",
-        "source",
-        "timed",
-        "variants",
-        "witness",
+        *("_by_members", "_direct", "_routes", "_warning", "entries", "entry_jobs"),
+        *("source", "__dict__", "__weakref__"),
     )
 
     def __init__(
@@ -94,25 +83,30 @@ class Predictor:
     ) -> None:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
-        self._narrow: Narrow | Literal[False] | None = False  # False: not computed yet
         self.module: Any = module
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
-        self._modules: list[CompiledModule] | None = None
-        self.witness = Witness(estimator, start)
-        #: Reads mappings; None if the model itself takes them. False: not made yet.
-        self._mappings: Mappings | Literal[False] | None = False
+        self._by_members = self.source.answers.by_members
+        self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest, estimator)
+        #: Returns a method's answer for raw scores.
+        self.of_scores = self.source.answers.of_scores(self.forest, self._classes)
         #: Methods known to be offered; see ``delegation.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled entries by method. An entry takes rows and returns None for rows
         #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
+        #: Whether entries take arrays as users pass them, and what is then warned of.
+        self._direct, self._warning = False, ""
+        #: By method, and class of rows or dtype of arrays. They hold no reference to
+        #: the predictor, so that it is freed, and its methods retire, with the last
+        #: one of a user.
+        self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
         self.counters = Counters()
@@ -144,7 +138,7 @@ class Predictor:
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
         entry = self.entries.get(function.__name__)
-        if self.source.answers and function.__name__ != "predict_raw":
+        if self._by_members and function.__name__ != "predict_raw":
             return function
         if entry is None or self.source.warning or not self.source.direct:
             return function
@@ -153,24 +147,24 @@ class Predictor:
                 return function
             if entry not in self._methods:
                 self._methods[entry] = function, as_method(entry, owner, function)
-            behind, made = self._methods[entry]
-        return made if behind is function else function
+            behind, bound = self._methods[entry]
+        return bound if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
         """Call the source's own method, after checking that the source is unchanged."""
-        self.witness.check()
+        self.fingerprint.check()
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
-        found = self.source.call(method, self.framed(X), **params)
-        self.counters.add(LIBRARY, rows_of(found))
-        return found
+        answer = self.source.call(method, self.framed(X), **params)
+        self.counters.add(LIBRARY, rows_of(answer))
+        return answer
 
     def _refuse_rounds(self, method: str, params: Set[str]) -> None:
         """Refuse another library's names of rounds, which LightGBM ignores.
 
         A Booster that classifies would answer with scores in place of labels.
         """
-        model, scores = self.source.model, not self.source.labels
+        model, scores = self.source.model, not self.source.answers.labels
         if model is not None:
             called = getattr(last_step(model), method, None)
             names = params if called is None else ROUNDS & params
@@ -181,39 +175,87 @@ class Predictor:
     def answer(
         self, method: str, X: Any, n_jobs: int | None = None, out: Any = None
     ) -> Any:
-        """Answer as the model's method does, with the entry, compiled now if due."""
+        """Answer as the model's method does, by the first route that takes the rows."""
         if out is not None:
-            found = self._by_blocks(method, X, n_jobs, out)
-            return into(out, self.answer(method, X, n_jobs)) if found is None else found
-        if type(X) is not np.ndarray:
-            if is_mapped(X) and (mappings := self._mapped()) is not None:
-                return self._of_mappings(method, mappings, X, n_jobs)
-            if self.source.on_device and is_device_array(X):
-                if self.source.answers:
-                    raise InvalidInputError(
-                        f"{type(self.source.model).__name__} computes its predictions "
-                        "on the CPU; pass the rows as a NumPy array."
-                    )
-                found = answer_on_device(self.module, method, X, self._classes)
-                self.counters.add(KERNEL, len(X))
-                return found
-        read: Read | None = None
-        entry = self.entries.get(method)
-        if entry is not None and n_jobs == self.entry_jobs:
-            found = entry(X) if self.source.direct else None
-            if found is not None:
-                if self.source.warning:
-                    warn(self.source.warning)
-                return found
-            read = None if is_large(X) else self.source.read(X)
-            if read is not None and (found := entry(read[0])) is not None:
-                if read[1]:
-                    warn(read[1])
-                return found
-        if read is None and (variant := self._variant(X)) is not None:
-            return variant.answer(method, X, n_jobs)
+            answers = self._by_blocks(method, X, n_jobs, out)
+            whole = answers is None
+            return into(out, self.answer(method, X, n_jobs)) if whole else answers
+        kind = type(X)
+        form = method, X.dtype if kind is np.ndarray else kind
+        routes = self._routes.get(form) if n_jobs == self.entry_jobs else None
+        for route in routes or self._find_routes(form, X, n_jobs):
+            if (answer := route(self, method, X, n_jobs)) is not None:
+                return answer
+        return None
+
+    def _find_routes(
+        self, form: tuple[str, Any], X: Any, n_jobs: int | None
+    ) -> tuple[Route, ...]:
+        """Return the routes for rows of a class or dtype, the fastest one first."""
+        (method, kind), source, remembered = form, self.source, self._routes
+        routes: list[Route] = []
+        if isinstance(X, Mapping) and is_mapped(X):
+            routes.append(Predictor._by_mappings)
+        elif isinstance(X, Sequence):
+            routes.append(Predictor._by_sequence)
+        if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
+            routes.append(Predictor._by_device)
+        seeks = method not in self.entries or n_jobs != self.entry_jobs
+        if not seeks and self.entries.get(method) is not None:
+            routes.append(Predictor._by_entry)
+        if source.has_forms:
+            # arrays of this dtype are read by another forest alone
+            first = self.variants.get(kind, self) not in (self, None)
+            routes.insert(0 if first else len(routes), Predictor._by_form)
+        if seeks:
+            return (*routes, Predictor._at_first)
+        routes.append(Predictor._by_kernels)
+        if len(remembered) < _MOST_ROUTES:
+            remembered[form] = tuple(routes)
+        return tuple(routes)
+
+    def _by_device(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer for arrays in a GPU's memory with arrays there."""
+        if not is_device_array(X):
+            return None
+        if self._by_members:
+            raise InvalidInputError(
+                f"{type(self.source.model).__name__} computes its predictions "
+                "on the CPU; pass the rows as a NumPy array."
+            )
+        answer = answer_on_device(self.module, method, X, self._classes)
+        self.counters.add(KERNEL, len(X))
+        return answer
+
+    def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer with the compiled entry, for rows as they are or as the source reads.
+
+        Kernels answer for rows that are read and that the entry declines.
+        """
+        if (entry := self.entries.get(method)) is None:
+            return None
+        if self._direct and (answer := entry(X)) is not None:
+            if self._warning:
+                warn(self._warning)
+            return answer
+        read = None if is_large(X) else self.source.read(X)
+        if read is None:
+            return None
+        if (answer := entry(read[0])) is None:
+            return self._by_kernels(method, X, n_jobs, read)
+        if read[1]:
+            warn(read[1])
+        return answer
+
+    def _by_form(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer with the kernels for another form of rows."""
+        variant = self._variant(X)
+        return None if variant is None else variant.answer(method, X, n_jobs)
+
+    def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Compile the entry for further calls, and answer without it."""
         self._seek_entry(method, n_jobs)
-        return self._ordinary(method, X, n_jobs, read)
+        return self._by_kernels(method, X, n_jobs)
 
     def _variant(self, X: Any) -> Predictor | None:
         """Return the predictor for rows of another form, made for the first of them."""
@@ -223,7 +265,7 @@ class Predictor:
         if form not in self.variants:
             if len(self.variants) >= _MOST_FORMS:
                 return None
-            self.witness.check()
+            self.fingerprint.check()
             self.variants[form] = None  # for other threads in the meantime
             source, like = self.source.of_form(form), self.module
             if source is self.source:
@@ -237,35 +279,38 @@ class Predictor:
                 variant = Predictor(module, model, source=source)
                 variant.counters = self.counters
                 self.variants[form] = variant
-            own = self.variants[form]
-            who = "kernels of their own" if own else "the model itself"
-            who = "the kernels of float64 rows" if own is self else who
+            self._routes = {}
+            who = "kernels of their own" if self.variants[form] else "the model itself"
+            who = "the kernels of float64 rows" if source is self.source else who
             _LOG.info("rows of the form %s are answered by %s", told(form), who)
         return self.variants[form]
 
-    def _mapped(self) -> Mappings | None:
-        """Return the reader of mappings, or None if the model takes them."""
-        if self._mappings is False:
-            columns = self.source.columns()
-            self._mappings = None if columns is None else Mappings(columns, DictReader)
-        return self._mappings
+    @cached_property
+    def _mappings(self) -> Mappings | None:
+        """The reader of mappings; None if the model takes them."""
+        columns = self.source.columns()
+        return None if columns is None else Mappings(columns, DictReader)
 
-    def _of_mappings(
-        self, method: str, mappings: Mappings, X: Any, n_jobs: int | None
-    ) -> Any:
+    def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer for mappings with the method's entry, or for the frame of them."""
+        if (mappings := self._mappings) is None:
+            return None
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
         entry = self.entries.get(method)
-        whole = self.source.answers and method != "predict_raw"  # from all rows
-        if entry is not None and (found := mappings.ask(entry, X, whole)) is not None:
-            return found
-        return self.answer(method, mappings.frame(X), n_jobs)
+        whole = self._by_members and method != "predict_raw"
+        if entry is None or (answer := mappings.ask(entry, X, whole)) is None:
+            return self.answer(method, mappings.frame(X), n_jobs)
+        return answer
+
+    def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        """Answer for a sequence of mappings."""
+        return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
         """Return the frame that mappings stand for, and other rows as they are."""
-        if is_mapped(X) and (mappings := self._mapped()) is not None:
-            return mappings.frame(X)
+        if is_mapped(X) and self._mappings is not None:
+            return self._mappings.frame(X)
         return X
 
     def _by_blocks(
@@ -284,60 +329,51 @@ class Predictor:
 
         if not is_large(X) or len(self.forest.output_sizes) > 1:  # a list of arrays
             return None
-        if self.source.answers and method != "predict_raw":  # from all rows
+        if self._by_members and method != "predict_raw":  # of all rows
             return None
-        found = by_blocks(X, answer, out)
-        if found is not None:
+        answers = by_blocks(X, answer, out)
+        if answers is not None:
             self.counters.add(KERNEL, len(X))
             if said:
                 warn(said)
-        return found
+        return answers
 
-    def _ordinary(
+    def _by_kernels(
         self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
     ) -> Any:
         """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X, method)
-        found = self._by_blocks(method, X, n_jobs)
-        if found is not None:
-            return found
+        if (answer := self._by_blocks(method, X, n_jobs)) is not None:
+            return answer
         rows = self._rows(X, method, read)
-        if rows is None and not self.source.labels:
+        if rows is None and not self.source.answers.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         if rows is None:
             return self.ask(method, X)
         raw = self._run("predict_raw", rows, n_jobs)
         try:
-            found = self.of_scores(method, raw)
+            answer = self.of_scores(method, raw)
         except UnsureError:
             return self.ask(method, X)
         self.counters.add(KERNEL, len(raw))
-        return found
+        return answer
 
+    @cached_property
     def modules(self) -> list[CompiledModule]:
-        """Return the modules of the source's further forests."""
-        if self._modules is None:
-            like = self.module.target, self.module.reduction
-            self._modules = [
-                compile_forest(one, None, *like) for one in self.source.more
-            ]
-            for module in self._modules:
-                by_reference(module)
-        return self._modules
+        """The modules of all forests."""
+        modules, like = [self.module], (self.module.target, self.module.reduction)
+        for forest in self.source.answers.more:
+            modules.append(compile_forest(forest, None, *like))
+            by_reference(modules[-1])
+        return modules
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
         """Return the raw scores of rows, those of all forests side by side."""
-        raw: Array = self.module.predict_raw(rows, n_jobs=n_jobs)
-        if not self.source.more:
+        if not self.source.answers.more:
+            raw: Array = self.module.predict_raw(rows, n_jobs=n_jobs)
             return raw
-        found = [raw, *(one.predict_raw(rows, n_jobs=n_jobs) for one in self.modules())]
-        return np.column_stack(found)
-
-    def of_scores(self, method: str, raw: Array) -> Any:
-        """Return a method's answer for raw scores."""
-        if self.source.answers:
-            return self.source.answer(method, raw)
-        return answer(self.forest, self._classes, method, raw)
+        parts = [module.predict_raw(rows, n_jobs=n_jobs) for module in self.modules]
+        return np.column_stack(parts)
 
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
@@ -348,43 +384,69 @@ class Predictor:
         if n_jobs != self.entry_jobs:
             self._forget_entries()
             self.entry_jobs = n_jobs
-        if method not in self.entries:
-            self.entries[method] = None  # for other threads in the meantime
-            if self.source.answers and method != "predict_raw":
-                self.entries[method] = self._answering(method, n_jobs)
-            else:
+        if method in self.entries:
+            return
+        self.entries[method] = None  # for other threads in the meantime
+        self._direct, self._warning = self.source.direct, self.source.warning
+        by_members = self._by_members and method != "predict_raw"
+        entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
+        self.entries[method] = entry
+        _LOG.info("%s has %s compiled entry", method, "no" if entry is None else "a")
+        self.offered.clear()  # the methods found so far lack the entry
+        self._routes = {}
 
-                def ordinary(rows: Array) -> Any:
-                    return self.of_scores(method, self.scores(rows, 1))
+    def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
+        """Return a compiled entry for a method, or None if there cannot be one.
 
-                how = method, ordinary, n_jobs, self._classes
-                entry = build_entry(self.module, self.source, *how)
-                if entry is not None:
-                    self.counters.watch(entry)
-                self.entries[method] = entry
-            has = "no" if self.entries[method] is None else "a"
-            _LOG.info("%s has %s compiled entry", method, has)
-            self.offered.clear()  # the methods found so far lack the entry
+        On drawn rows, it has given what the method gives without it.
+        """
+        module, forest, source = self.module, self.forest, self.source
+        refused, output = source.declines, _output(forest, method)
+        several = source.answers.by_members and source.answers.more
+        if refused is None or output is None or several:
+            return None
+        labels = self._classes if isinstance(self._classes, np.ndarray) else None
+        how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
+        entry: Entry | None = module.entry(output, refused, **how)
+        # Batches that go to a GPU do not use the entry.
+        most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
+        if entry is None or most < 1:
+            return None
+        with np.errstate(all="ignore"):
+            rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
+        if refused != "nothing":
+            half = source.limit / 2
+            rows = np.clip(np.nan_to_num(rows), -half, half)
+        with module.kernels.one():
+            parts = [rows[:1], rows]
+            if entry(rows) is None:  # until threads are planned, if they may share rows
+                parts = [rows[i : i + 1] for i in range(len(rows))]
+            for part in parts:
+                wanted = self.of_scores(method, self.scores(part, 1))
+                if not _same(wanted, entry(part)):
+                    return None
+        self.counters.watch(entry)
+        return entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
         """Return the answers of a source to the scores of compiled entries."""
-        source, refused = self.source, self.source.declines
+        source, refused, of_scores = self.source, self.source.declines, self.of_scores
         if refused is None:
             return None
         entries = [
-            one.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
-            for one in (self.module, *self.modules())
+            module.entry("raw", refused, n_jobs=n_jobs, limit=source.limit)
+            for module in self.modules
         ]
         if None in entries:
             return None
 
         def answered(X: Any) -> Any:
-            found = [one(X) for one in entries]
-            if any(one is None for one in found):
+            parts = [entry(X) for entry in entries]
+            if any(scores is None for scores in parts):
                 return None
-            raw = found[0] if len(found) == 1 else np.column_stack(found)
+            raw = parts[0] if len(parts) == 1 else np.column_stack(parts)
             try:
-                answer = source.answer(method, raw)
+                answer = of_scores(method, raw)
             except UnsureError:
                 return None
             self.counters.add(ENTRY, len(raw))
@@ -393,7 +455,7 @@ class Predictor:
         return answered
 
     def _forget_entries(self) -> None:
-        self.entries = {}
+        self.entries, self._routes = {}, {}
         self.offered.clear()
 
     def warm_up(
@@ -404,24 +466,23 @@ class Predictor:
         contribs: bool = False,
     ) -> None:
         """Compile everything that calls of these methods would compile on first use."""
-        for one in self.source.members:
-            one.warm_up(batch_sizes)
+        for member in self.source.members:
+            member.warm_up(batch_sizes)
         if self.source.members:
             return
         if contribs:
             self.module.warm_up(batch_sizes, contribs=True)
-        for module in (self.module, *self.modules()):
+        for module in self.modules:
             module.warm_up(batch_sizes)
             module.plan_threads(n_jobs)
-        narrow = self._narrowed()
-        if narrow is not None:
-            narrow.module.warm_up()  # sparse rows use it, in blocks
+        if self._narrow is not None:
+            self._narrow.module.warm_up()  # sparse rows use it, in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return logarithms of class probabilities."""
-        if self.source.own_log_proba:
+        if self.source.answers.own_log_proba:
             return self.ask("predict_log_proba", X)
         probability = self.answer("predict_proba", X, n_jobs)
         if isinstance(probability, list):
@@ -430,7 +491,7 @@ class Predictor:
 
     def transformed(self, X: Any) -> Any:
         """Return raw scores after the source's transform, as a Booster returns them."""
-        raw = self._ordinary("predict_raw", X, None)
+        raw = self._by_kernels("predict_raw", X, None)
         return apply_transform(self.forest, np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
@@ -444,13 +505,13 @@ class Predictor:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
         self.counters.add(KERNEL, len(leaves))
-        return self.source.leaves(leaves)
+        return self.source.answers.leaves(leaves)
 
     def contribs(
         self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
     ) -> Array:
         """Return what each feature contributes to the raw scores."""
-        if self.source.answers:
+        if self._by_members:
             raise UnsupportedModelError(
                 f"{self._model_name} computes its predictions from the raw scores of "
                 "several forests, for which contributions are not defined; compile "
@@ -459,16 +520,15 @@ class Predictor:
         if (variant := self._variant(X)) is not None and variant is not self:
             return variant.contribs(X, n_jobs, background, **options)
         if background is not None:
-            given = self._numbers(background)
-            if hasattr(given, "tocsr"):
-                none = np.empty((0, given.shape[1]), self._dtype)
-                blocks = dense_blocks(given, self.source.fill, self._dtype)
-                given = np.concatenate([none, *blocks])
-            options["background"] = given
-        rows = self._numbers(X)
-        found = self._run("predict_contribs", rows, n_jobs, **options)
-        self.counters.add(KERNEL, len(found))
-        return found
+            rows = self._numbers(background)
+            if hasattr(rows, "tocsr"):
+                none = np.empty((0, rows.shape[1]), self._dtype)
+                blocks = dense_blocks(rows, self.source.fill, self._dtype)
+                rows = np.concatenate([none, *blocks])
+            options["background"] = rows
+        values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
+        self.counters.add(KERNEL, len(values))
+        return values
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
@@ -501,13 +561,13 @@ class Predictor:
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
         """Call the module; sparse rows are converted to dense blocks."""
-        if method == "predict_raw" and self.source.more:  # these are never sparse
+        if method == "predict_raw" and self.source.answers.more:  # never sparse
             return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs, **options))
         # contributions have a column for each feature, those not read included
-        narrow = None if method == "predict_contribs" else self._narrowed()
+        narrow = None if method == "predict_contribs" else self._narrow
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
@@ -517,11 +577,10 @@ class Predictor:
             return np.asarray(getattr(self.module, method)(none, **options))
         return np.concatenate(parts)
 
-    def _narrowed(self) -> Narrow | None:
-        """Return the separate module for sparse rows, if there is one."""
-        if self._narrow is False:
-            self._narrow = narrowed(self.module)
-        return self._narrow or None
+    @cached_property
+    def _narrow(self) -> Narrow | None:
+        """The separate module for sparse rows, if there is one."""
+        return narrowed(self.module)
 
 
 Entry = Callable[[Any], Any]
@@ -530,61 +589,20 @@ Entry = Callable[[Any], Any]
 CHECKED_ROWS = 24
 
 
-def build_entry(
-    module: CompiledModule,
-    source: Source,
-    method: str,
-    ordinary: Entry,
-    n_jobs: int | None,
-    classes: Any = None,
-) -> Entry | None:
-    """Return a compiled entry for a method, or None if there cannot be one.
-
-    It is checked against ``ordinary``, the method without an entry, on drawn rows. The
-    entry declines the values in ``source.declines``; None there means no entry.
-    """
-    refused = source.declines
-    output = _output(module, method)
-    if source.answers and (method != "predict_raw" or source.more):
-        return None
-    if refused is None or output is None:
-        return None
-    labels = classes if isinstance(classes, np.ndarray) else None
-    limit = source.limit
-    entry = module.entry(output, refused, n_jobs=n_jobs, classes=labels, limit=limit)
-    if entry is None:
-        return None
-    forest = module.forest
-    # Batches that go to a GPU do not use the entry.
-    most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
-    if most < 1:
-        return None
-    with np.errstate(all="ignore"):
-        rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
-    if refused != "nothing":
-        rows = np.clip(np.nan_to_num(rows), -limit / 2, limit / 2)
-    with module.kernels.one():
-        parts = [rows[:1], rows]
-        if entry(rows) is None:  # until threads are planned, if they may share the rows
-            parts = [rows[i : i + 1] for i in range(len(rows))]
-        same = all(_same(ordinary(part), entry(part)) for part in parts)
-    made: Entry = entry
-    return made if same else None
-
-
-def _same(wanted: Any, found: Any) -> bool:
+def _same(wanted: Any, answer: Any) -> bool:
     """Tell whether two answers are arrays of the same dtype and values."""
     return (
         isinstance(wanted, np.ndarray)
-        and isinstance(found, np.ndarray)
-        and wanted.dtype == found.dtype
-        and np.array_equal(wanted, found)
+        and isinstance(answer, np.ndarray)
+        and wanted.dtype == answer.dtype
+        and np.array_equal(wanted, answer)
     )
 
 
-def _output(module: CompiledModule, method: str) -> Output | None:
+def _output(forest: Forest, method: str) -> Output | None:
     """Return the output that a method's entry computes, or None."""
-    forest = module.forest
+    if method == "predict_proba":
+        return None if len(forest.output_sizes) > 1 else proba_output(forest)
     decisions: dict[str, Output] = {"scores": "raw", "paths": "decision"}
     outputs: dict[str, Output | None] = {
         "predict_raw": "raw",
@@ -592,6 +610,4 @@ def _output(module: CompiledModule, method: str) -> Output | None:
         "decision_function": decisions.get(forest.outputs.decision),
         "score_samples": "scores",
     }
-    if method in outputs:
-        return outputs[method]
-    return None if len(forest.output_sizes) > 1 else proba_output(forest)
+    return outputs[method]

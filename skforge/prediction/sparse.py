@@ -50,10 +50,10 @@ def narrowed(module: Any) -> Narrow | None:
         feature_names=None,
         category_names=(),
     )
-    made = CompiledModule(
+    few_columns = CompiledModule(
         few, module.schedules, module.target, module.reduction, module.n_jobs
     )
-    return Narrow(made, place)
+    return Narrow(few_columns, place)
 
 
 def dense_blocks(
@@ -74,8 +74,8 @@ def dense_blocks(
         to, data = part.indices, part.data
         if place is not None:
             to = place[to]
-            kept = to >= 0
-            at, to, data = at[kept], to[kept], data[kept]
+            read = to >= 0
+            at, to, data = at[read], to[read], data[read]
         rows = np.full((part.shape[0], width), fill, dtype)
         with np.errstate(over="ignore"):
             rows[at, to] = data

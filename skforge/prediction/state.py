@@ -19,9 +19,9 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InconsistentVersionWarning, warn
-from skforge.prediction.arrival import by_reference
 from skforge.prediction.dispatch import Choice, compiled, rechosen
-from skforge.prediction.fitting import Made
+from skforge.prediction.fitting import FitResult
+from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.predictor import Predictor
 from skforge.sources.delegation import (
     FITTED,
@@ -32,9 +32,9 @@ from skforge.sources.delegation import (
     start_of,
     tags_of,
 )
+from skforge.sources.find import Fingerprint
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
-from skforge.sources.witness import Witness
 
 
 class CompiledState(BaseEstimator):  # type: ignore[misc]
@@ -44,7 +44,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
     schedule_: dict[BatchRange, Schedule]
     target_: Target
 
-    def _keep(self, made: Made, model: Any, asked: tuple[Any, Any]) -> None:
+    def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
         """Set the fitted attributes; the compiled methods of an earlier fit retire."""
         if isinstance(model, StoredModel):
             self._stored = model
@@ -52,18 +52,18 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         else:
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
-        self.forest_, self._split = made.forest, made.split
-        self._fallback = made.fallback
-        self.schedule_ = ScheduleTable(made.module.schedules)
-        self.target_ = self.fitted_target_ = made.module.target
-        self._tables = made.choice.tables
-        self.gpu_min_rows_ = made.gpu_min_rows
-        self.tuning_result_ = made.found
-        self.compile_time_ = made.seconds
+        before, predictor = self.__dict__.get("_predictor"), result.predictor
+        self.forest_, self._split = predictor.forest, result.split
+        self._fallback = result.fallback
+        self.schedule_ = ScheduleTable(predictor.module.schedules)
+        self.target_ = self.fitted_target_ = predictor.module.target
+        self._tables = result.choice.tables
+        self.gpu_min_rows_ = result.gpu_min_rows
+        self.tuning_result_ = result.search
+        self.compile_time_ = result.seconds
         self._asked = asked
-        self._witness = made.predictor.witness
-        before = self.__dict__.get("_predictor")
-        self._predictor = made.predictor
+        self._fingerprint = predictor.fingerprint
+        self._predictor = predictor
         if before is not None:
             before.retire()
 
@@ -71,7 +71,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         """Return the state without machine code."""
         state = dict(super().__getstate__())
         state.pop("_predictor", None)
-        if state.pop("_witness", None) is not None:
+        if state.pop("_fingerprint", None) is not None:
             self._check_model()
         state["_skforge_version"] = __version__
         return state
@@ -117,26 +117,26 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
             before.retire()
         super().__setstate__(state)
         if "forest_" in state:
-            self._witness = Witness(model_of(self), start_of(self))
+            self._fingerprint = Fingerprint(model_of(self), start_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and not self.target_.is_gpu:
             self.target_ = Target.host()
 
     def _check_model(self) -> None:
         """Raise if the model is no longer the one that was compiled."""
-        witness = self.__dict__.get("_witness")  # absent for a stored model
-        if witness is not None:
-            witness.check()
+        fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
+        if fingerprint is not None:
+            fingerprint.check()
 
     def _without_source(self, tags: Tags) -> Any:
         """Return a copy that keeps the model as plain data."""
         model = store(self, model_of(self), tags)
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
-        kept = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor", "_witness"):
-            kept.pop(name, None)
-        copy.__dict__.update(kept, _stored=model)
+        state = dict(self.__dict__)
+        for name in (*params, "estimator_", "search_", "_predictor", "_fingerprint"):
+            state.pop(name, None)
+        copy.__dict__.update(state, _stored=model)
         return copy
 
     def _revive(self) -> Predictor:
@@ -152,9 +152,9 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        made = Predictor(module, model_of(self), start_of(self))
+        revived = Predictor(module, model_of(self), start_of(self))
         # threads that arrive together all use the first one's
-        predictor: Predictor = self.__dict__.setdefault("_predictor", made)
+        predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
         return predictor
 
 
@@ -182,9 +182,9 @@ class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
                 return getattr(model, name)
             live = is_estimator(model)  # texts have no n_features_in_
             if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                found = attribute_of(state["forest_"], name)
-                if found is not None:
-                    return found
+                value = attribute_of(state["forest_"], name)
+                if value is not None:
+                    return value
         if "_stored" in state:
             state["_stored"].explain(name)
         raise AttributeError(no_attribute(self, name))

@@ -19,7 +19,7 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
 from skforge.exceptions import VerificationError, VerificationWarning
-from skforge.prediction.arrival import ADVICE, Sample, compare_now
+from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks
 from skforge.sources.base import UnsureError
@@ -53,14 +53,14 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     predictor.checked = n_rows and len(at), n_drawn
     expected = predictor.source.raw(rows)
     modules = []
-    for module, own in _scored(predictor, expected):
+    for module, scores in _scored(predictor, expected):
         modules.append(module)
         for part in module.parts:
-            compare_now(part, partial(Sample, rows, names, own))
+            compare_now(part, partial(Sample, rows, names, scores))
     with ExitStack() as stack:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
-        if predictor.source.answers or not n_rows:
+        if predictor.source.answers.by_members or not n_rows:
             _verify_outputs(
                 predictor,
                 predictor.source.as_given(rows[-n_drawn:]) if n_drawn else None,
@@ -83,29 +83,30 @@ def verify_members(predictor: Predictor, X: Any) -> None:
     ``fit`` of each member has compared its kernels.
     """
     at = np.unique(np.linspace(0, _num_samples(X) - 1, SAMPLE_ROWS).astype(int))
-    drawn = sum(one._compiled().checked[1] for one in predictor.source.members)
+    drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
     if predictor.module.reduction != "exact":
         return
     names = [f"row {i} of X" for i in at]
     # threads of a forest add trees as they finish; other models add those of each job
     with ExitStack() as stack, parallel_config("sequential"):
-        for one in predictor.source.members:
-            for module in (one._compiled().module, *one._compiled().modules()):
+        for member in predictor.source.members:
+            for module in member._compiled().modules:
                 stack.enter_context(module.kernels.one())
         _verify_outputs(predictor, take_rows(X, at), names, None)
 
 
 def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
     """Yield each module with its own part of the expected scores."""
-    if not predictor.source.more:
+    if not predictor.source.answers.more:
         yield predictor.module, expected
         return
     start = 0
-    for module in (predictor.module, *predictor.modules()):
+    for module in predictor.modules:
         width = module.forest.n_outputs
-        own = expected[:, start : start + width].astype(module.forest.accumulator_dtype)
-        yield module, own[:, 0] if width == 1 else own
+        scores = expected[:, start : start + width]
+        scores = scores.astype(module.forest.accumulator_dtype)
+        yield module, scores[:, 0] if width == 1 else scores
         start += width
 
 
@@ -125,19 +126,19 @@ def _verify_outputs(
         warnings.simplefilter("ignore")  # the source has warned before
         warnings.simplefilter("always", VerificationWarning)
         outputs = source.outputs(X)
-        if not outputs and raw is not None and not source.answers:
+        if not outputs and raw is not None and not source.answers.by_members:
             # a file: no live model to compare
             outputs = {"predict_raw": raw}
             if predictor.forest.outputs.function != "unknown":
                 outputs["transformed"] = apply_transform(predictor.forest, raw)
         for method, expected in outputs.items():
             other = {"transformed": predictor.transformed}
-            found = other.get(method, partial(predictor.answer, method))(X)
+            answer = other.get(method, partial(predictor.answer, method))(X)
             if predictor.module.reduction == "exact":
-                _compare(method, found, expected, names)
+                _compare(method, answer, expected, names)
             elif method in METHODS:
-                own = predictor.answer("predict_raw", X)
-                _compare(method, found, _of_scores(predictor, method, own, X), names)
+                sums = predictor.answer("predict_raw", X)
+                _compare(method, answer, _of_scores(predictor, method, sums, X), names)
                 # members may read X otherwise than the forests' rows that it is made of
                 scores: Any = raw if source.model is None else source.raw_of(X)
                 told = _of_scores(predictor, method, scores, X)
@@ -152,9 +153,9 @@ def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
         return predictor.source.call(method, X)
 
 
-def _compare(method: str, found: Any, expected: Any, names: list[str]) -> None:
+def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
     """Raise ``VerificationError`` if two answers differ in a bit."""
-    for values, wanted in zip(_parts(found), _parts(expected), strict=True):
+    for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
         wrong = _unequal(values, wanted)
         if len(wrong):
             row = wrong[0]
@@ -168,13 +169,13 @@ def _parts(answer: Any) -> list[Array]:
     return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
 
 
-def _unequal(found: Array, expected: Array) -> NDArray[np.intp]:
+def _unequal(answer: Array, expected: Array) -> NDArray[np.intp]:
     """Return the rows that differ; all of them if dtype or shape does."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return np.arange(len(found))
-    if found.dtype.kind == "f":
-        return differing_rows(found, expected)
-    return np.flatnonzero((found != expected).reshape(len(found), -1).any(axis=1))
+    if answer.shape != expected.shape or answer.dtype != expected.dtype:
+        return np.arange(len(answer))
+    if answer.dtype.kind == "f":
+        return differing_rows(answer, expected)
+    return np.flatnonzero((answer != expected).reshape(len(answer), -1).any(axis=1))
 
 
 def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
@@ -214,7 +215,7 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
     rows = read[0] if read and fine else source.rows(X, "predict_raw")
     if rows is None:
         return None
-    forests = predictor.forest, *source.more
+    forests = predictor.forest, *source.answers.more
     dtype = np.result_type(*(forest.input_dtype for forest in forests))
     if hasattr(rows, "tocsr"):
         return np.concatenate(list(dense_blocks(rows, source.fill, dtype)))

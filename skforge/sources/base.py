@@ -9,8 +9,9 @@ warnings and exceptions are the model's. Without a live model, an error is raise
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -22,8 +23,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_table
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
+from skforge.compiler.outputs.answers import answer
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.mappings import ColumnRule, Columns
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
@@ -37,31 +39,72 @@ Check: TypeAlias = Callable[[Any, Forest], bool]
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
-#: What decides how answers are made of raw scores, beside :meth:`Source.answer`.
-ANSWERS = (
-    "labels",
-    "leaf_dtype",
-    "flat_leaves",
-    "leaf_shape",
-    "own_log_proba",
-    "answers",
-    "more",
-    "root",
-)
-
-
 class UnsureError(Exception):
     """An answer is not certain here, so that the model itself must answer."""
 
 
 def given_names(names: Any) -> tuple[Any, ...] | None:
     """Return feature names; None for those that LightGBM makes (Column_0, ...)."""
-    made = names is None or [*names] == [f"Column_{i}" for i in range(len(names))]
-    return None if made else tuple(names)
+    if names is None or [*names] == [f"Column_{i}" for i in range(len(names))]:
+        return None
+    return tuple(names)
 
 
-class Source(ABC):
-    """Converts rows as a fitted model does, and calls the model for all others.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How a model's answers are made of raw scores and of leaf numbers.
+
+    Parameters
+    ----------
+    labels : bool, default=True
+        Whether the model's ``predict`` returns labels; a Booster's returns scores.
+    leaf_dtype : dtype, default=intp
+        Dtype of leaf numbers.
+    flat_leaves : bool, default=False
+        Whether ``apply`` drops their last axis.
+    leaf_shape : tuple of int or None, default=None
+        Shape of one row's leaf numbers; None for one number per tree.
+    own_log_proba : bool, default=False
+        Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
+    more : tuple of Forest, default=()
+        Further forests, whose raw scores follow those of the forest.
+    root : object or None, default=None
+        The wrapper around several models, as a tree of its members.
+    by_members : bool, default=False
+        Whether ``root`` computes the answers, not the rules of the forest.
+    """
+
+    labels: bool = True
+    leaf_dtype: Any = np.intp
+    flat_leaves: bool = False
+    leaf_shape: tuple[int, ...] | None = None
+    own_log_proba: bool = False
+    more: tuple[Forest, ...] = ()
+    root: Any = None
+    by_members: bool = False
+
+    def of_scores(self, forest: Forest, classes: Any) -> Callable[[str, Array], Any]:
+        """Return the function that makes a method's answer of raw scores.
+
+        It raises ``UnsureError`` if the model itself must answer.
+        """
+        return self._of_members if self.by_members else partial(answer, forest, classes)
+
+    def _of_members(self, method: str, raw: Array) -> Any:
+        if method == "predict_raw":
+            return raw
+        return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
+
+    def leaves(self, numbers: Any) -> Any:
+        """Return leaf numbers, one column per tree, in the model's own form."""
+        numbers = numbers.astype(self.leaf_dtype)
+        if self.leaf_shape is not None:
+            return numbers.reshape(-1, *self.leaf_shape)
+        return numbers[:, 0] if self.flat_leaves else numbers
+
+
+class RowRules:
+    """Converts rows as a fitted model does.
 
     Parameters
     ----------
@@ -85,32 +128,21 @@ class Source(ABC):
     #: The rules that artifacts keep, with the check of each.
     checks: ClassVar[Mapping[str, Check]] = {}
 
+    #: Values that compiled entries decline; None disables compiled entries.
+    declines: Refused | None = "nothing"
+    #: Size from which compiled entries also decline numbers. With a finite one, they
+    #: take arrays of the forest's own dtype alone.
+    limit: float = float("inf")
+    #: Whether compiled entries may take the caller's arrays.
+    direct: bool = True
     #: Value of absent entries of sparse rows.
     fill: float = 0.0
-    #: Whether the model's ``predict`` returns labels (a Booster's returns scores).
-    labels: bool = True
-    #: Dtype of leaf numbers, and whether ``apply`` drops their last axis.
-    leaf_dtype: Any = np.intp
-    flat_leaves: bool = False
-    #: Shape of one row's leaf numbers; None for one number per tree.
-    leaf_shape: tuple[int, ...] | None = None
     #: Whether arrays on a GPU are rows of the forest.
     on_device: bool = True
-    #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
-    own_log_proba: bool = False
-    #: Whether :meth:`answer` computes the answers, not the rules of the forest.
-    answers: bool = False
-    #: Further forests, whose raw scores follow those of the forest.
-    more: tuple[Forest, ...] = ()
-    #: The wrapper that computes the answers, as a tree of its members.
-    root: Any = None
+    #: Whether other forests may read other forms of rows; see :meth:`of_form`.
+    has_forms: bool = False
     #: Adapters with forests of their own for other forms of rows, by form as text.
     twins: Mapping[str, Source] = MappingProxyType({})
-    #: Compiled members, if the model's own code computes everything else.
-    members: tuple[Any, ...] = ()
-
-    #: The adapter of the last step, if the rows pass other steps first.
-    _last: Source
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -136,34 +168,6 @@ class Source(ABC):
         Refitting, further training or editing replaces an object or alters a number.
         """
         return []
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the rules of a live model, to be kept in an artifact.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If this model's rows cannot be converted without the model.
-        """
-        return self.kinds[0], dict(self.rules)
-
-    @property
-    def declines(self) -> Refused | None:
-        """Values that compiled entries decline; None disables compiled entries."""
-        return "nothing"
-
-    @property
-    def limit(self) -> float:
-        """Size from which compiled entries also decline numbers, or infinity.
-
-        With a finite one, they take arrays of the forest's own dtype alone.
-        """
-        return float("inf")
-
-    @property
-    def direct(self) -> bool:
-        """Whether compiled entries may take the caller's arrays."""
-        return True
 
     @cached_property
     def warning(self) -> str:
@@ -294,16 +298,44 @@ class Source(ABC):
             self.stored.decline(X, method)
         return rows
 
-    @abstractmethod
     def _rows(self, X: Any, method: str) -> Any:
         """Return rows converted as the model does; None for unknown kinds."""
+        read = self.read(X)
+        if read is None or not self.takes(read[0]):
+            return None
+        if read[1]:
+            warn(read[1])
+        return read[0]
 
-    def leaves(self, numbers: Any) -> Any:
-        """Return leaf numbers, one column per tree, in the model's own form."""
-        numbers = numbers.astype(self.leaf_dtype)
-        if self.leaf_shape is not None:
-            return numbers.reshape(-1, *self.leaf_shape)
-        return numbers[:, 0] if self.flat_leaves else numbers
+    def as_given(self, rows: Array) -> Any:
+        """Return rows of the forest in a form that the model takes; None if unsure."""
+        return rows if self.direct and not any(self.forest.category_names) else None
+
+    def drawn(self, n: int, missing: float) -> Array:
+        """Return rows around the forest's thresholds that the model accepts."""
+        return draw_rows(self.forest, n, 0, missing)
+
+
+class Source(RowRules):
+    """A fitted model: its rows, its answers, and calls of its own methods."""
+
+    #: How answers are made of raw scores.
+    answers: Answers = Answers()
+    #: Compiled members, if the model's own code computes everything else.
+    members: tuple[Any, ...] = ()
+
+    def describe(self) -> tuple[str, dict[str, Any]]:
+        """Return the kind and the rules of a live model, to be kept in an artifact.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If this model's rows cannot be converted without the model.
+        """
+        rules = dict(self.rules)
+        if "of_no_rows" in self.checks:
+            rules["of_no_rows"] = self._of_no_rows()
+        return self.kinds[0], rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the model's own method."""
@@ -314,30 +346,6 @@ class Source(ABC):
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
 
-    def _end_in(self, last: Source) -> None:
-        """Answer as the adapter of a last step does, for rows that pass steps first."""
-        self._last = last
-        for name in ANSWERS:
-            setattr(self, name, getattr(last, name))
-
-    def answer(self, method: str, raw: Array) -> Any:
-        """Return a method's answer for raw scores, if ``answers`` says so.
-
-        Raises
-        ------
-        UnsureError
-            If the model itself must answer.
-        """
-        return self._last.answer(method, raw)
-
-    def as_given(self, rows: Array) -> Any:
-        """Return rows of the forest in a form that the model takes; None if unsure."""
-        return rows if self.direct and not any(self.forest.category_names) else None
-
-    def drawn(self, n: int, missing: float) -> Array:
-        """Return rows around the forest's thresholds that the model accepts."""
-        return draw_rows(self.forest, n, 0, missing)
-
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""
         if self.model is not None:
@@ -347,8 +355,9 @@ class Source(ABC):
 
     def reference(self, rows: Array) -> Array:
         """Return raw scores of all forests by the reference walk, side by side."""
-        found = [reference_raw(one, rows) for one in (self.forest, *self.more)]
-        return np.hstack([one.reshape(len(rows), -1) for one in found])
+        forests = self.forest, *self.answers.more
+        scores = [reference_raw(forest, rows) for forest in forests]
+        return np.hstack([raw.reshape(len(rows), -1) for raw in scores])
 
     def _raw(self, rows: Array) -> Any:
         return self.call("predict_raw", rows)
@@ -377,13 +386,13 @@ class Source(ABC):
     def _of_no_rows(self) -> dict[str, Any]:
         """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
+        none = np.empty((0, self.forest.n_features), "f4")
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about having 0 rows
-                    none = np.empty((0, self.forest.n_features), "f4")
-                    found = self.call(method, none)
-                answers[method] = [found.dtype.str, list(found.shape)]
+                    answer = self.call(method, none)
+                answers[method] = [answer.dtype.str, list(answer.shape)]
             except Exception:  # noqa: BLE001 - then no answer is kept
                 continue
         return answers

@@ -115,28 +115,28 @@ class _ColumnReader:
         self._names = None if names is None else list(names)
         self._places, self._width, self._ordered = list(places), width, ordered
 
-    def _places_of(self, given: Sequence[Any] | None, count: int) -> list[int] | None:
+    def _places_of(self, names: Sequence[Any] | None, count: int) -> list[int] | None:
         """Return the place of each column in the rows, -1 for none.
 
         None if a column is missing or there twice, or if a name is not text:
         scikit-learn warns or raises.
         """
-        if self._names is None or given is None:
+        if self._names is None or names is None:
             return [*range(count)] if count == self._width else None
-        if self._ordered and given != self._names:
+        if self._ordered and names != self._names:
             return None
-        where = {name: at for at, name in enumerate(given)}
-        if len(where) < count or {*map(type, given)} != {str}:
+        where = {name: at for at, name in enumerate(names)}
+        if len(where) < count or {*map(type, names)} != {str}:
             return None
         if self._ordered:
             return self._places
         at = [where.get(name, -1) for name in self._names]
         if -1 in at:
             return None
-        found = [-1] * count
+        places = [-1] * count
         for i, place in zip(at, self._places, strict=True):
-            found[i] = place
-        return found
+            places[i] = place
+        return places
 
 
 # ------------------------------------------------------------ pandas
@@ -233,24 +233,24 @@ class FrameReader(_ColumnReader):
 
     def read(self, form: Form | None, parts: Parts, n_rows: int) -> ReadColumns:
         """Return the wanted columns of a frame with this layout."""
-        found = ReadColumns(np.zeros((n_rows, self._width)), [], [], [], form)
+        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [], form)
         for values, plan in parts:
             if plan.number is None:
                 columns = values[plan.taken] if values.ndim > 1 else [values]
-                found.others.extend(zip(plan.places, columns, strict=False))
+                read.others.extend(zip(plan.places, columns, strict=False))
             elif type(values) is np.ndarray:
                 part = values[plan.taken]
-                found.rows[:, plan.to] = part.T
+                read.rows[:, plan.to] = part.T
                 if part.dtype.kind in "iu":
-                    found.whole.append((plan.places, part))
+                    read.whole.append((plan.places, part))
             else:
                 (place,) = plan.places
                 numbers, missing = nullable_numbers(values, plan.number)
-                found.rows[:, place] = numbers
-                numbers = found.without(missing, numbers, place)
+                read.rows[:, place] = numbers
+                numbers = read.without(missing, numbers, place)
                 if plan.number.kind in "iu":
-                    found.whole.append((plan.places, numbers))
-        return found
+                    read.whole.append((plan.places, numbers))
+        return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
         """Return the values of the only row of one of these forms, or None."""
@@ -344,18 +344,19 @@ class TableReader(_ColumnReader):
         to = self._places_of(names_of(X), len(columns))
         if to is None or not all(map(_is_known, types)):
             return None
-        own = dict(zip(to, types, strict=True))
-        form = Form(kind, tuple(own.get(place) for place in range(self._width)))
-        return form, [(at, one) for at, one in zip(to, columns, strict=True) if at >= 0]
+        of_place = dict(zip(to, types, strict=True))
+        form = Form(kind, tuple(map(of_place.get, range(self._width))))
+        wanted = [pair for pair in zip(to, columns, strict=True) if pair[0] >= 0]
+        return form, wanted
 
     def read(self, form: Form, parts: Any, n_rows: int) -> ReadColumns | None:
         """Return the wanted columns of a table with this layout."""
         rows = np.zeros((n_rows, self._width))
-        found = ReadColumns(rows, [], [], [], form)
+        read = ReadColumns(rows, [], [], [], form)
         objects = form.kind in ("array", "list")
         for place, column in parts:
             if place in self._texts:
-                found.others.append((place, column))
+                read.others.append((place, column))
                 continue
             numbers = _numbers_of(column) if objects else numbers_in(column)
             if numbers is None:
@@ -363,19 +364,19 @@ class TableReader(_ColumnReader):
             values, missing = numbers
             rows[:, place] = values
             if missing is not None:
-                values = found.without(missing, values, place)
+                values = read.without(missing, values, place)
             if values.dtype.kind in "iu":
-                found.whole.append(([place], values))
+                read.whole.append(([place], values))
         if objects:  # which of Python's numbers were whole is not known
-            found.whole.append((range(self._width), rows))
-        return found
+            read.whole.append((range(self._width), rows))
+        return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
         """Return the values of the only row of one of these forms, or None."""
         if names is None:
             return None
         polars = kind_of(X) == "polars"
-        kinds = map(type, X.dtypes) if polars else [own.id for own in X.schema.types]
+        kinds = map(type, X.dtypes) if polars else [t.id for t in X.schema.types]
         key = (*names, *kinds)
         layout = self._layouts.get(key)
         if layout is None:
@@ -399,7 +400,7 @@ class TableReader(_ColumnReader):
         form = layout[0]
         at = [i for i, place in enumerate(to) if place >= 0]
         places = [to[i] for i in at]
-        if any(mark in str(own) for own in form.types for mark in "<("):
+        if any(mark in str(dtype) for dtype in form.types for mark in "<("):
             return None
         if any((form.numbers[i] is None) != (i in self._texts) for i in places):
             return None
@@ -420,11 +421,11 @@ class TableReader(_ColumnReader):
 
 
 @lru_cache(maxsize=256)
-def _is_known(own: Any) -> bool:
-    name = str(own).lower().partition("(")[0].partition("<")[0]
+def _is_known(dtype: Any) -> bool:
+    name = str(dtype).lower().partition("(")[0].partition("<")[0]
     if name == "float16":  # of polars, which scikit-learn need not know
         return False
-    return number_of(own) is not None or name in _TEXTS or own == _OBJECT
+    return number_of(dtype) is not None or name in _TEXTS or dtype == _OBJECT
 
 
 def names_of(X: Any) -> list[str] | None:

@@ -81,8 +81,8 @@ def no_attribute(wrapper: Any, name: str) -> str:
     if model is None or isinstance(model, (str, bytes, os.PathLike)):
         return text
     # not hasattr(model, name): properties compute, and may raise anything
-    own = getattr(model, "__dict__", {})  # a ModelProto has none
-    if name in own or callable(getattr(type(model), name, None)):
+    attributes = getattr(model, "__dict__", {})  # a ModelProto has none
+    if name in attributes or callable(getattr(type(model), name, None)):
         return f"{text}; the model's own is estimator_.{name}"
     return text
 
@@ -240,15 +240,17 @@ class _Offered:
             return MethodType(obj._predictor.offered[self], obj)
         except (AttributeError, KeyError):
             pass  # on the class, not fitted, or first access
-        found = self._checked.__get__(obj, owner)
+        bound = self._checked.__get__(obj, owner)
         predictor = None if obj is None else obj.__dict__.get("_predictor")
         if predictor is not None:
-            made = predictor.method(obj, self._method) if self._entry else self._method
-            predictor.offered[self] = made
-            if self._entry and predictor.method(obj, self._method) is not made:
+            function = self._method
+            if self._entry:
+                function = predictor.method(obj, function)
+            predictor.offered[self] = function
+            if self._entry and predictor.method(obj, self._method) is not function:
                 predictor.offered.pop(self, None)  # another thread has compiled one
-            return MethodType(made, obj)
-        return found
+            return MethodType(function, obj)
+        return bound
 
 
 def fitted_model(
@@ -306,12 +308,12 @@ def _untrained(model: Any) -> Any:
 
     It would be compiled twice otherwise.
     """
-    made = clone(model)
-    while is_pipeline(made) and is_compiled(last := made.steps[-1][1]):
+    unfitted = clone(model)
+    while is_pipeline(unfitted) and is_compiled(last := unfitted.steps[-1][1]):
         if last.prefit is True or not is_estimator(last.estimator):
             break
-        made.steps[-1] = made.steps[-1][0], last.estimator
-    return made
+        unfitted.steps[-1] = unfitted.steps[-1][0], last.estimator
+    return unfitted
 
 
 def _takes_weights(model: Any) -> bool:

@@ -10,7 +10,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows, read_columns
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
-from skforge.sources.base import Array, Source, register
+from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Reading, most_entries
 
 #: Libraries that compare the names of columns.
@@ -22,7 +22,7 @@ class ForestSource(Source):
     """A file, a ``ModelProto`` or a ``Forest``, without a live model to call."""
 
     kinds = ("forest",)
-    labels, leaf_dtype = False, np.int32
+    answers = Answers(labels=False, leaf_dtype=np.int32)
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -36,7 +36,6 @@ class ForestSource(Source):
         return not hasattr(model, "fit")
 
     def takes(self, X: Array) -> bool:
-        """Accept all rows, including 0 rows."""
         return True
 
     def reading(self) -> Reading | None:

@@ -1,9 +1,11 @@
-"""Finds the adapter for a model of any library."""
+"""Finds the adapter for a model of any library, and notices changes of the model."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
@@ -22,11 +24,10 @@ from skforge.sources import (  # noqa: F401 - register
 )
 from skforge.sources.base import Source, adapter_of, member_traces
 from skforge.sources.delegation import model_of
-from skforge.sources.members import Members, MembersSource, traces_of_members
-from skforge.sources.pipeline import held
-from skforge.sources.prefixed import PrefixedSource
+from skforge.sources.pipeline import PrefixedSource, held
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
+from skforge.sources.wrappers.members import Members, MembersSource, traces_of_members
 
 #: How many steps of a pipeline run in their library, or what is compiled of a model.
 Start: TypeAlias = int | Members | None
@@ -41,8 +42,9 @@ def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
     if isinstance(start, Members):
         return MembersSource(model, forest, start)
     if start is not None:
-        rest = source_of(_rest(model, start), forest)
-        return PrefixedSource(model, forest, start, rest)
+        rest = rest_of(model, start)
+        rest = model_of(rest) if is_compiled(rest) else rest
+        return PrefixedSource(model, forest, start, source_of(rest, forest))
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -71,12 +73,6 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
     return member_traces(model)
 
 
-def _rest(model: Any, start: int) -> Any:
-    """Return what is compiled of a pipeline."""
-    rest = rest_of(model, start)
-    return model_of(rest) if is_compiled(rest) else rest
-
-
 def read_model(model: Any) -> Forest:
     """Return the forest of any model that ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
@@ -90,3 +86,57 @@ def read_model(model: Any) -> Forest:
     if is_pipeline(model):
         return load(model).validate()  # its codes are known to the adapter
     return model if isinstance(model, Forest) else read_forest(model)
+
+
+#: Bytes of the largest array whose content is remembered.
+_SMALL = 1 << 16
+
+
+class Fingerprint:
+    """Remembers the parts of a model that another fit would replace.
+
+    It detects replaced, added and removed trees, and numbers edited in arrays of up to
+    64 KiB. Detecting edits inside a tree would take as long as reading the model;
+    docs/exactness.md lists what goes unnoticed.
+
+    Parameters
+    ----------
+    model : object
+        The model that was compiled. Paths, ModelProtos and Forests do not change.
+    start : int or Members, default=None
+        Steps of a pipeline that run in their library, or members that are compiled.
+    """
+
+    __slots__ = ("_model", "_seen", "_start")
+
+    def __init__(self, model: Any, start: Start = None) -> None:
+        self._model, self._start = model, start
+        self._seen = [(part, _content(part)) for part in traces_of(model, start)]
+
+    def check(self) -> None:
+        """Raise ``InvalidModelError`` if the model has changed."""
+        now = traces_of(self._model, self._start)
+        same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
+        if not same:
+            raise InvalidModelError(
+                f"The {type(self._model).__name__} has changed since it was compiled: "
+                "it was fitted again, trained further or edited. Its attributes and "
+                "predictions no longer match the compiled ones; call fit of the "
+                "CompiledForest again."
+            )
+
+
+def _same(now: Any, seen: tuple[Any, Any]) -> bool:
+    before, content = seen
+    if now is before:
+        return content is None or bool(_content(now) == content)
+    plain = isinstance(now, (int, float, str)) and isinstance(before, type(now))
+    return plain and bool(now == before or (now != now and before != before))  # NaN
+
+
+def _content(value: Any) -> Any:
+    """Return what a small array holds, its own arrays included, else None."""
+    if not isinstance(value, np.ndarray) or value.nbytes > _SMALL:
+        return None
+    inside = map(_content, value.flat) if value.dtype == object else ()
+    return value.tobytes(), *inside

@@ -37,7 +37,7 @@ class Form(NamedTuple):
     @property
     def numbers(self) -> list[np.dtype[Any] | None]:
         """Return NumPy's dtypes of the columns' numbers; None for other columns."""
-        return [None if own is None else number_of(own) for own in self.types]
+        return [None if dtype is None else number_of(dtype) for dtype in self.types]
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
@@ -46,10 +46,10 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
         return [form] * width
     wide = np.dtype(np.float64)
     if form.kind == "pandas":
-        return [own if isinstance(own, np.dtype) else wide for own in form.types]
+        return [dtype if isinstance(dtype, np.dtype) else wide for dtype in form.types]
     known = [number or wide for number in form.numbers]
     # whole numbers of these may be missing
-    return [wide if own.kind in "iu" and own.itemsize > 2 else own for own in known]
+    return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
 
 
 def told(form: Form | np.dtype[Any]) -> str:
@@ -63,8 +63,8 @@ def nullable(form: Form | np.dtype[Any]) -> list[int]:
     """Return the columns of numbers that may be missing otherwise than by NaN."""
     if isinstance(form, np.dtype):
         return []
-    pairs = enumerate(zip(form.types, form.numbers, strict=True))
-    return [i for i, (own, number) in pairs if number and not isinstance(own, np.dtype)]
+    plain = [isinstance(dtype, np.dtype) for dtype in form.types]
+    return [i for i, number in enumerate(form.numbers) if number and not plain[i]]
 
 
 def fitting(
@@ -77,7 +77,8 @@ def fitting(
     rows = rows.astype(np.float64)
     if isinstance(form, np.dtype):
         form = Form("", (form,) * rows.shape[1])
-    for column, (own, number) in enumerate(zip(form.types, form.numbers, strict=True)):
+    pairs = zip(form.types, form.numbers, strict=True)
+    for column, (dtype, number) in enumerate(pairs):
         if number is None:
             continue
         values = rows[:, column]
@@ -92,7 +93,7 @@ def fitting(
             most = min(float(ends.max), 2.0**31)
             values = np.rint(np.clip(values, max(float(ends.min), -most), most))
         rows[:, column] = values
-        extended = form.kind == "pandas" and not isinstance(own, np.dtype)
+        extended = form.kind == "pandas" and not isinstance(dtype, np.dtype)
         if column in gaps:
             rows[::7, column] = np.nan
         elif extended or number.kind != "f":
@@ -107,16 +108,16 @@ def table_of(frame: Any, form: Form, gaps: Collection[int]) -> Any:
     if form.kind == "list":
         return frame.to_numpy(object).tolist()
     columns = {}
-    for place, (name, own) in enumerate(zip(frame.columns, form.types, strict=True)):
+    for place, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
         values = frame[name].to_numpy(object)
-        number = None if own is None else number_of(own)
+        number = None if dtype is None else number_of(dtype)
         if number is not None:  # NaN is a number of floats
             values = values.astype(number if number.kind == "f" else object)
         gone = [place in gaps or number is None] * np.array([v != v for v in values])
         if number is not None and number.kind != "f":
             values = [number.type(0 if v != v else v).item() for v in values]
         objects = [None if out else v for v, out in zip(values, gone, strict=True)]
-        columns[str(name)] = _column(form.kind, objects, own)
+        columns[str(name)] = _column(form.kind, objects, dtype)
     if form.kind == "polars":
         import polars
 
@@ -126,24 +127,24 @@ def table_of(frame: Any, form: Form, gaps: Collection[int]) -> Any:
     return pyarrow.table(columns)
 
 
-def _column(kind: str, values: list[Any], own: Any) -> Any:
+def _column(kind: str, values: list[Any], dtype: Any) -> Any:
     """Return a column of polars or pyarrow; texts that its type lacks are missing."""
-    texts = own is not None and number_of(own) is None
+    texts = dtype is not None and number_of(dtype) is None
     if kind == "polars":
         import polars
 
-        column = polars.Series(values, dtype=polars.String if texts else own)
-        return column.cast(own, strict=False) if texts else column
+        column = polars.Series(values, dtype=polars.String if texts else dtype)
+        return column.cast(dtype, strict=False) if texts else column
     import pyarrow
 
-    found = pyarrow.array(values, None if texts else own)
+    array = pyarrow.array(values, None if texts else dtype)
     if not texts:
-        return found
-    if not hasattr(own, "index_type"):
-        return found.cast(own)
-    coded = found.dictionary_encode()
-    at, known = coded.indices.cast(own.index_type), coded.dictionary
-    return pyarrow.DictionaryArray.from_arrays(at, known.cast(own.value_type))
+        return array
+    if not hasattr(dtype, "index_type"):
+        return array.cast(dtype)
+    coded = array.dictionary_encode()
+    at, known = coded.indices.cast(dtype.index_type), coded.dictionary
+    return pyarrow.DictionaryArray.from_arrays(at, known.cast(dtype.value_type))
 
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
@@ -158,19 +159,19 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
     tests = forest.predicate[inner]
     comparison, feature = forest.comparison[tests], forest.feature[tests]
     # whole numbers and booleans are never missing
-    gaps = np.array([own.kind == "f" for own in dtypes])[feature]
+    gaps = np.array([column_dtype.kind == "f" for column_dtype in dtypes])[feature]
     missing = [np.where(gaps, forest.missing[tests], 0)]
     missing += [np.where(gaps, forest.missing_left[tests], 0)]
     sets = comparison >= Comparison.IN
     ends = np.where(sets, np.stack([comparison, tests]), 0.0)
     for dtype in {*dtypes}:
-        of_dtype = [i for i, own in enumerate(dtypes) if own == dtype]
+        of_dtype = [i for i, column_dtype in enumerate(dtypes) if column_dtype == dtype]
         here = np.isin(feature, of_dtype) & ~sets
         ends[:, here] = _canonical(forest, tests[here], dtype)
-    held: list[Array] = []
+    tables: list[Array] = []
     if sets.any():
-        held = [forest.category_offset, forest.category_words]
-    return [forest.left, forest.right, inner, feature, *missing, sets, ends, *held]
+        tables = [forest.category_offset, forest.category_words]
+    return [forest.left, forest.right, inner, feature, *missing, sets, ends, *tables]
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
@@ -178,30 +179,30 @@ def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
 
     Equal for all numbers of a dtype, which are whole or have the dtype's precision.
     """
-    comparison, found = forest.comparison[tests], forest.threshold[tests]
+    comparison, threshold = forest.comparison[tests], forest.threshold[tests]
     equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":
-        found = found.astype(np.float64)
-        found[~equal] = round_thresholds(found[~equal], comparison[~equal], dtype)
-        return np.stack([comparison, found])
-    low, high = (
-        (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    )
+        threshold = threshold.astype(np.float64)
+        rounded = round_thresholds(threshold[~equal], comparison[~equal], dtype)
+        threshold[~equal] = rounded
+        return np.stack([comparison, threshold])
+    low, high = 0, 1
+    if dtype.kind != "b":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     # the first number with another answer than the lowest, if any
     after = (comparison == Comparison.LE) | (comparison == Comparison.GT)
-    end = np.where(after, np.floor(found) + 1, np.ceil(found))
+    end = np.where(after, np.floor(threshold) + 1, np.ceil(threshold))
     end = np.clip(end, float(low), float(high) + 1)
     left = (comparison == Comparison.LE) | (comparison == Comparison.LT)
     left ^= end == low
     end = np.where(end == low, float(high) + 1, end)
-    return np.where(equal, [comparison, found], [left + 6.0, end])
+    return np.where(equal, [comparison, threshold], [left + 6.0, end])
 
 
 def contains(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether all numbers of some dtypes that one accepts are in the other's."""
-    largest = np.array(
-        [np.finfo(own).max if own.kind == "f" else 2.0**64 for own in dtypes], float
-    )
+    ends = [np.finfo(d).max if d.kind == "f" else 2.0**64 for d in dtypes]
+    largest = np.array(ends, float)
     low, high = np.maximum(bounds.low, -largest), np.minimum(bounds.high, largest)
     fine = (other.low <= low) & (other.high >= high) & (other.nan | ~bounds.nan)
     return bool(fine.all())

@@ -22,9 +22,8 @@ from skforge.compiler.forest.frames import (
     number_dtype,
 )
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Array, Source, are_answers, register
+from skforge.sources.base import Answers, Array, Source, are_answers, register
 from skforge.sources.plain import (
     Read,
     Reading,
@@ -41,7 +40,7 @@ class LightGBMBoosterSource(Source):
     classes = ("lightgbm.basic.Booster",)
     kinds = ("lightgbm_booster",)
     checks = {"of_no_rows": are_answers}  # noqa: RUF012
-    labels, leaf_dtype = False, np.int32
+    answers = Answers(labels=False, leaf_dtype=np.int32)
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -50,13 +49,8 @@ class LightGBMBoosterSource(Source):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds and the range of its leaf values."""
         bounds = model.lower_bound(), model.upper_bound()
         return [model, model.current_iteration(), model.best_iteration, *bounds]
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the answers to 0 rows."""
-        return self.kinds[0], {"of_no_rows": self._of_no_rows()}
 
     def _booster(self) -> Any:
         return self.model
@@ -110,7 +104,6 @@ class LightGBMBoosterSource(Source):
         return X
 
     def _validated(self, X: Any) -> Any:
-        """Return rows after the checks that LightGBM would make."""
         return np.array(X) if isinstance(X, list) else X
 
     def _numbers_of(self, X: Any) -> Array | None:
@@ -123,10 +116,10 @@ class LightGBMBoosterSource(Source):
             return None
         if not len(X.columns) or not X.columns.is_unique:
             return None
-        kept = [number_dtype(one) for one in X.dtypes if not is_category(one)]
-        if any(one is None for one in kept):
+        numbers = [number_dtype(dtype) for dtype in X.dtypes if not is_category(dtype)]
+        if any(dtype is None for dtype in numbers):
             return None
-        dtype = np.result_type(*kept, np.float32)
+        dtype = np.result_type(*numbers, np.float32)
         if dtype.itemsize > 8:
             return None
         with suppress(InvalidInputError):
@@ -172,8 +165,8 @@ class LightGBMSource(LightGBMBoosterSource):
 
     classes = ("lightgbm.sklearn.LGBMModel",)
     kinds = ("lightgbm",)
-    checks = {}  # noqa: RUF012
-    labels = True
+    checks = {}  # noqa: RUF012 - it refuses 0 rows
+    answers = Answers(leaf_dtype=np.int32)
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -185,31 +178,22 @@ class LightGBMSource(LightGBMBoosterSource):
             classifier = hasattr(model, "predict_proba")
         #: Whether it predicts raw scores and warns about it.
         self._has_no_labels = classifier and not forest.classifies
+        if self._has_no_labels:
+            self.declines = None
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the traces of its Booster."""
         return super().traces(model.booster_)
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind, without an answer to 0 rows: scikit-learn refuses them."""
-        return self.kinds[0], {}
-
-    @property
-    def declines(self) -> Refused | None:
-        """Return "nothing", or None if each call warns."""
-        return None if self._has_no_labels else "nothing"
-
     def takes(self, X: Array) -> bool:
-        """Refuse 0 rows, and all rows if labels cannot be made from scores."""
         return len(X) > 0 and not self._has_no_labels
 
     def reading(self) -> Reading | None:
         """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
-        found = super().reading()
-        if found is None or self._has_no_labels:
+        reading = super().reading()
+        if reading is None or self._has_no_labels:
             return None
-        return replace(found, lists=True, warns=True)
+        return replace(reading, lists=True, warns=True)
 
     def _booster(self) -> Any:
         return self.model.booster_

@@ -144,9 +144,9 @@ class Mappings:
         self._places = {at: rule.place for at, rule in enumerate(rules)}
         #: Writes one row, columns without a rule included.
         self._pack = None
-        given = {*self._places.values()}
-        if [*self._places.values()] == sorted(given) and not columns.by_frame:
-            parts = ["d" if i in given else "8x" for i in range(columns.width)]
+        written = {*self._places.values()}
+        if [*self._places.values()] == sorted(written) and not columns.by_frame:
+            parts = ["d" if i in written else "8x" for i in range(columns.width)]
             self._pack = struct.Struct("".join(parts)).pack_into
         self._dicts = reader(
             {rule.name: rule.place for rule in rules},
@@ -168,8 +168,8 @@ class Mappings:
         InvalidInputError
             If a column is absent or unknown, or a value is not a number.
         """
-        one = None if type(X) is not dict or self._pack is None else self._row(X)
-        if one is None:
+        row = None if type(X) is not dict or self._pack is None else self._row(X)
+        if row is None:
             rows = self.rows(X)
             step = max(1, MOST_VALUES // max(1, self._columns.width))
             if rows is None or len(rows) <= step or whole:
@@ -177,9 +177,9 @@ class Mappings:
             blocks = (rows[at : at + step] for at in range(0, len(rows), step))
             parts = list(map(entry, blocks))
             return None if any(p is None for p in parts) else np.concatenate(parts)
-        found = entry(one[0])
-        self._free.append(one)
-        return found
+        answer = entry(row[0])
+        self._free.append(row)
+        return answer
 
     def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
         """Return a mapping of common values as a row, with its memory."""
@@ -297,13 +297,13 @@ class Mappings:
 
     def _read(self, X: Any) -> tuple[Any, str]:
         """Return each column's values, and how errors call the rows."""
-        given, alone = _as_dicts(X)
+        dicts, alone = _as_dicts(X)
         try:
-            flat = list(chain.from_iterable(map(self._get, given)))
+            flat = list(chain.from_iterable(map(self._get, dicts)))
         except KeyError:
-            raise self._absent(given, alone) from None
-        if not self._columns.ignores and {*map(len, given)} != {self._count}:
-            raise self._unknown(given, alone)
+            raise self._absent(dicts, alone) from None
+        if not self._columns.ignores and {*map(len, dicts)} != {self._count}:
+            raise self._unknown(dicts, alone)
         if alone and any(map(_is_column, flat)):
             return self._in_columns(flat), ""
         return [flat[at :: self._count] for at in range(self._count)], alone
@@ -372,10 +372,10 @@ class Mappings:
             for row, label in enumerate(labels)
         ]
 
-    def _absent(self, given: list[dict[Any, Any]], alone: str) -> InvalidInputError:
+    def _absent(self, dicts: list[dict[Any, Any]], alone: str) -> InvalidInputError:
         at, row = next(
             (at, row)
-            for at, row in enumerate(given)
+            for at, row in enumerate(dicts)
             if not row.keys() >= {*self._names}
         )
         absent = [name for name in self._names if name not in row]
@@ -387,10 +387,10 @@ class Mappings:
             "every column of the model, with None where the value is missing."
         )
 
-    def _unknown(self, given: list[dict[Any, Any]], alone: str) -> InvalidInputError:
+    def _unknown(self, dicts: list[dict[Any, Any]], alone: str) -> InvalidInputError:
         known = {*self._names}
         at, key = next(
-            (at, key) for at, row in enumerate(given) for key in row if key not in known
+            (at, key) for at, row in enumerate(dicts) for key in row if key not in known
         )
         near = _nearest(key, self._names)
         return InvalidInputError(
@@ -413,17 +413,17 @@ def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], str]:
     alone = ""
     if isinstance(X, Mapping):
         alone, X = "the mapping" if is_columns(X) else "the row", [X]
-    given: list[Any] = X if type(X) is list else list(X)
-    if {*map(type, given)} == {dict}:
-        return given, alone
-    for at, row in enumerate(given):
+    dicts: list[Any] = X if type(X) is list else list(X)
+    if {*map(type, dicts)} == {dict}:
+        return dicts, alone
+    for at, row in enumerate(dicts):
         if not isinstance(row, Mapping):
             raise InvalidInputError(
                 f"row {at} is of type {type(row).__name__}, but row 0 is a mapping; "
                 "make all of them mappings."
             )
     # the default of a defaultdict would be written to the user's row
-    return [row if type(row) is dict else dict(row) for row in given], alone
+    return [row if type(row) is dict else dict(row) for row in dicts], alone
 
 
 def is_columns(X: Mapping[Any, Any]) -> bool:
@@ -521,7 +521,7 @@ def _code(
     """Return the number of a label; None if the source must answer."""
     if type(label) in kinds and label in table:
         return table[label]
-    found = None
+    code = None
     if _is_missing(label):
         return rule.missing
     if not table and rule.unknown is not None and _kind(label) == "number":
@@ -530,17 +530,17 @@ def _code(
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))
     if flag or isinstance(label, str) or _is_real(label):
-        found = table.get(label)
-    if flag and found is not None:
+        code = table.get(label)
+    if flag and code is not None:
         if rule.categories is None:
             return None
         raise InvalidInputError(
             f"{rule.name!r} of {where} is {label!r}, but its categories are numbers; "
             f"pass {int(label)} if that is meant."
         )
-    if found is None and not isinstance(label, str) and str in kinds:
+    if code is None and not isinstance(label, str) and str in kinds:
         return None  # how the source compares it with texts is its own affair
-    return rule.unknown if found is None else found
+    return rule.unknown if code is None else code
 
 
 def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
@@ -559,7 +559,7 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 
 def _nearest(name: Any, names: Iterable[Any]) -> Any:
     """Return the name that is spelled most alike, or None if there are no names."""
-    folded = {str(one).casefold(): one for one in names}
+    folded = {str(known).casefold(): known for known in names}
     near = get_close_matches(str(name).casefold(), folded, 1, 0)
     return folded[near[0]] if near else None
 

@@ -1,4 +1,4 @@
-"""Adapter for scikit-learn's Pipeline: rows of its first step, answers of its last."""
+"""Adapters for scikit-learn's Pipeline: rows of its first step, answers of its last."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, last_step
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
-from skforge.compiler.frontends.pipeline.split import flat
+from skforge.compiler.frontends.pipeline.split import flat, flat_steps
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
     class_of,
     first_step,
     inside,
+    is_absent,
     members,
     of_first,
 )
-from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import UnsupportedModelError, warn
+from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import (
+    Answers,
     Array,
     Source,
     are,
@@ -39,7 +40,7 @@ from skforge.sources.base import (
     register,
 )
 from skforge.sources.forms import Form, computed, contains, nullable, same_tests, told
-from skforge.sources.mappings import Columns
+from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
 
@@ -60,6 +61,7 @@ class PipelineSource(Source):
     """
 
     kinds = ("pipeline",)
+    has_forms = True
     checks = {  # noqa: RUF012
         "rows": is_described,
         "answers": lambda value, _forest: are(bool, value) and len(value) == 3,
@@ -83,32 +85,32 @@ class PipelineSource(Source):
             if form is not None:
                 known.forms.pop(None)
                 known.forms[form] = known.stored[told(form)]
-            self.on_device = not (known.texts or known.numbers)
-            self.labels, self.own_log_proba, self.flat_leaves = self.rules["answers"]
+            self._set_limits(known)
+            labels, own_log_proba, flat_leaves = self.rules["answers"]
             shape = self.rules["leaf_shape"]
-            self.leaf_shape = None if shape is None else tuple(shape)
-            self.leaf_dtype = np.dtype(self.rules["leaf_dtype"])
-            if self.stored.whole is not None:
-                last = self.stored.whole
-                self._end_in(member_source(last, read_forests(last)[0]))
-                self.more = self.stored.more
+            shape = None if shape is None else tuple(shape)
+            dtype = np.dtype(self.rules["leaf_dtype"])
+            self.answers = Answers(labels, dtype, flat_leaves, shape, own_log_proba)
+            if (last := self.stored.whole) is not None:
+                self._last = member_source(last, read_forests(last)[0])
+                self.answers = replace(self._last.answers, more=self.stored.more)
             return
         parts = parts or behind(model, forest)
         self._flat = flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
-        last = member_source(step, parts.inner)
-        self._end_in(last)
-        self.more = parts.more  # on the pipeline's own rows
+        self._last = member_source(step, parts.inner)
+        # further forests are on the pipeline's own rows
+        self.answers = replace(self._last.answers, more=parts.more)
         # the first step that looks at rows checks their names
         first = first_step(before)
         names = of_first(self._flat.steps, "feature_names_in_")
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
-        inner = [one for step in before for _, one in members(*step)]
-        renames = any(getattr(one, "feature_names_out", None) for one in inner)
-        reading = last.reading()
+        inner = [transformer for step in before for _, transformer in members(*step)]
+        renames = any(getattr(step, "feature_names_out", None) for step in inner)
+        reading = self._last.reading()
         narrow = reading is None or reading.through is not None
         known = PipelineRows(
             forest.n_features,
@@ -127,69 +129,56 @@ class PipelineSource(Source):
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
         self._known = known
-        self.on_device = not (parts.texts or parts.numbers)
+        self._set_limits(known)
+
+    def _set_limits(self, known: PipelineRows) -> None:
+        """Say which arrays compiled entries take: those that every column accepts."""
+        bounds = known.bounds
+        self.declines = "infinite" if bounds.nan.all() else "not_finite"
+        ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
+        self.limit = float(ends.min(initial=_MAX))
+        self.on_device = not (known.texts or known.numbers)
+        self.direct = self.on_device and known.warning is not None
 
     def _warning_of(self, known: PipelineRows) -> str | None:
         """Return the warning about arrays, asked from the pipeline; None if several."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.model.predict(known.decoded(np.zeros((1, known.width))))
-        texts = {str(one.message) for one in caught}
+        texts = {str(warning.message) for warning in caught}
         said = [text for text in texts if "valid feature names" in text]
         return None if len(said) > 1 else "".join(said)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Accept pipelines."""
         return is_pipeline(model)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return what its steps hold, and the traces of the last step."""
         last = last_step(model)
         return [*held(model.steps[:-1]), last, *member_traces(last)]
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return what is known of rows and leaves."""
+        answers = self.answers
         return self.kinds[0], {
             "rows": self._known.described(),
-            "answers": [self.labels, self.own_log_proba, self.flat_leaves],
-            "leaf_shape": None if self.leaf_shape is None else [*self.leaf_shape],
-            "leaf_dtype": np.dtype(self.leaf_dtype).str,
+            "answers": [answers.labels, answers.own_log_proba, answers.flat_leaves],
+            "leaf_shape": answers.leaf_shape and [*answers.leaf_shape],
+            "leaf_dtype": np.dtype(answers.leaf_dtype).str,
             "of_no_rows": self._of_no_rows(),
         }
 
     @property
-    def declines(self) -> Refused | None:
-        """Infinite values, and missing ones unless every column may have them."""
-        return "infinite" if self._known.bounds.nan.all() else "not_finite"
-
-    @property
-    def limit(self) -> float:
-        """The size of the first value that some column refuses."""
-        bounds = self._known.bounds
-        ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
-        return float(ends.min(initial=_MAX))
-
-    @property
-    def direct(self) -> bool:
-        """Whether the forest reads arrays as they are, with one warning or none."""
-        known = self._known
-        return not (known.texts or known.numbers) and known.warning is not None
-
-    @property
     def warning(self) -> str:
-        """The warning of the pipeline about arrays, or ""."""
         return self._known.warning or ""
 
     def reading(self) -> Reading | None:
-        """Read arrays and plain frames of the names that the first step knows."""
         return self._known.reading
 
     def columns(self) -> Columns | None:
         """Return the columns that a ColumnTransformer takes by name, or all."""
-        found = super().columns()
-        return None if found is None else self._known.columns(found)
+        columns = super().columns()
+        return None if columns is None else self._known.columns(columns)
 
     def codes(self) -> dict[int, dict[str, Any]]:
         """Return the codes of columns of texts; raise if numbers have codes, too."""
@@ -199,11 +188,11 @@ class PipelineSource(Source):
                     f"The forest reads column {column} as interval codes, which an "
                     "exported library cannot compute; use skforge.save instead."
                 )
-        return {place: one.named() for place, one in self._known.texts.items()}
+        return {place: texts.named() for place, texts in self._known.texts.items()}
 
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
-        unsure = self.answers and self._last.declines is None
+        unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 
     def form(self, X: Any) -> Any:
@@ -212,7 +201,6 @@ class PipelineSource(Source):
         return None if form in self._known.forms else form
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row of zeros and texts, in a frame if there are names."""
         return self._known.sample(dtype)
 
     def of_form(self, form: Any) -> PipelineSource | None:
@@ -239,7 +227,7 @@ class PipelineSource(Source):
     def _twin(self, form: Any) -> PipelineSource | None:
         dtypes = computed(form, self._known.width)
         float64 = np.dtype(np.float64)
-        wide = [float64 if one.kind == "f" else one for one in dtypes]
+        wide = [float64 if dtype.kind == "f" else dtype for dtype in dtypes]
         other = self._folded_for(form, dtypes)
         if isinstance(form, Form) and form.kind != "pandas" and dtypes != wide:
             # some steps take these frames as float64, and others as they are
@@ -260,7 +248,8 @@ class PipelineSource(Source):
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
         """Tell whether another's forests answer all numbers of some dtypes alike."""
-        mine, others = (self.forest, *self.more), (other.forest, *other.more)
+        mine = self.forest, *self.answers.more
+        others = other.forest, *other.answers.more
         return (
             mine[0].input_dtype == others[0].input_dtype
             and self._known.shares(other._known)
@@ -293,40 +282,32 @@ class PipelineSource(Source):
         Rows are drawn around its tests, and around those of a forest for other rows.
         """
         self._known.forms[self._form] = gaps
-        return all(self._agrees_on(one, gaps) for one in (self, like))
+        return all(self._agrees_on(source, gaps) for source in (self, like))
 
     def _agrees_on(self, drawing: PipelineSource, gaps: Sequence[int]) -> bool:
         rows = drawing.drawn(_FORM_ROWS, 0.05)
         for column, texts in drawing._known.texts.items():
             for at, code in enumerate((texts.none, texts.nan, texts.unknown)):
                 rows[at::9, column] = rows[at::9, column] if code is None else code
-        given = drawing._known.decoded(rows, self._form, gaps)
+        decoded = drawing._known.decoded(rows, self._form, gaps)
         fine = [
-            self._known.read(given[i : i + 1]) is not None for i in range(len(rows))
+            self._known.read(decoded[i : i + 1]) is not None for i in range(len(rows))
         ]
-        given = _safe_indexing(given, np.flatnonzero(fine))
-        read = self._known.read(given) if any(fine) else None
+        decoded = _safe_indexing(decoded, np.flatnonzero(fine))
+        read = self._known.read(decoded) if any(fine) else None
         if read is None:
             return False
         rows, said = read
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                expected = self._last.raw_of(self._transformed(given))
+                expected = self._last.raw_of(self._transformed(decoded))
             except (ArithmeticError, LookupError, TypeError, ValueError):
                 return False
-        if {str(one.message) for one in caught} - {said, self._known.warning}:
+        if {str(warning.message) for warning in caught} - {said, self._known.warning}:
             return False
         raw = self.reference(rows)
         return not len(differing_rows(raw, expected.reshape(raw.shape)))
-
-    def _rows(self, X: Any, method: str) -> Any:
-        read = self.read(X)
-        if read is None:
-            return None
-        if read[1]:
-            warn(read[1])
-        return read[0]
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the pipeline; or its last step, for what a pipeline does not have."""
@@ -341,17 +322,16 @@ class PipelineSource(Source):
         return self._known.decoded(rows, self._form)
 
     def _transformed(self, X: Any) -> Any:
-        """Return rows as the last step gets them."""
         for _, step in self._flat.steps[:-1]:
             if step is not None and step != "passthrough":
                 X = step.transform(X)
         return X
 
     def _raw(self, rows: Array) -> Any:
-        given = self._known.decoded(rows, self._form)
+        decoded = self._known.decoded(rows, self._form)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # feature names: the rows have none
-            return self._last.raw_of(self._transformed(given))
+            return self._last.raw_of(self._transformed(decoded))
 
     def _serial(self) -> Any:
         serial = copy.copy(self._flat)
@@ -374,34 +354,134 @@ class PipelineSource(Source):
             if len(cuts):
                 at = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
-                own = dtypes[feature] if dtypes[feature].kind == "f" else at.dtype
+                dtype = dtypes[feature] if dtypes[feature].kind == "f" else at.dtype
                 with np.errstate(over="ignore"):
-                    beside = np.nextafter(at.astype(own), way.astype(own))
+                    beside = np.nextafter(at.astype(dtype), way.astype(dtype))
                 near[:, feature] = np.where(way == 0, at, beside)
         return self.repaired(np.concatenate([rows, near]))
 
     def repaired(self, rows: Array) -> Array:
-        """Return rows with accepted values in place of those that a step refuses."""
         return self._known.repaired(rows)
 
 
 def _kept(transformer: Any) -> list[int]:
     """Return the columns that a ColumnTransformer does not drop."""
-    kept = {
+    columns = {
         int(i)
-        for _, one, places in inside(transformer)
-        if not (isinstance(one, str) and one == "drop")
+        for _, step, places in inside(transformer)
+        if not (isinstance(step, str) and step == "drop")
         for i in places or ()
     }
-    return sorted(kept)
+    return sorted(columns)
 
 
 def held(value: Any) -> list[Any]:
     """Return what fitted steps hold, those inside other steps included."""
     if isinstance(value, (list, tuple)):
-        return [found for one in value for found in held(one)]
+        return [part for step in value for part in held(step)]
     if not hasattr(value, "get_params"):
         return [value]
     inside = [v for k, v in vars(value).items() if k not in _WRITTEN]
-    nested = [one for one in inside if isinstance(one, (list, tuple))]
+    nested = [step for step in inside if isinstance(step, (list, tuple))]
     return [value, *inside, *held(nested)]
+
+
+class Prepared(NamedTuple):
+    """Rows after the steps that run in their library."""
+
+    rows: Any
+
+
+class PrefixedSource(Source):
+    """A fitted pipeline: its first steps, and the adapter of the rest.
+
+    The forest is that of the rest. A batch is transformed as a whole, because rows of
+    a part of it may differ in the last bit: BLAS has code for each size.
+    """
+
+    kinds = ()
+    declines = None
+    direct = False
+    on_device = False
+
+    def __init__(self, model: Any, forest: Forest, start: int, rest: Source) -> None:
+        super().__init__(model, forest)
+        self._before = flat_steps(model)[:-1]
+        steps = [step for _, step in self._before[:start]]
+        self._steps = [step for step in steps if not is_absent(step)]
+        self._last, self.answers = rest, rest.answers
+        self.fill = rest.fill
+
+    def describe(self) -> NoReturn:
+        raise UnsupportedModelError(
+            "Some steps of the pipeline run in their own library, and a .skforge file "
+            "cannot store transformers; use joblib.dump, or save only the forest with "
+            "skforge.save(fast.forest_, path) and give it rows that these steps have "
+            "transformed."
+        )
+
+    def prepared(self, X: Any, method: str = "predict") -> Prepared:
+        """Return rows after the first steps, transformed once for all further calls."""
+        if type(X) is Prepared:
+            return X
+        rows = X
+        try:
+            for step in self._steps:
+                rows = step.transform(rows)
+        except Exception:
+            # a wrapper around the pipeline may refuse X first
+            getattr(self.model, method, self.model.predict)(X)
+            raise
+        return Prepared(rows)
+
+    def takes(self, X: Array) -> bool:
+        return self._last.takes(X)
+
+    def columns(self) -> Columns | None:
+        names = of_first(self._before, "feature_names_in_")
+        if (columns := frame_columns(names)) is None:
+            columns = None if self._steps else self._last.columns()
+            return columns and replace(columns, by_frame=True)
+        gaps: dict[Any, Any] = {}  # of texts, by name
+        for step in held([step for _, step in self._before]):
+            known = getattr(step, "categories_", None)
+            objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
+            for i, name in enumerate(getattr(step, "feature_names_in_", ())):
+                if objects or (known is not None and known[i].dtype == np.object_):
+                    none = known is not None and None in known[i].tolist()
+                    gaps[name] = None if none else gaps.get(name, np.nan)
+        rules = [
+            replace(rule, missing=None, gap=gaps[name]) if name in gaps else rule
+            for name, rule in zip(names, columns.rules, strict=True)
+        ]
+        first = first_step(self._before)
+        by_name = first is not None and class_of(first) == COLUMNS
+        return replace(columns, rules=tuple(rules), ignores=by_name)
+
+    def read(self, X: Any) -> Read | None:
+        """Read prepared rows as the rest reads them; leave all others."""
+        return self._last.read(X.rows) if type(X) is Prepared else None
+
+    def _rows(self, X: Any, method: str) -> Any:
+        return self._last.rows(self.prepared(X).rows, method)
+
+    def _call(self, method: str, X: Any, **params: Any) -> Any:
+        """Call the rest with prepared rows, and the pipeline with all others."""
+        if type(X) is Prepared or method in ("predict_raw", "apply"):
+            return self._last.call(method, self.prepared(X).rows, **params)
+        return super()._call(method, X, **params)
+
+    def drawn(self, n: int, missing: float) -> Array:
+        known = self._last.model
+        nan = hasattr(known, "fit") and get_tags(known).input_tags.allow_nan
+        return self._last.drawn(n, 0.05 if nan else 0.0)
+
+    def as_given(self, rows: Array) -> Prepared | None:
+        decoded = self._last.as_given(rows)
+        return None if decoded is None else Prepared(decoded)
+
+    def raw(self, rows: Array) -> Array:
+        return self._last.raw(rows)
+
+    def outputs(self, X: Any) -> dict[str, Any]:
+        return self._last.outputs(self.prepared(X).rows)

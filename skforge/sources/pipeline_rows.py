@@ -113,7 +113,7 @@ class PipelineRows:
     def _tables(self) -> TableReader:
         return TableReader(*self._wanted)
 
-    def columns(self, given: Columns) -> Columns:
+    def columns(self, columns: Columns) -> Columns:
         """Return the columns of mappings: those taken by name, with codes of texts."""
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
@@ -121,12 +121,12 @@ class PipelineRows:
             else replace(rule, table={}, missing=np.nan, unknown=0.0)
             if place in self.either
             else rule
-            for place, rule in enumerate(given.rules)
+            for place, rule in enumerate(columns.rules)
         ]
         if self.by_name is not None:
             rules = [rules[place] for place in self.by_name]
         ignores, by_frame = self.by_name is not None, bool(self.numbers)
-        return replace(given, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
+        return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
     def read(self, X: Any) -> Read | None:
         """Read float64, whole numbers and texts if every step accepts them."""
@@ -163,14 +163,14 @@ class PipelineRows:
         """Return rows with the codes of numbers; None if a number is refused."""
         if not self.numbers:
             return rows, said
-        if any(one.coded for one in self.numbers.values()):
+        if any(codes.coded for codes in self.numbers.values()):
             rows = rows.copy()
         for column, codes in self.numbers.items():
-            found = codes.codes(rows[:, column])
-            if found is None:
+            coded = codes.codes(rows[:, column])
+            if coded is None:
                 return None
             if codes.coded:
-                rows[:, column] = found
+                rows[:, column] = coded
         return rows, said
 
     def form_of(self, X: Any) -> Any:
@@ -212,20 +212,20 @@ class PipelineRows:
         gaps = self.forms.get(form)
         if gaps is None:
             return None
-        found = reader.read(form, parts, len(X))
-        if found is None or not {*gaps}.issuperset(found.gaps):
+        read = reader.read(form, parts, len(X))
+        if read is None or not {*gaps}.issuperset(read.gaps):
             return None
-        if not all(self._is_exact(values) for _, values in found.whole):
+        if not all(self._is_exact(values) for _, values in read.whole):
             return None
-        if found.form is None and self.bounds.whole:
-            whole = ((at, values.dtype) for at, values in found.whole)
+        if read.form is None and self.bounds.whole:
+            whole = ((at, values.dtype) for at, values in read.whole)
             if not self.bounds.takes(whole):
                 return None
-        for place, values in found.others:
+        for place, values in read.others:
             if (codes := reader.codes(values, self.texts[place])) is None:
                 return None
-            found.rows[:, place] = codes
-        return found.rows, said
+            read.rows[:, place] = codes
+        return read.rows, said
 
     def _only_row(
         self, form: Any, places: Sequence[int], values: Sequence[Any]
@@ -247,9 +247,10 @@ class PipelineRows:
         """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
-        own = self.bounds.low.dtype
-        wide = own == np.float64 and None in self.forms
-        return dtype in self.forms or (wide and (dtype == own or dtype.kind in "iu"))
+        wide = self.bounds.low.dtype == np.float64 and None in self.forms
+        return dtype in self.forms or (
+            wide and (dtype == np.float64 or dtype.kind in "iu")
+        )
 
     def _is_exact(self, values: Array) -> bool:
         """Tell whether integers are exact in all dtypes that steps convert them to."""
@@ -269,20 +270,20 @@ class PipelineRows:
         ``form`` is what :meth:`form_of` says of them, None for float64; ``gaps`` are
         columns with missing values.
         """
-        given, known = rows.copy(), {}
+        plain, known = rows.copy(), {}
         for column, numbers in self.numbers.items():
-            given[:, column] = numbers.values(rows[:, column])
+            plain[:, column] = numbers.values(rows[:, column])
         if form is not None:
-            given = fitting(given, form, gaps)
+            plain = fitting(plain, form, gaps)
         for column, texts in self.texts.items():
             known[column] = texts.values(rows[:, column])
         if isinstance(form, np.dtype):
-            return given.astype(form)
+            return plain.astype(form)
         if isinstance(form, Form) and form.kind != "pandas":
-            return table_of(self._framed(given, known), form, gaps)
+            return table_of(self._framed(plain, known), form, gaps)
         if not known and self.by_name is None and form is None:
-            return given
-        frame = self._framed(given, known)
+            return plain
+        frame = self._framed(plain, known)
         names = frame.columns
         for at, (name, dtype) in enumerate(
             zip(names, form.types if form else (), strict=False)
@@ -298,7 +299,7 @@ class PipelineRows:
         rows = np.zeros((1, self.width))
         if self.names is None:
             return rows.astype(dtype)
-        texts = {place: one.values(rows[:, 0]) for place, one in self.texts.items()}
+        texts = {place: codes.values(rows[:, 0]) for place, codes in self.texts.items()}
         frame = self._framed(rows, texts)
         numbers = [name for i, name in enumerate(frame) if i not in texts]
         return frame.astype(dict.fromkeys(numbers, dtype))
@@ -338,14 +339,14 @@ class PipelineRows:
             ],
             "texts": [
                 [
-                    *(column, [*one.texts], [*one.refused]),
-                    *map(_stored, (one.unknown, one.none, one.nan)),
+                    *(column, [*codes.texts], [*codes.refused]),
+                    *map(_stored, (codes.unknown, codes.none, codes.nan)),
                 ]
-                for column, one in self.texts.items()
+                for column, codes in self.texts.items()
             ],
             "numbers": [
-                [column, one.ends.tolist(), one.refused.tolist(), one.coded]
-                for column, one in self.numbers.items()
+                [column, codes.ends.tolist(), codes.refused.tolist(), codes.coded]
+                for column, codes in self.numbers.items()
             ],
         }
 
@@ -390,8 +391,10 @@ def is_described(rules: Any, forest: Forest) -> bool:
         return False
     places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole, *rows.either]
     places += [place for gaps in rows.stored.values() for place in gaps]
-    texts = [text for one in rows.texts.values() for text in one.texts + one.refused]
-    sizes = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
+    texts = [
+        text for codes in rows.texts.values() for text in codes.texts + codes.refused
+    ]
+    columns = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
     return (
         again == rules
         and type(rows.estimator) is type(rows.warning or "") is str
@@ -399,10 +402,10 @@ def is_described(rules: Any, forest: Forest) -> bool:
         and type(rows.by_position) is bool
         and all(type(form) is str for form in rows.stored)
         and all(type(gaps) is list for gaps in rows.stored.values())
-        and all(one is None or len(one) == width for one in sizes)
-        and all(type(one) is int and 0 <= one < width for one in places)
-        and all(type(one) is str for one in (*(rows.names or ()), *texts))
-        and all(_is_sound(one) for one in rows.numbers.values())
+        and all(of_all is None or len(of_all) == width for of_all in columns)
+        and all(type(place) is int and 0 <= place < width for place in places)
+        and all(type(text) is str for text in (*(rows.names or ()), *texts))
+        and all(_is_sound(codes) for codes in rows.numbers.values())
     )
 
 

@@ -256,9 +256,9 @@ class PlainRows:
 
     def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:
         """Return the warning for a frame's names, or None if they may be refused."""
-        names, given = self._r.names, tuple(columns)
+        names, columns_given = self._r.names, tuple(columns)
         if compares != "sklearn":
-            texts = tuple(map(str, given))
+            texts = tuple(map(str, columns_given))
             if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
                 return None
             alike = compares == "never" or names is None or texts == names
@@ -266,27 +266,28 @@ class PlainRows:
         from sklearn.utils.validation import _get_feature_names
 
         try:
-            found = _get_feature_names(X)
+            seen = _get_feature_names(X)
         except (TypeError, ValueError):  # names of mixed types, or one twice
             return None
         if names is None:
-            return "" if found is None else _with_names(self._r.estimator)
-        if found is None:
+            known = f"X has feature names, but {self._r.estimator} was fitted without"
+            return "" if seen is None else f"{known} feature names"
+        if seen is None:
             return _without_names(self._r.estimator)
-        return "" if tuple(found) == names else None
+        return "" if tuple(seen) == names else None
 
     def _table(self, feature: int, dtype: Any, columns: Any) -> Array:
         """Return the codes-to-numbers table of a column; code -1 gives NaN."""
         key = feature, id(dtype)
-        found = self._tables.get(key)
-        if found is None:
+        known = self._tables.get(key)
+        if known is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._columns.table(
                 feature, dtype.categories, columns[feature], self._r.unseen
             )
-            self._tables[key] = found = dtype, table
-        return found[1]
+            self._tables[key] = known = dtype, table
+        return known[1]
 
 
 #: Numbers of polars that some source may refuse; None are those without a name here.
@@ -335,7 +336,7 @@ def dense_columns(X: Any) -> Any:
     """Return a pandas frame with its sparse columns made dense."""
     from pandas import DataFrame, SparseDtype
 
-    sparse = [i for i, one in enumerate(X.dtypes) if isinstance(one, SparseDtype)]
+    sparse = [i for i, dtype in enumerate(X.dtypes) if isinstance(dtype, SparseDtype)]
     if not sparse:
         return X
     columns = {i: X.iloc[:, i] for i in range(X.shape[1])}
@@ -353,7 +354,3 @@ def _without_names(estimator: str) -> str:
         f"X does not have valid feature names, but {estimator} was fitted with feature "
         "names"
     )
-
-
-def _with_names(estimator: str) -> str:
-    return f"X has feature names, but {estimator} was fitted without feature names"

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.sources.base import Array, Source, are, is_flag, register
+from skforge.sources.base import Answers, Array, Source, are, is_flag, register
 from skforge.sources.plain import Read, Reading, most_entries
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
@@ -35,7 +35,9 @@ _FITTED = (
 class SklearnSource(Source):
     """A scikit-learn estimator; ``validate_data`` checks its rows."""
 
-    _nan_is_fine = _infinity_is_fine = False
+    declines: Refused | None = "not_finite"
+    #: Whether ``assume_finite`` leaves its rows unchecked.
+    _obeys_config = True
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -45,7 +47,6 @@ class SklearnSource(Source):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return its trees and the other objects that ``fit`` replaces."""
         # gradient boosting multiplies each tree's leaves by it in every call
         traces = [model.learning_rate] if "init_" in vars(model) else []
         for name in _FITTED:
@@ -54,37 +55,23 @@ class SklearnSource(Source):
             if isinstance(value, np.ndarray) and value.dtype == object:
                 value = value.ravel().tolist()
             if isinstance(value, list):
-                rounds = [one if isinstance(one, list) else [one] for one in value]
-                traces += [getattr(one, "tree_", one) for one in chain(*rounds)]
+                rounds = [part if isinstance(part, list) else [part] for part in value]
+                traces += [getattr(tree, "tree_", tree) for tree in chain(*rounds)]
         return traces
 
-    @property
-    def declines(self) -> Refused | None:
-        """Values that the estimator refuses."""
-        if self._nan_is_fine:
-            return "nothing" if self._infinity_is_fine else "infinite"
-        return "not_finite"
-
     def reading(self) -> Reading | None:
-        """Compare names, and cast to the trees' dtype."""
         return self._reading()
 
     def takes(self, X: Array) -> bool:
-        """Refuse 0 rows, and values that the estimator refuses."""
-        if not len(X):
-            return False
-        if (self._nan_is_fine and self._infinity_is_fine) or self._unchecked():
-            return True
-        return self._takes(X)
-
-    def _unchecked(self) -> bool:
-        return bool(get_config()["assume_finite"])
+        fine = self.declines == "nothing"
+        fine = fine or (self._obeys_config and get_config()["assume_finite"])
+        return len(X) > 0 and (fine or self._takes(X))
 
     def _takes(self, values: Array) -> bool:
         # Four times faster than a sum, which numpy casts in chunks.
         if np.isfinite(values).all():
             return True
-        return self._nan_is_fine and not np.isinf(values).any()
+        return self.declines == "infinite" and not np.isinf(values).any()
 
     def _validated(self, X: Any, **options: Any) -> Any:
         """Return rows after the estimator's own ``validate_data``."""
@@ -158,16 +145,16 @@ class TreesSource(SklearnSource):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves, self._nan_is_fine = self.rules["single"], self.rules["nan"]
+        self.answers = Answers(flat_leaves=self.rules["single"])
+        if self.rules["nan"]:
+            self.declines = "infinite"
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Accept every estimator that validates rows as trees do."""
         return hasattr(model, "_validate_X_predict")
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return whether it is a single tree, and whether it accepts NaN."""
         single = hasattr(model, "tree_")
         tree = model if single else model.estimators_[0]
         return {"single": single, "nan": _takes_nan(tree)}
@@ -175,13 +162,13 @@ class TreesSource(SklearnSource):
     def _rows(self, X: Any, method: str) -> Any:
         if self.model is not None:
             check_is_fitted(self.model)
-        return _for_trees(self._estimator, X, self._nan_is_fine)
+        return _for_trees(self._estimator, X, self.rules["nan"])
 
     def _scores(self, rows: Array) -> Any:
         """Return averages in tree order; several threads would change the order."""
         serial = self._serial()
-        found = getattr(serial, "predict_proba", serial.predict)(rows)
-        return np.concatenate(found, axis=1) if isinstance(found, list) else found
+        scores = getattr(serial, "predict_proba", serial.predict)(rows)
+        return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
 
 
 def _is_shape(shape: Any, forest: Forest) -> bool:
@@ -201,7 +188,6 @@ class GradientBoostingSource(SklearnSource):
         "classifier": is_flag,
         "nan": is_flag,
     }
-    leaf_dtype = np.float64
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -211,11 +197,11 @@ class GradientBoostingSource(SklearnSource):
             self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
         stages, outputs = self.rules["shape"]
         self._classifier = self.rules["classifier"]
-        self.leaf_shape = (stages, outputs) if self._classifier else (stages,)
+        shape = (stages, outputs) if self._classifier else (stages,)
+        self.answers = Answers(leaf_dtype=np.float64, leaf_shape=shape)
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return the numbers of stages and outputs, and two flags."""
         return {
             "shape": [int(n) for n in model.estimators_.shape],
             "classifier": hasattr(model, "classes_"),
@@ -253,19 +239,23 @@ class HistGradientBoostingSource(SklearnSource):
         ),
         "named": lambda flags, _forest: are(bool, flags),
     }
-    _nan_is_fine = _infinity_is_fine = True
+    declines: Refused | None = "nothing"
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._columns = () if self.model is None else model_columns(model)
         self._coded, self._named = self.rules["coded"], self.rules["named"]
+        if self._coded:  # the encoder refuses infinite values, and warns in its name
+            self.declines = None if self.reading() is None else "infinite"
+        self.direct = not any(self._named) and not (self._coded and self.warning)
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return the columns of categories, and whether these have names."""
-        columns = [one for one in model_columns(model) if one.categories is not None]
-        named = [bool(one.names) for one in columns]
-        return {"coded": [one.feature for one in columns], "named": named}
+        coded = [
+            column for column in model_columns(model) if column.categories is not None
+        ]
+        named = [bool(column.names) for column in coded]
+        return {"coded": [column.feature for column in coded], "named": named}
 
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
@@ -287,25 +277,13 @@ class HistGradientBoostingSource(SklearnSource):
             rows[:, column.feature] = values
         return rows
 
-    @property
-    def declines(self) -> Refused | None:
-        """Infinite values if there are categories, as the encoder refuses these."""
-        if not self._coded:
-            return super().declines
-        return None if self.reading() is None else "infinite"
-
-    @property
-    def direct(self) -> bool:
-        """Whether the encoder takes arrays, without a warning in its own name."""
-        return not any(self._named) and not (self._coded and self.warning)
-
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
-        found = replace(self._reading(), fill=None)  # it takes no sparse rows
+        reading = replace(self._reading(), fill=None)  # it takes no sparse rows
         if not any(self._named):
-            return found
-        found = replace(found, arrays=False, lists=False)
-        return found if all(self._named) else None
+            return reading
+        named = all(self._named)
+        return replace(reading, arrays=False, lists=False) if named else None
 
     def read(self, X: Any) -> Read | None:
         """Read rows of which the encoder says nothing: it warns in its own name."""
@@ -313,10 +291,8 @@ class HistGradientBoostingSource(SklearnSource):
         return None if self._coded and read is not None and read[1] else read
 
     def takes(self, X: Array) -> bool:
-        """Also refuse infinite categories, which the encoder refuses."""
-        if not super().takes(X):
-            return False
-        return not self._coded or not np.isinf(X[:, self._coded]).any()
+        """Refuse 0 rows, and infinite categories, which the encoder refuses."""
+        return len(X) > 0 and not np.isinf(X[:, self._coded]).any()
 
     def _scores(self, rows: Array) -> Any:
         if not any(self._named):
@@ -342,7 +318,7 @@ class IsolationSource(SklearnSource):
 
     classes = ("sklearn.ensemble._iforest.IsolationForest",)
     kinds = ("isolation",)
-    _nan_is_fine = _infinity_is_fine = True
+    declines = "nothing"
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; replace NaN by a value that goes right."""
@@ -375,14 +351,16 @@ class IsolationSource(SklearnSource):
             model._average_path_length_per_tree,
             strict=True,
         ):
-            own = np.ascontiguousarray(rows[:, features] if drawn else rows)
-            leaf = tree.apply(own, check_input=False)
+            drawn_rows = np.ascontiguousarray(rows[:, features] if drawn else rows)
+            leaf = tree.apply(drawn_rows, check_input=False)
             lengths += depth[leaf] + further[leaf] - 1.0
         return lengths
 
 
 class _OverTreesSource(SklearnSource):
     """Ensembles whose trees cast to float32 and check the result."""
+
+    _obeys_config = False
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
@@ -398,7 +376,7 @@ class _OverTreesSource(SklearnSource):
                 values = X.astype(np.float32, copy=False)
             rows = values if self._takes(values) else None
         if rows is None and self.stored is not None:
-            nan = self._nan_is_fine and not hasattr(X, "tocsr")
+            nan = self.declines == "infinite" and not hasattr(X, "tocsr")
             check_array(  # raises as its trees do, unless there are duplicates
                 X,
                 accept_sparse="csr",
@@ -422,9 +400,6 @@ class _OverTreesSource(SklearnSource):
         unsure = rows.nnz != X.nnz and most_entries(X) > 2
         return None if unsure else rows
 
-    def _unchecked(self) -> bool:
-        return False
-
 
 @register
 class BaggingSource(_OverTreesSource):
@@ -436,15 +411,15 @@ class BaggingSource(_OverTreesSource):
     )
     kinds = ("bagging",)
     checks = {"nan": is_flag}  # noqa: RUF012
-    own_log_proba = True  # it adds logarithms
+    answers = Answers(own_log_proba=True)  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._nan_is_fine = self.rules["nan"]
+        if self.rules["nan"]:
+            self.declines = "infinite"
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return whether all of its trees accept NaN."""
         trees = model.estimators_
         return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
 

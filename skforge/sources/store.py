@@ -95,11 +95,11 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
     own_score = getattr(type(last_step(model)), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
         left_out.append("score")
-    if source.own_log_proba:
+    if source.answers.own_log_proba:
         left_out.append("predict_log_proba")
     is_file = isinstance(model, (str, bytes, os.PathLike))
-    root = source.root
-    found = StoredModel(
+    root = source.answers.root
+    stored = StoredModel(
         source.forest,
         "model file" if is_file else type(model).__name__,
         kind,
@@ -108,37 +108,37 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
         None if root is None else _whole(root),
-        source.more,
+        source.answers.more,
     )
     twins = {
         form: replace(
-            found,
+            stored,
             forest=twin.forest,
-            rules={**found.rules, **twin.describe()[1]},
-            more=twin.more,
+            rules={**stored.rules, **twin.describe()[1]},
+            more=twin.answers.more,
             attributes={},
             whole=None,
         )
         for form, twin in source.twins.items()
     }
-    found = replace(found, twins=twins)
+    stored = replace(stored, twins=twins)
     if root is not None:
         try:
-            type(source)(found, source.forest)
+            type(source)(stored, source.forest)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(
-                f"{found.class_name} computes its predictions with objects that are no "
-                "plain data, such as functions, so it cannot be stored; use "
+                f"{stored.class_name} computes its predictions with objects that are "
+                "no plain data, such as functions, so it cannot be stored; use "
                 "joblib.dump."
             ) from error
-    return found
+    return stored
 
 
 def _whole(node: Any) -> Any:
     """Return a wrapper with plain attributes alone, around stored members."""
     if node.source is not None:
         return _stored(node.source, node.model, node.model, get_tags(node.model))
-    return _bare(node.kept([_whole(one) for one in node.members]))
+    return _bare(node.kept([_whole(member) for member in node.members]))
 
 
 def _bare(part: Any) -> Any:
@@ -161,7 +161,7 @@ def _bare_value(value: Any) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value  # NumPy's numbers are not Python's beside float32
     if isinstance(value, (list, tuple)):
-        return [_bare_value(one) for one in value]
+        return [_bare_value(item) for item in value]
     if is_part(kind_of(value)):
         return _bare(value)
     plain = _plain_value(value)
@@ -184,10 +184,10 @@ def class_of(kind: str) -> type[Any]:
         If it is another one, or this scikit-learn has none of this name.
     """
     module, _, name = kind.rpartition(".")
-    found = getattr(import_module(module), name, None) if is_part(kind) else None
-    if not isinstance(found, type) or found.__module__ != module:
+    part = getattr(import_module(module), name, None) if is_part(kind) else None
+    if not isinstance(part, type) or part.__module__ != module:
         raise ValueError(f"{kind} is no part of a wrapper")
-    return found
+    return part
 
 
 def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
@@ -195,21 +195,21 @@ def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
 
     Its members are a wrapper's parameters, too, of which scikit-learn asks its tags.
     """
-    made: Any = object.__new__(kind)
-    if isinstance(made, BaseEstimator):
-        made.__setstate__({**state, "_sklearn_version": sklearn.__version__})
+    part: Any = object.__new__(kind)
+    if isinstance(part, BaseEstimator):
+        part.__setstate__({**state, "_sklearn_version": sklearn.__version__})
     else:
-        vars(made).update(state)
-    if is_wrapper(made):
-        inside = fitted_members(made)
-        every = [("", one) for one in inside]
-        vars(made).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
-    return made
+        vars(part).update(state)
+    if is_wrapper(part):
+        inside = fitted_members(part)
+        every = [("", member) for member in inside]
+        vars(part).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
+    return part
 
 
 def _kept_attributes(model: Any) -> dict[str, Any]:
     """Return the fitted attributes that can be kept; raise if the labels cannot be."""
-    kept: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name in ATTRIBUTES:
         try:
             with warnings.catch_warnings():
@@ -219,13 +219,13 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
             continue
         value = _plain_value(value)
         if value is not None:
-            kept[name] = value
+            attributes[name] = value
         elif name == "classes_":
             raise UnsupportedModelError(
                 f"The classes_ of {type(model).__name__} are not numbers, booleans or "
                 "strings, so they cannot be stored; use joblib.dump."
             )
-    return kept
+    return attributes
 
 
 def _plain_value(value: Any) -> Any:
@@ -235,8 +235,8 @@ def _plain_value(value: Any) -> Any:
     if type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (list, tuple)):
-        parts = [_plain_value(one) for one in value]
-        return None if any(one is None for one in parts) else parts
+        parts = [_plain_value(item) for item in value]
+        return None if any(item is None for item in parts) else parts
     if not isinstance(value, np.ndarray):
         return None
     if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
@@ -271,13 +271,14 @@ def check(model: StoredModel) -> None:
 
 def _try_answers(source: Source, model: StoredModel) -> None:
     """Raise ValueError if what a file holds of a wrapper does not give answers."""
-    width = sum(one.n_outputs for one in (source.forest, *source.more))
+    answers, forest = source.answers, source.forest
+    width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
-    for method in source.answers * DIRECT:
+    for method in answers.by_members * DIRECT:
         if model.offers(method):
             try:
                 with np.errstate(all="ignore"), suppress(UnsureError):
-                    source.answer(method, raw)
+                    answers.of_scores(forest, None)(method, raw)
             except Exception as error:
                 raise ValueError(f"its parts give no {method}") from error
 
@@ -290,7 +291,7 @@ def _labels_fit(labels: Any, forest: Forest) -> bool:
         return True
     if type(labels) is list:
         sizes = forest.output_sizes
-        arrays = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in labels)
+        arrays = all(isinstance(a, np.ndarray) and a.ndim == 1 for a in labels)
         return len(sizes) > 1 and arrays and [*map(len, labels)] == [*sizes]
     if not isinstance(labels, np.ndarray) or labels.ndim != 1:
         return False

@@ -71,9 +71,9 @@ class StoredModel:
     def __getattr__(self, name: str) -> Any:
         """Return a kept fitted attribute of the model, or a method that declines."""
         if not name.startswith("__"):  # copy and pickle ask before state is set
-            kept = self.__dict__.get("attributes", {})
-            if name in kept:
-                return kept[name]
+            attributes = self.__dict__.get("attributes", {})
+            if name in attributes:
+                return attributes[name]
             if name in self.__dict__.get("methods", ()):
                 return partial(self.call, name)
         raise AttributeError(
@@ -102,20 +102,20 @@ class StoredModel:
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
         """Return an estimator for ``validate_data``, named as the source's class."""
-        made: Any = type(class_name or self.class_name, (_Validator,), {})()
-        made.tags = self.__sklearn_tags__()
+        validator: Any = type(class_name or self.class_name, (_Validator,), {})()
+        validator.tags = self.__sklearn_tags__()
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
             if name in self.attributes:
-                setattr(made, name, self.attributes[name])
-        return made
+                setattr(validator, name, self.attributes[name])
+        return validator
 
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
         """Return the kept answer of the model to 0 rows, or None."""
-        kept = self.rules.get("of_no_rows", {}).get(method)
+        stored = self.rules.get("of_no_rows", {}).get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
-        if kept is None or shape != (0, self.forest.n_features):
+        if stored is None or shape != (0, self.forest.n_features):
             return None
-        return np.empty(kept[1], kept[0])
+        return np.empty(stored[1], stored[0])
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         """Answer for 0 rows; raise for all other rows, as there is no live model."""
@@ -164,17 +164,13 @@ class StoredModel:
         )
 
 
-def _forests(model: Any) -> tuple[Forest, ...]:
-    return model.forest, *model.more
-
-
 register(
     Frontend(
         "sklearn models, stored",
         (),
         lambda model: isinstance(model, StoredModel),
         lambda model, _: model.forest,
-        load_all=_forests,
+        load_all=lambda model: (model.forest, *model.more),
         is_whole=lambda model: model.whole is None or is_whole(model.whole),
     )
 )
@@ -191,8 +187,8 @@ class _Validator:
 
 def _categories_wanted(X: Any, forest: Forest) -> str:
     """Return the part of an error message that lists the categorical columns."""
-    given = [str(name) for name in X.columns]
-    told = [given[i] for i, names in enumerate(forest.category_names) if names]
+    columns = [str(name) for name in X.columns]
+    told = [columns[i] for i, names in enumerate(forest.category_names) if names]
     text = f", with categories in {', '.join(told)} and no other column"
     new = FrameColumns(forest.category_names).unseen(X)
     for column, names in new.items():
@@ -217,18 +213,18 @@ def plain_tags(tags: Tags) -> dict[str, Any]:
     return {name: value for name, value in asdict(tags).items() if _is_json(value)}
 
 
-def tags_from(kept: Mapping[str, Any]) -> Tags:
+def tags_from(stored: Mapping[str, Any]) -> Tags:
     """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
     tags = get_tags(BaseEstimator())
-    known = {one.name for one in fields(Tags)}
-    for name, value in kept.items():
+    known = {tag.name for tag in fields(Tags)}
+    for name, value in stored.items():
         part = _PARTS.get(name)
         optional = value is None and name not in ("target_tags", "input_tags")
         if part is not None and not isinstance(value, Mapping) and not optional:
             raise ValueError(f"{name} is not a record")
         if part is not None and value is not None:
-            names = {one.name for one in fields(part)}
-            value = {key: one for key, one in value.items() if key in names}
+            names = {tag.name for tag in fields(part)}
+            value = {key: value[key] for key in value if key in names}
             if name == "target_tags":
                 value = {"required": False, **value}
             value = part(**value)

@@ -20,9 +20,8 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.frontends.xgboost.model import index_dtypes
-from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Array, Source, are, are_answers, register
+from skforge.sources.base import Answers, Array, Source, are, are_answers, register
 from skforge.sources.plain import (
     Reading,
     array_of,
@@ -30,10 +29,6 @@ from skforge.sources.plain import (
     most_entries,
     rare_numbers,
 )
-
-
-def _is_width(value: Any, forest: Forest) -> bool:
-    return bool(value == forest.n_features)
 
 
 def _are_names(names: Any, forest: Forest) -> bool:
@@ -44,20 +39,20 @@ class _XGBoostRows(Source):
     """Rules shared by XGBoost's wrappers and Boosters."""
 
     checks = {  # noqa: RUF012
-        "n_features": _is_width,
+        "n_features": lambda value, forest: bool(value == forest.n_features),
         "feature_names": _are_names,
         "of_no_rows": are_answers,
         "index_dtypes": lambda value, forest: (
             are(str, value) and len(value) in (0, forest.n_features)
         ),
     }
-    fill, leaf_dtype = float("nan"), np.float32
+    fill, answers = float("nan"), Answers(leaf_dtype=np.float32)
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
     _rounds_in_place = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.flat_leaves = forest.n_trees < 2
+        self.answers = replace(self.answers, flat_leaves=forest.n_trees < 2)
         self._booster = self.model
 
     @property
@@ -70,13 +65,12 @@ class _XGBoostRows(Source):
     @cached_property
     def _columns(self) -> FrameColumns:
         names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
-        integers = any(type(one) is int for labels in names for one in labels[:1])
+        integers = any(type(label) is int for labels in names for label in labels[:1])
         if integers and self.model is not None:
             dtypes = index_dtypes(self._booster)
         return FrameColumns(names, tuple(dtypes))
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind, the features, and the answers to 0 rows."""
         names = self._names
         return self.kinds[self._rounds_in_place], {
             "n_features": self.forest.n_features,
@@ -142,12 +136,12 @@ class _XGBoostRows(Source):
     def _frame(self, X: Any) -> Array | None:
         """Return a frame's numbers if its columns match the model's."""
         names = self._names
-        given = column_names(X)
-        if getattr(X.columns, "nlevels", 1) != 1 or len({*given}) < len(given):
+        columns = column_names(X)
+        if getattr(X.columns, "nlevels", 1) != 1 or len({*columns}) < len(columns):
             return None
-        if names is not None and given != list(names):
+        if names is not None and columns != list(names):
             return None
-        if len(given) != self.forest.n_features:
+        if len(columns) != self.forest.n_features:
             return None
         with suppress(InvalidInputError):
             return self._columns.numbers(X, np.float32, unseen=None, strict=True)
@@ -171,11 +165,9 @@ class XGBoostSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the missing value, and the traces of its Booster."""
         return [model.missing, *BoosterSource.traces(model.get_booster())]
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Accept numbers; the wrapper handles everything else."""
         return self._dense(X, method, strict=method == "apply")
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
@@ -190,7 +182,8 @@ class BoosterSource(_XGBoostRows):
 
     classes = ("xgboost.core.Booster",)
     kinds = ("xgboost_booster",)
-    labels = False
+    declines = "infinite"
+    answers = Answers(labels=False, leaf_dtype=np.float32)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -208,17 +201,10 @@ class BoosterSource(_XGBoostRows):
         in_place = '"refresh"' in config, '"updater_seq":"prune"' in config
         return [model, *rounds, learner["objective"]["name"], shape, *in_place]
 
-    @property
-    def declines(self) -> Refused | None:
-        """Decline infinities, as ``DMatrix`` does."""
-        return "infinite"
-
     def takes(self, X: Array) -> bool:
-        """Refuse 0 rows and infinities, as ``DMatrix`` does."""
         return len(X) > 0 and not _has_infinity(X)
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Accept finite numbers and NaN."""
         rows = self._dense(X, method, strict=False)
         if isinstance(rows, np.ndarray) and not self.takes(rows):
             return None
@@ -246,8 +232,8 @@ def _rounds_in_place(booster: Any) -> bool:
 
     It does for DART up to XGBoost 3.2, which keeps the trees in an inner gbtree.
     """
-    own = json.loads(booster.save_config())["learner"]["gradient_booster"]
-    return own["name"] == "dart" and "gbtree" in own
+    trees = json.loads(booster.save_config())["learner"]["gradient_booster"]
+    return trees["name"] == "dart" and "gbtree" in trees
 
 
 def _has_infinity(values: Array) -> bool:

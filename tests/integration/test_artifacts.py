@@ -717,7 +717,7 @@ def test_copies(how, fitted):
         found = COPIES[how](model)
         assert "_predictor" not in vars(found)
         assert equal(found.predict(X), compiled.predict(X))
-        own = {"_predictor", "_witness"}  # made where the copy is used
+        own = {"_predictor", "_fingerprint"}  # made where the copy is used
         assert "_predictor" in vars(found)
         assert vars(found).keys() | own == vars(model).keys() | own
 

@@ -301,7 +301,7 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
         assert_same(model.predict_raw(rows[row : row + 1]), many[row : row + 1])
     assert model.__dict__["_predictor"].entries["predict_raw"] is not None
     model.predict(rows[:1])
-    values = model.__dict__["_predictor"]._ordinary("predict", rows, None)
+    values = model.__dict__["_predictor"]._by_kernels("predict", rows, None)
     calls = entry_calls(model)
     for row in range(50):
         assert calls["predict"](rows[row : row + 1]) is not None
@@ -767,3 +767,27 @@ def test_a_method_that_is_an_entry_says_whose_it_is():
     for _ in range(3):
         compiled.predict(X[:1])
     assert "CompiledForest.predict of " in repr(compiled.predict)
+
+
+def test_routes_are_found_once_for_each_form_of_rows(monkeypatch):
+    model = CompiledForest(source("RandomForestClassifier"), batch_sizes=[1]).fit(X)
+    rows = X[:1].astype(np.float64)
+    forms = {"float32": X[:1], "float64": rows, "list": rows.tolist()}
+    expected = {name: model.predict_log_proba(form) for name, form in forms.items()}
+    for form in forms.values():  # by entries, after the first call
+        model.predict_log_proba(form)
+
+    def search(*_: Any) -> Any:
+        raise AssertionError("the routes of these rows are known")
+
+    find = Predictor._find_routes
+    monkeypatch.setattr(Predictor, "_find_routes", search)
+    for name, form in forms.items():
+        assert_same(model.predict_log_proba(form), expected[name])
+    with pytest.raises(AssertionError, match="routes"):
+        model.predict_log_proba(X[:1].astype(np.int8))
+    model.n_jobs = 2  # entries depend on the number of threads
+    with pytest.raises(AssertionError, match="routes"):
+        model.predict_log_proba(X[:1])
+    monkeypatch.setattr(Predictor, "_find_routes", find)
+    assert_same(model.predict_log_proba(X[:1]), expected["float32"])

@@ -26,7 +26,7 @@ import skforge
 from skforge import CompiledForest, UnsupportedModelError, VerificationError
 from skforge.exceptions import InvalidInputError, InvalidModelError
 from skforge.prediction.answers import described, n_features
-from skforge.sources import members as module
+from skforge.sources.wrappers import members as module
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")

@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import skforge
-import skforge.prediction.arrival as arrival
+import skforge.prediction.kernel_checks as kernel_checks
 from skforge import CompiledForest, Schedule, VerificationError, VerificationWarning
 from skforge.compiler.runtime import kernels
 from skforge.prediction.predictor import Predictor
@@ -222,10 +222,10 @@ def test_the_sample_is_freed_with_the_last_kernel():
 
 
 def test_a_large_batch_has_few_values(monkeypatch):
-    monkeypatch.setattr(arrival, "MOST_VALUES", 6 * 90)
+    monkeypatch.setattr(kernel_checks, "MOST_VALUES", 6 * 90)
     forest = CompiledForest(FITTED, tuning="off").fit(X).forest_
     sizes = [
-        arrival.batch_sizes(forest, batch, BLOCKS)
+        kernel_checks.batch_sizes(forest, batch, BLOCKS)
         for batch in ((1, 1000), (1001, None))
     ]
     # the first size of a range is the only one that cannot be made smaller

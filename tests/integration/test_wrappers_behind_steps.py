@@ -20,7 +20,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError, VerificationError
-from skforge.sources.base import ANSWERS, Source
 from skforge.sources.wrappers.votes import Threshold
 from tests.compared_calls import called, difference
 from tests.plain import plain
@@ -150,20 +149,6 @@ def test_a_wrong_rule_is_found(
     monkeypatch.setattr(Threshold, "answer", ignores)
     with pytest.raises(VerificationError, match=r"row \d+ .*: predict gives"):
         plain(model, reduction=reduction).fit(X[:n_rows])
-
-
-def test_every_rule_of_answers_goes_with_the_last_step() -> None:
-    about_rows = {
-        "classes",
-        "kinds",
-        "checks",
-        "fill",
-        "on_device",
-        "_last",
-        "members",
-        "twins",
-    }
-    assert {*Source.__annotations__} - about_rows == {*ANSWERS}
 
 
 CODED = {

@@ -59,7 +59,7 @@ def test_live_and_stored_models_have_the_same_adapter(name):
     assert type(stored) is type(live) is adapter_of(model)
     assert (live.model, live.stored) == (model, None)
     assert (stored.model, stored.stored) == (None, kept)
-    for member in ("labels", "leaf_shape", "flat_leaves", "declines", "warning"):
+    for member in ("answers", "declines", "warning"):
         assert getattr(stored, member) == getattr(live, member), member
     np.testing.assert_equal(stored.fill, live.fill)  # NaN, too
     (found, warning), (expected, theirs) = stored.read(X), live.read(X)

@@ -22,11 +22,10 @@ class Calibrated(Node):
         super().__init__(model, members)
         self._classes = model.classes_
         pairs = zip(model.calibrated_classifiers_, members, strict=True)
-        self._each = [_calibrated(one, member) for one, member in pairs]
+        self._each = [_calibrated(fold, member) for fold, member in pairs]
         self._sigmoids = _sigmoids(model, members)
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return the mean of all folds, or the label of its greatest value."""
         if method == "predict":
             chosen = np.argmax(self._mean(raw), axis=1)
             return self._classes[chosen]
@@ -36,39 +35,39 @@ class Calibrated(Node):
         if self._sigmoids is not None:
             return np.asarray(self._sigmoids(raw))
         mean = np.zeros((len(raw), len(self._classes)))
-        for one in self._each:
-            mean += one(raw)
+        for probabilities in self._each:
+            mean += probabilities(raw)
         mean /= len(self._each)
         return mean
 
 
-def _calibrated(one: Any, member: Node) -> Answer:
+def _calibrated(fold: Any, member: Node) -> Answer:
     """Return ``_CalibratedClassifier.predict_proba``."""
     values = response(member, _RESPONSES)
-    n_classes = len(one.classes)
-    if one.method == "temperature":
-        return _temperature(one, member, values)
-    if one.method not in ("sigmoid", "isotonic"):
+    n_classes = len(fold.classes)
+    if fold.method == "temperature":
+        return _temperature(fold, member, values)
+    if fold.method not in ("sigmoid", "isotonic"):
         raise UnsureError
-    places = LabelEncoder().fit(one.classes).transform(one.estimator.classes_)
-    curves = [_curve(one.method, calibrator) for calibrator in one.calibrators]
-    at_once = one.method == "sigmoid" and _in_double(one.calibrators)
+    places = LabelEncoder().fit(fold.classes).transform(fold.estimator.classes_)
+    curves = [_curve(fold.method, calibrator) for calibrator in fold.calibrators]
+    at_once = fold.method == "sigmoid" and _in_double(fold.calibrators)
     if at_once:
         a, b = (
-            np.array([getattr(each, name) for each in one.calibrators])
+            np.array([getattr(sigmoid, name) for sigmoid in fold.calibrators])
             for name in ("a_", "b_")
         )
     if n_classes == 2:
         return _of_two(values, curves, places)
 
     def of_several(raw: Array) -> Array:
-        found = values(raw)
-        found = found.reshape(-1, 1) if found.ndim == 1 else found
+        scores = values(raw)
+        scores = scores.reshape(-1, 1) if scores.ndim == 1 else scores
         proba = np.zeros((len(raw), n_classes))
-        if at_once and len(places) == len(curves) == found.shape[1]:
-            proba[:, places] = expit(-(a * found + b))
+        if at_once and len(places) == len(curves) == scores.shape[1]:
+            proba[:, places] = expit(-(a * scores + b))
         else:
-            for place, column, curve in zip(places, found.T, curves, strict=False):
+            for place, column, curve in zip(places, scores.T, curves, strict=False):
                 proba[:, place] = curve(column)
         total = np.sum(proba, axis=1)[:, np.newaxis]
         if total.all():
@@ -85,21 +84,21 @@ def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
     values = positives(members, _RESPONSES)
     if values is None or len(model.classes_) != 2:
         return None
-    if any(one.method != "sigmoid" or len(one.calibrators) != 1 for one in folds):
+    if any(fold.method != "sigmoid" or len(fold.calibrators) != 1 for fold in folds):
         return None
-    curves = [one.calibrators[0] for one in folds]
+    curves = [fold.calibrators[0] for fold in folds]
     if not _in_double(curves):
         return None
     a, b = (np.array([[getattr(c, name)] for c in curves]) for name in ("a_", "b_"))
 
     def mean(raw: Array) -> Array:
         proba = expit(-(a * values(raw) + b))
-        found = np.empty((len(raw), 2))
+        answer = np.empty((len(raw), 2))
         # in the order of the folds; a sum of eight and more would add in pairs
-        found[:, 1] = np.add.accumulate(proba, axis=0)[-1]
-        found[:, 0] = np.add.accumulate(1.0 - proba, axis=0)[-1]
-        found /= len(curves)
-        return found
+        answer[:, 1] = np.add.accumulate(proba, axis=0)[-1]
+        answer[:, 0] = np.add.accumulate(1.0 - proba, axis=0)[-1]
+        answer /= len(curves)
+        return answer
 
     return mean
 
@@ -110,7 +109,7 @@ def _in_double(calibrators: Sequence[Any]) -> bool:
     NumPy 1 computes a number times a float32 array in float32.
     """
     single = np.zeros(1, np.float32)
-    numbers = [getattr(one, name) for one in calibrators for name in ("a_", "b_")]
+    numbers = [number for sigmoid in calibrators for number in (sigmoid.a_, sigmoid.b_)]
     return all((number * single).dtype == np.float64 for number in numbers)
 
 
@@ -120,29 +119,29 @@ def _of_two(values: Answer, curves: list[Answer], places: Array) -> Answer:
     (curve,) = curves
 
     def of_two(raw: Array) -> Array:
-        found = values(raw)
-        if found.ndim != 1:
-            found = found[:, 0]
+        scores = values(raw)
+        if scores.ndim != 1:
+            scores = scores[:, 0]
         proba = np.empty((len(raw), 2))
-        proba[:, 1] = curve(found)
+        proba[:, 1] = curve(scores)
         proba[:, 0] = 1.0 - proba[:, 1]
         return _cut(proba)
 
     return of_two
 
 
-def _temperature(one: Any, member: Node, values: Answer) -> Answer:
+def _temperature(fold: Any, member: Node, values: Answer) -> Answer:
     """Return probabilities by the calibrator itself, which looks at all rows."""
-    (calibrator,) = one.calibrators
-    two = len(one.classes) == 2
+    (calibrator,) = fold.calibrators
+    two = len(fold.classes) == 2
     probabilities = not hasattr(member.model, _RESPONSES[0])
 
     def scaled(raw: Array) -> Array:
-        found = values(raw)
-        found = found.reshape(-1, 1) if found.ndim == 1 else found
-        if two and found.shape[-1] == 1 and probabilities:
-            found = np.concatenate([1 - found, found], axis=1)
-        return _cut(calibrator.predict(found))
+        scores = values(raw)
+        scores = scores.reshape(-1, 1) if scores.ndim == 1 else scores
+        if two and scores.shape[-1] == 1 and probabilities:
+            scores = np.concatenate([1 - scores, scores], axis=1)
+        return _cut(calibrator.predict(scores))
 
     return scaled
 
@@ -163,8 +162,8 @@ def _curve(method: str, calibrator: Any) -> Answer:
     points = getattr(calibrator, "X_thresholds_", None)
     if points is None or calibrator.out_of_bounds != "clip" or not len(points):
         raise UnsureError
-    low, high, own = calibrator.X_min_, calibrator.X_max_, calibrator.f_
-    line = _line(calibrator, points) or own
+    low, high, interpolate = calibrator.X_min_, calibrator.X_max_, calibrator.f_
+    line = _line(calibrator, points) or interpolate
 
     def isotonic(x: Array) -> Array:
         x = np.clip(x.astype(points.dtype, copy=False), low, high)

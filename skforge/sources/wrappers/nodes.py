@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.members import with_members
 from skforge.compiler.frontends.wrappers.model import Part
-from skforge.compiler.outputs.answers import answer, labels_of
+from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.outputs.functions import HOST, evaluate
 from skforge.sources.base import METHODS, Array, Source, UnsureError
 
@@ -61,9 +61,12 @@ class Leaf(Node):
         self.source = source
         self.only = part.only
         self.places = part.places
+        #: Its columns of all raw scores.
+        self.columns = np.r_[tuple(part.places)]
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
-        self._classes = labels_of(self.forest, part.model)
+        labels = labels_of(self.forest, part.model)
+        self._of_scores = source.answers.of_scores(self.forest, labels)
         self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
     def scores(self, raw: Array) -> Array:
@@ -75,20 +78,15 @@ class Leaf(Node):
         )
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return its answer, as the rules of its forest say."""
         if method not in self._offers:  # the model says why
             raise UnsureError
-        scores = self.scores(raw)
-        if self.source.answers:
-            return self.source.answer(method, scores)
-        return answer(self.forest, self._classes, method, scores)
+        return self._of_scores(method, self.scores(raw))
 
 
 class Constant(Node):
     """OneVsRestClassifier's predictor for a class that is always or never there."""
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Repeat the constant."""
         y = self.model.y_
         if method == "predict_proba":
             y = y.astype(np.float64)
@@ -144,10 +142,14 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         return None
     spec, dtype = first.forest.outputs, first.forest.accumulator_dtype
     for node in nodes:
-        if not isinstance(node, Leaf) or len(node.places) > 1 or node.source.answers:
+        if (
+            not isinstance(node, Leaf)
+            or len(node.places) > 1
+            or node.source.answers.by_members
+        ):
             return None
-        own, place = node.forest, node.places[0]
-        alike = own.outputs == spec and own.accumulator_dtype == dtype
+        forest, place = node.forest, node.places[0]
+        alike = forest.outputs == spec and forest.accumulator_dtype == dtype
         classes = getattr(node.model, "classes_", ())
         if not alike or place.stop - place.start != 1 or len(classes) != 2:
             return None
@@ -164,9 +166,9 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         return None
 
     def values(raw: Array) -> Array:
-        found = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
+        scores = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
         if plain:
-            return found
-        return np.asarray(evaluate(spec.function, found, spec.parameter, HOST))
+            return scores
+        return np.asarray(evaluate(spec.function, scores, spec.parameter, HOST))
 
     return values

@@ -29,9 +29,10 @@ from skforge.compiler.frontends.members import (
 )
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidModelError, UnsupportedModelError, warn
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources.base import (
     METHODS,
+    Answers,
     Array,
     Source,
     UnsureError,
@@ -65,8 +66,8 @@ _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
     MEAN: MeanVote,
 }
 
-#: How strict entries are, from least to most.
-_STRICT: tuple[Refused, ...] = ("nothing", "infinite", "not_finite")
+#: How strict entries are, from least to most: the last one takes nothing.
+_STRICT: tuple[Refused | None, ...] = ("nothing", "infinite", "not_finite", None)
 
 
 @register
@@ -88,22 +89,32 @@ class WrapperSource(Source):
                 f"The forest of this {type(model).__name__} was made by another "
                 "version of skforge; fit the CompiledForest again."
             )
-        self.more = parts.forests[1:]
-        self.answers = not has_answers(parts)
         self._leaves: list[Leaf] = []
         self._constants = False
         try:
-            self.root = self._node(parts.root)
+            root = self._node(parts.root)
         except (UnsureError, AttributeError, TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"This {type(model).__name__} does not compute its answers as others "
                 "of its class do; CompiledForest compiles its members alone."
             ) from error
-        self.own_log_proba = any(one.source.own_log_proba for one in self._leaves)
-        self._readers = _distinct([leaf.source for leaf in self._leaves])
-        self._widest = max(
-            (one.input_dtype for one in parts.forests), key=lambda dtype: dtype.itemsize
+        sources = [leaf.source for leaf in self._leaves]
+        self.answers = Answers(
+            own_log_proba=any(source.answers.own_log_proba for source in sources),
+            more=parts.forests[1:],
+            root=root,
+            by_members=not has_answers(parts),
         )
+        self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
+        self._readers = _distinct(sources)
+        refused = [reader.declines for reader in self._readers]
+        self.declines = max(refused, key=_STRICT.index)
+        self.limit = min(reader.limit for reader in self._readers)
+        said = {reader.warning for reader in self._readers}
+        quiet = said == {""} or (len(said) == 1 and not self._constants)
+        self.direct = quiet and all(reader.direct for reader in self._readers)
+        dtypes = [part.input_dtype for part in parts.forests]
+        self._widest = max(dtypes, key=lambda dtype: dtype.itemsize)
 
     def _node(self, part: Part) -> Node:
         if part.forests:
@@ -113,70 +124,40 @@ class WrapperSource(Source):
         if kind_of(part.model) == CONSTANT:
             self._constants = True
             return Constant(part.model)
-        inside = [self._node(one) for one in part.inside]
+        inside = [self._node(member) for member in part.inside]
         return _NODES[kind_of(part.model)](part.model, inside)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        """Accept wrappers."""
         return is_wrapper(model)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return what the wrapper and its calibrators hold, and its members' traces."""
-        found = [model, *vars(model).values()]
-        for one in getattr(model, "calibrated_classifiers_", ()):
-            found += [one, *vars(one).values()]
-            found += [
-                value for each in one.calibrators for value in vars(each).values()
+        traces = [model, *vars(model).values()]
+        for fold in getattr(model, "calibrated_classifiers_", ()):
+            traces += [fold, *vars(fold).values()]
+            traces += [
+                value for each in fold.calibrators for value in vars(each).values()
             ]
         for member in fitted_members(model):
-            own = unwrap(member)
-            found += [member, own]
-            found += member_traces(own)
-        return found
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return what is known of answers to 0 rows; ``root`` has all the rest."""
-        return self.kinds[0], {"of_no_rows": self._of_no_rows()}
-
-    # ------------------------------------------------------------------- rows
-
-    @property
-    def declines(self) -> Refused | None:
-        """The values that some member's entry declines."""
-        found = [one.declines for one in self._readers]
-        if any(one is None for one in found):
-            return None
-        return max((one for one in found if one is not None), key=_STRICT.index)
-
-    @property
-    def limit(self) -> float:
-        """The smallest limit of all members."""
-        return min(one.limit for one in self._readers)
-
-    @property
-    def direct(self) -> bool:
-        """Whether all members take arrays, with the same warning or none."""
-        said = {one.warning for one in self._readers}
-        quiet = said == {""} or (len(said) == 1 and not self._constants)
-        return quiet and all(reader.direct for reader in self._readers)
+            inner = unwrap(member)
+            traces += [member, inner]
+            traces += member_traces(inner)
+        return traces
 
     @property
     def warning(self) -> str:
-        """The warning of the members about arrays."""
         return self._readers[0].warning
 
     def takes(self, X: Array) -> bool:
-        """Tell whether all members accept the values."""
-        return all(one.takes(X) for one in self._readers)
+        return all(reader.takes(X) for reader in self._readers)
 
     def read(self, X: Any) -> Read | None:
         """Read rows that all members read alike."""
         first, *others = self._readers
         read = first.read(X)
-        for one in others:
-            other = one.read(X)
+        for reader in others:
+            other = reader.read(X)
             if read is None or other is None or other[1] != read[1]:
                 return None
             wide, narrow = sorted((read[0], other[0]), key=_size, reverse=True)
@@ -205,22 +186,6 @@ class WrapperSource(Source):
         ]
         return replace(first, rules=tuple(rules), by_frame=True)
 
-    def _rows(self, X: Any, method: str) -> Any:
-        read = self.read(X)
-        if read is None or not self.takes(read[0]):
-            return None
-        if read[1]:
-            warn(read[1])
-        return read[0]
-
-    # ---------------------------------------------------------------- answers
-
-    def answer(self, method: str, raw: Array) -> Any:
-        """Return what the wrapper makes of its members' raw scores."""
-        if method == "predict_raw":
-            return raw
-        return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
-
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":
             return self._together(lambda leaf: leaf.source.raw_of(X))
@@ -229,40 +194,29 @@ class WrapperSource(Source):
     def _raw(self, rows: Array) -> Any:
         def scores(leaf: Leaf) -> Any:
             with np.errstate(over="ignore"):
-                own = rows.astype(leaf.forest.input_dtype, copy=False)
-            return leaf.source.raw(own)
+                cast = rows.astype(leaf.forest.input_dtype, copy=False)
+            return leaf.source.raw(cast)
 
         return self._together(scores)
 
     def _together(self, scores: Callable[[Leaf], Any]) -> Array:
         """Return all raw scores, those of the forests one after the other."""
-        parts: list[tuple[slice, Array]] = []
-        for leaf in self._leaves:
-            own = np.asarray(scores(leaf))
-            own = own if own.ndim == 2 else own[:, None]
-            if leaf.only is not None:
-                own = own[:, leaf.only : leaf.only + 1]
-            start = 0
-            for place in leaf.places:
-                end = start + place.stop - place.start
-                parts.append((place, own[:, start:end]))
-                start = end
-        width = max(place.stop for place, _ in parts)
-        dtype = np.result_type(*(own for _, own in parts))
-        raw = np.empty((len(parts[0][1]), width), dtype)
-        for place, own in parts:
-            raw[:, place] = own
-        return raw[:, 0] if width == 1 else raw
+        parts = [np.asarray(scores(leaf)) for leaf in self._leaves]
+        raw = np.empty((len(parts[0]), self._n_scores), np.result_type(*parts))
+        for leaf, part in zip(self._leaves, parts, strict=True):
+            part = part if part.ndim == 2 else part[:, None]
+            raw[:, leaf.columns] = part if leaf.only is None else part[:, [leaf.only]]
+        return raw[:, 0] if self._n_scores == 1 else raw
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the members' thresholds that they accept."""
-        gap = np.full((1, self.forest.n_features), np.nan)
+        gap, more = np.full((1, self.forest.n_features), np.nan), self.answers.more
         missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
-        rows = [draw_rows(one, n, 0, missing) for one in (self.forest, *self.more)]
+        rows = [draw_rows(part, n, 0, missing) for part in (self.forest, *more)]
         for leaf in self._leaves:
-            if is_pipeline(leaf.model) or leaf.source.answers:
+            if is_pipeline(leaf.model) or leaf.source.answers.by_members:
                 rows.append(leaf.source.drawn(n, missing))
-        every = np.concatenate([one.astype(self._widest) for one in rows])
+        every = np.concatenate([part.astype(self._widest) for part in rows])
         for _ in range(2):  # a text's code for one member may be too large for another
             for leaf in self._leaves:
                 every = leaf.source.repaired(every)
@@ -270,7 +224,6 @@ class WrapperSource(Source):
         return every[fine] if any(fine) else every
 
     def as_given(self, rows: Array) -> Any:
-        """Return rows in a form that the members take."""
         return self._readers[0].as_given(rows)
 
     def _accepts(self, row: Array) -> bool:
@@ -278,17 +231,16 @@ class WrapperSource(Source):
         return read is not None and self.takes(read[0])
 
     def _outputs(self, X: Any) -> dict[str, Any]:
-        """Return the answers of the wrapper, except where it raises."""
-        serial, found = self._serial(), {}
+        serial, answers = self._serial(), {}
         for name in METHODS:
             try:
-                found[name] = getattr(serial, name)(X)
+                answers[name] = getattr(serial, name)(X)
             except Exception:  # noqa: BLE001 - users' functions raise what they like
                 continue
-        return found
+        return answers
 
     def _serial(self) -> Any:
-        return _serial(self.root)
+        return _serial(self.answers.root)
 
 
 def _serial(node: Node) -> Any:
@@ -297,7 +249,7 @@ def _serial(node: Node) -> Any:
         return node.source._serial()
     if isinstance(node, Constant):
         return node.model
-    serial = with_members(node.model, [_serial(one) for one in node.members])
+    serial = with_members(node.model, [_serial(member) for member in node.members])
     if hasattr(serial, "n_jobs"):
         serial.n_jobs = None
     return serial
@@ -309,10 +261,12 @@ def _size(rows: Array) -> int:
 
 def _distinct(sources: Sequence[Source]) -> list[Source]:
     """Return one source of each way to read rows."""
-    found: dict[Any, Source] = {}
-    for one in sources:
-        plain = not is_wrapper(one.model) and not is_pipeline(one.model)
-        rules = (type(one), one.reading(), repr(one.rules), one.declines, one.direct)
-        coded = tuple(getattr(one, "_coded", ())), one.forest.category_names
-        found.setdefault((*rules, *coded) if plain else id(one), one)
-    return list(found.values())
+    distinct: dict[Any, Source] = {}
+    for source in sources:
+        plain = not is_wrapper(source.model) and not is_pipeline(source.model)
+        rules = (type(source), source.reading(), repr(source.rules))
+        limits = (source.declines, source.direct)
+        coded = tuple(getattr(source, "_coded", ())), source.forest.category_names
+        key = (*rules, *limits, *coded) if plain else id(source)
+        distinct.setdefault(key, source)
+    return list(distinct.values())

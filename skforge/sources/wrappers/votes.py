@@ -40,9 +40,8 @@ class TransformedTarget(Node):
         self._flat = model._training_dim == 1
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Transform back what the regressor predicts."""
-        found = self._member.answer(method, raw)
-        column = found.reshape(-1, 1) if found.ndim == 1 else found
+        values = self._member.answer(method, raw)
+        column = values.reshape(-1, 1) if values.ndim == 1 else values
         if self._function is not None and np.isfinite(column).all():
             answer = self._function(column, **self._options)
         else:
@@ -56,9 +55,8 @@ class MultiOutput(Node):
     """``MultiOutputRegressor`` and ``MultiOutputClassifier``: a model a target."""
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return the answers of all members."""
-        found = [one.answer(method, raw) for one in self.members]
-        return np.asarray(found).T if method == "predict" else found
+        answers = [member.answer(method, raw) for member in self.members]
+        return np.asarray(answers).T if method == "predict" else answers
 
 
 class Threshold(Node):
@@ -69,8 +67,8 @@ class Threshold(Node):
         (self._member,) = members
         methods: Any = model._get_response_method()
         methods = [methods] if isinstance(methods, str) else methods
-        own = self._member.model
-        if not is_classifier(own) or len(own.classes_) != 2:
+        member_model = self._member.model
+        if not is_classifier(member_model) or len(member_model.classes_) != 2:
             raise UnsureError
         if kind_of(model) == TUNED:
             label, threshold = (
@@ -81,7 +79,7 @@ class Threshold(Node):
             label, threshold = model.pos_label, model.threshold
         self._values = response(self._member, methods, label)
         if isinstance(threshold, str):  # "auto"
-            used = next(name for name in methods if hasattr(own, name))
+            used = next(name for name in methods if hasattr(member_model, name))
             threshold = 0.5 if used == "predict_proba" else 0.0
         self._threshold = threshold
         self._label, self._response = label, model.response_method
@@ -98,17 +96,16 @@ class Threshold(Node):
 
     def kept(self, members: Sequence[Any]) -> Any:
         """Return a classifier with this threshold: tuned ones keep their scorer."""
-        made = FixedThresholdClassifier(
+        classifier = FixedThresholdClassifier(
             None,
             threshold=self._threshold,
             pos_label=self._label,
             response_method=self._response,
         )
-        (made.estimator_,) = members
-        return made
+        (classifier.estimator_,) = members
+        return classifier
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Compare with the threshold, or ask the member."""
         if method != "predict":
             return self._member.answer(method, raw)
         above = self._values(raw) >= self._threshold
@@ -124,18 +121,17 @@ class _Vote(Node):
 
     def kept(self, members: Sequence[Any]) -> Any:
         """Return a vote that knows of no dropped members."""
-        made = super().kept(members)
-        made.weights = self._weights
-        return made
+        vote = super().kept(members)
+        vote.weights = self._weights
+        return vote
 
 
 class MeanVote(_Vote):
     """``VotingRegressor.predict``."""
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return the weighted mean."""
-        found = np.asarray([one.answer(method, raw) for one in self.members]).T
-        return np.average(found, axis=1, weights=self._weights)
+        answers = np.asarray([member.answer(method, raw) for member in self.members]).T
+        return np.average(answers, axis=1, weights=self._weights)
 
 
 class Votes(_Vote):
@@ -151,23 +147,22 @@ class Votes(_Vote):
                 raise UnsureError
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return the mean probabilities, or the label of the most votes."""
         if method == "predict_proba":
             return self._mean(raw)
         chosen = self._mean(raw).argmax(axis=1) if self._soft else self._most(raw)
         return self._labels.take(chosen, axis=0)
 
     def _mean(self, raw: Array) -> Array:
-        found = [one.answer("predict_proba", raw) for one in self.members]
-        mean: Array = np.average(np.asarray(found), axis=0, weights=self._weights)
+        answers = [member.answer("predict_proba", raw) for member in self.members]
+        mean: Array = np.average(np.asarray(answers), axis=0, weights=self._weights)
         return mean
 
     def _most(self, raw: Array) -> Array:
         """Count votes in the order of the members, as ``np.bincount`` adds weights."""
         votes = np.zeros((len(raw), len(self._labels)))
         rows = np.arange(len(raw))
-        for number, one in enumerate(self.members):
-            label = one.answer("predict", raw)
+        for number, member in enumerate(self.members):
+            label = member.answer("predict", raw)
             if label.dtype.kind not in "iu":
                 raise UnsureError
             votes[rows, label] += 1.0 if self._weights is None else self._of_one[number]
@@ -183,8 +178,8 @@ class OneVsRest(Node):
         self._several = self._binarizer.y_type_ == "multiclass"
         self._normalised = not model.multilabel_
         self._classes = model.classes_
-        self._scores = [_scores(one) for one in members]
-        self._positive = [_positive(one) for one in members]
+        self._scores = [_scores(member) for member in members]
+        self._positive = [_positive(member) for member in members]
         self._all_positive = positives(members, ("predict_proba",))
         self._all_scores = positives(members, ("decision_function", "predict_proba"))
         first = members[0].model
@@ -192,30 +187,29 @@ class OneVsRest(Node):
         self._bound = 0.0 if by_score else 0.5
 
     def answer(self, method: str, raw: Array) -> Any:
-        """Return what the class's own method makes of the binary answers."""
         if method == "predict_proba":
             return self._probabilities(raw)
         if method == "decision_function":
-            found = [one.answer(method, raw) for one in self.members]
-            if len(found) == 1:
-                return found[0]
-            return np.array([one.ravel() for one in found]).T
+            scores_of = [each.answer(method, raw) for each in self.members]
+            if len(scores_of) == 1:
+                return scores_of[0]
+            return np.array([each.ravel() for each in scores_of]).T
         every = self._all_scores
-        scores = every(raw) if every else [one(raw) for one in self._scores]
+        scores = every(raw) if every else [each(raw) for each in self._scores]
         return self._greatest(scores) if self._several else self._above(scores)
 
     def _probabilities(self, raw: Array) -> Array:
         every = self._all_positive
-        rows = every(raw) if every else [one(raw) for one in self._positive]
-        found: Array = np.asarray(rows).T
+        rows = every(raw) if every else [positive(raw) for positive in self._positive]
+        proba: Array = np.asarray(rows).T
         if len(self.members) == 1:
-            found = np.concatenate(((1 - found), found), axis=1)
+            proba = np.concatenate(((1 - proba), proba), axis=1)
         if self._normalised:
-            total = np.sum(found, axis=1)[:, np.newaxis]
+            total = np.sum(proba, axis=1)[:, np.newaxis]
             if not total.all():  # releases of scikit-learn differ
                 raise UnsureError
-            found = np.divide(found, total, out=found)
-        return found
+            proba = np.divide(proba, total, out=proba)
+        return proba
 
     def _greatest(self, scores: Sequence[Array]) -> Array:
         best = np.full(len(scores[0]), -np.inf)
@@ -227,8 +221,8 @@ class OneVsRest(Node):
 
     def _above(self, scores: Sequence[Array]) -> Any:
         at, ends = array.array("i"), array.array("i", [0])
-        for one in scores:
-            at.extend(np.where(one > self._bound)[0])
+        for column in scores:
+            at.extend(np.where(column > self._bound)[0])
             ends.append(len(at))
         shape = len(scores[0]), len(scores)
         marks = sparse.csc_array((np.ones(len(at), int), at, ends), shape=shape)

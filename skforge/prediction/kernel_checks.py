@@ -54,7 +54,7 @@ class Sample:
     expected: Array
 
 
-class Arrivals:
+class KernelChecks:
     """Compares a module's kernels with a sample, each before its first answer.
 
     A kernel that disagrees never answers: calls of its range use the first range's
@@ -100,13 +100,13 @@ class Arrivals:
         for size in batch_sizes(forest, *batch):
             for at in _batches(len(sample.rows), size):
                 rows = prepare_rows(forest, sample.rows[at])
-                found, expected = raw_scores(forest, kernel, rows), sample.expected[at]
-                wrong = differing_rows(found, expected, limit[at])
+                raw, expected = raw_scores(forest, kernel, rows), sample.expected[at]
+                wrong = differing_rows(raw, expected, limit[at])
                 if len(wrong):
                     first = wrong[0]
                     raise VerificationError(
                         f"{sample.names[at[first]]}: the compiled code gives "
-                        f"{found[first].tolist()!r}, but the model gives "
+                        f"{raw[first].tolist()!r}, but the model gives "
                         f"{expected[first].tolist()!r}, with batches of {size} and "
                         f"the schedule {schedule!r}. {ADVICE}"
                     )
@@ -126,17 +126,17 @@ def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
 
     Raise ``VerificationError`` if one of the first is wrong.
     """
-    arrivals, kernels = Arrivals(module, sample), module.kernels
+    checks, kernels = KernelChecks(module, sample), module.kernels
     now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
-    kernels.arrives = arrivals
+    kernels.arrives = checks
     for number, kernel in now.items():
-        arrivals.compare(kernels, number, kernel)
+        checks.compare(kernels, number, kernel)
 
 
 def by_reference(module: CompiledModule | AutoModule) -> None:
     """Have a module's kernels compared with the forest as they arrive."""
     for part in module.parts:
-        part.kernels.arrives = Arrivals(part, partial(_drawn, part.forest))
+        part.kernels.arrives = KernelChecks(part, partial(_drawn, part.forest))
 
 
 def _drawn(forest: Forest) -> Sample:

@@ -23,7 +23,7 @@ from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import METHODS as _METHODS
-from skforge.sources.base import Source
+from skforge.sources.base import Answers, Source
 from skforge.sources.mappings import Columns, frame_columns
 
 #: Methods of members that are compiled.
@@ -59,7 +59,11 @@ class Members:
     @property
     def forests(self) -> tuple[Any, ...]:
         """The members that are compiled."""
-        return tuple(one for one in self.compiled if one is not None)
+        return tuple(fast for fast in self.compiled if fast is not None)
+
+    def answer(self, method: str, raw: Any) -> Any:
+        """Return the answer to a row seen in ``fit``: scores do not tell it."""
+        return self.first[method]
 
     def __str__(self) -> str:
         """Return a table with a line for each member."""
@@ -74,24 +78,24 @@ class Members:
     def around(self, model: Any) -> Any:
         """Return a copy of a model whose members answer with compiled forests."""
         members = []
-        for one, fast, orders in zip(
+        for member, fast, orders in zip(
             fitted_members(model), self.compiled, self.orders, strict=True
         ):
             calls = {
                 name: partial(_answered, by_column, getattr(fast, name))
                 for name, by_column in orders.items()
             }
-            members.append(one if fast is None else stand_in(one, calls))
+            members.append(member if fast is None else stand_in(member, calls))
         return with_members(model, members)
 
 
 def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
     """Return a copy of a member with functions in the place of its methods."""
-    made = copy.copy(member)
+    copied = copy.copy(member)
     for name, call in calls.items():
         call.__name__ = name  # scikit-learn asks which method it has found
-        vars(made)[name] = call
-    return made
+        vars(copied)[name] = call
+    return copied
 
 
 def rows_of_members(model: Any, X: Any) -> list[Any]:
@@ -99,34 +103,34 @@ def rows_of_members(model: Any, X: Any) -> list[Any]:
     members = fitted_members(model)
     rows: list[Any] = [None] * len(members)
 
-    def noted(i: int, call: Callable[..., Any], given: Any, **params: Any) -> Any:
-        rows[i] = given
-        return call(given, **params)
+    def noted(i: int, call: Callable[..., Any], X: Any, **params: Any) -> Any:
+        rows[i] = X
+        return call(X, **params)
 
     watched = []
-    for i, one in enumerate(members):
+    for i, member in enumerate(members):
         calls = {
-            name: partial(noted, i, getattr(one, name))
+            name: partial(noted, i, getattr(member, name))
             for name in METHODS
-            if hasattr(one, name)
+            if hasattr(member, name)
         }
-        watched.append(stand_in(one, calls))
+        watched.append(stand_in(member, calls))
     answers_of(with_members(model, watched), X)
     return rows
 
 
 def answers_of(model: Any, X: Any) -> dict[str, Any]:
     """Return a model's answers by method; those that it refuses are left out."""
-    found = {}
+    answers = {}
     with _in_threads(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as later calls do
         for name in METHODS:
             try:
-                found[name] = getattr(model, name)(X)
+                answers[name] = getattr(model, name)(X)
             except Exception:
                 if name == "predict":  # rows that it refuses have its own error
                     raise
-    return found
+    return answers
 
 
 def orders_of(fast: Any, member: Any, rows: Any) -> dict[str, bool]:
@@ -134,18 +138,19 @@ def orders_of(fast: Any, member: Any, rows: Any) -> dict[str, bool]:
 
     Products and sums of arrays in another order may be rounded in another way.
     """
-    found = {}
-    own, ours = answers_of(member, rows), answers_of(fast, rows)
-    for name in own.keys() & ours.keys():
+    orders = {}
+    theirs, ours = answers_of(member, rows), answers_of(fast, rows)
+    for name in theirs.keys() & ours.keys():
         for by_column in (False, True):
-            if _strides(_laid(by_column, ours[name])) == _strides(own[name]):
-                found[name] = by_column
+            if _strides(_laid(by_column, ours[name])) == _strides(theirs[name]):
+                orders[name] = by_column
                 break  # without an order, the member itself answers
-    return found
+    return orders
 
 
 def _strides(answer: Any) -> list[Any]:
-    return [one.strides for one in (answer if isinstance(answer, list) else [answer])]
+    arrays = answer if isinstance(answer, list) else [answer]
+    return [array.strides for array in arrays]
 
 
 def _answered(by_column: bool, call: Any, X: Any, **params: Any) -> Any:
@@ -176,19 +181,19 @@ class MembersSource(Source):
     declines = None
     direct = False
     on_device = False
-    answers = True
-    own_log_proba = True
 
     def __init__(self, model: Any, forest: Forest, members: Members) -> None:
         super().__init__(model, forest)
         self.members = members.forests
-        pairs = [(one.forest_, one._compiled().source.more) for one in self.members]
-        self.more = tuple(f for first, more in pairs for f in (first, *more))[1:]
-        self._first = members.first
+        forests: list[Forest] = []
+        for member in self.members:
+            forests += [member.forest_, *member._compiled().source.answers.more]
+        self.answers = Answers(
+            own_log_proba=True, more=tuple(forests[1:]), root=members, by_members=True
+        )
         self._around = members.around(model)
 
     def describe(self) -> NoReturn:
-        """Raise: the code around the members is no plain data."""
         raise UnsupportedModelError(
             f"Only the members of {type(self.model).__name__} are compiled; the rest "
             "runs in scikit-learn, and a .skforge file cannot store it; use "
@@ -196,17 +201,9 @@ class MembersSource(Source):
         )
 
     def columns(self) -> Columns | None:
-        """Return the columns of the model's frames; None if it knows no names."""
         return frame_columns(getattr(self.model, "feature_names_in_", None))
 
-    def read(self, X: Any) -> None:
-        """Leave all rows to :meth:`call`."""
-
-    def _rows(self, X: Any, method: str) -> None:
-        return None
-
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the copy with compiled members."""
         if method == "predict_raw":
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} has no raw scores: it computes its "
@@ -215,12 +212,7 @@ class MembersSource(Source):
         with _in_threads(self.model):
             return getattr(self._around, method)(X, **params)
 
-    def answer(self, method: str, raw: Any) -> Any:
-        """Return the answer to a row seen in ``fit``: scores do not tell it."""
-        return self._first[method]
-
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the model's own answers."""
         return answers_of(self.model, X)
 
 
@@ -228,5 +220,5 @@ def traces_of_members(model: Any) -> list[Any]:
     """Return the objects that a copy of a model shares with it."""
     steps = [step for _, step in model.steps] if is_pipeline(model) else []
     # stacks make some lists anew in each call
-    values = [one for one in vars(model).values() if not isinstance(one, list)]
+    values = [value for value in vars(model).values() if not isinstance(value, list)]
     return [*values, *steps, *fitted_members(model)]
