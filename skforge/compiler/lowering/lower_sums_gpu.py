@@ -44,6 +44,10 @@ class GpuSums(ReductionLowering):
         #: Number of threads in the block, and what emits code with the thread's number.
         self.team: tuple[int, Callable[[Callable[[Value], None]], None]] | None = None
 
+    def _each(self, count: Value, body: Callable[[Value], None]) -> None:
+        with self._k.b.loop(count) as i:
+            body(i)
+
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:
         """Use another ``spread`` within a context."""

@@ -407,6 +407,15 @@ class Builder:
             lir.For(var, lo, hi, step, tuple(stmts), inits, params, yields, results)
         )
 
+    @contextmanager
+    def turns(self, end: int, step: int, hint: str) -> Iterator[Value]:
+        """Open the body of a loop over ``range(0, end, step)``, or of its only turn."""
+        if end == step:
+            yield self.const(0)
+            return
+        with self.loop(0, end, step, hint=hint) as i:
+            yield i
+
     def _renamed(
         self, carried: list[Value], hint: str
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:

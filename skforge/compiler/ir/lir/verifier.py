@@ -473,12 +473,10 @@ def check_uniform(grid: Grid) -> None:
     region*, and so is every value derived from it.
     """
     from_regions: set[str] = set()
-    stored = walk.written(grid.body)
-    while True:
+    stored, before = walk.written(grid.body), -1
+    while before < len(from_regions):
         before = len(from_regions)
         _spread(grid.body, stored, from_regions)
-        if len(from_regions) == before:
-            break
     for stmt in _outside_regions(grid.body):
         for value in walk.steers(stmt):
             if value.name in from_regions and walk.holds_region(stmt):
@@ -519,7 +517,8 @@ def check_host(stmt: Stmt) -> None:
     """
     match stmt:
         case lir.Let(value=value, op=op):
-            _check_number(value)
+            if not isinstance(value.type, lir.Scalar):
+                refuse(f"the host of a launch has no {print_type(value.type)}")
             if isinstance(op, lir.Const):
                 return
             if not isinstance(op, HOST_OPS):
@@ -534,8 +533,3 @@ def check_host(stmt: Stmt) -> None:
             pass
         case _:
             refuse("the host of a launch computes, allocates, loops and launches only")
-
-
-def _check_number(value: Value) -> None:
-    if not isinstance(value.type, lir.Scalar):
-        refuse(f"the host of a launch has no {print_type(value.type)}")

@@ -15,8 +15,7 @@ which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -234,7 +233,7 @@ class BitslicedLowering(BlockCode):
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
 
-        with self._parts(parts, 1) as part:
+        with b.turns(parts, 1, "part") as part:
 
             def number(buffer: Buffer, at: Value) -> Value:
                 index = buffer[at].to(I64)
@@ -258,16 +257,6 @@ class BitslicedLowering(BlockCode):
                     index = index + part
                 last_line = line(self.lines_of, own + k)
                 b.emit(lir.StorePlane(self.planes, index, last_line))
-
-    @contextmanager
-    def _parts(self, parts: int, together: int) -> Iterator[Value]:
-        """Open the body for each ``together`` of the parts of a block."""
-        b = self.b
-        if parts == together:
-            yield b.const(0)
-            return
-        with b.loop(0, parts, together, hint="part") as part:
-            yield part
 
     def _constants(self) -> None:
         """Write the all-zeros and all-ones lines, which lists read."""
@@ -303,9 +292,9 @@ class BitslicedLowering(BlockCode):
                 for values in zip(select, one, two, strict=True)
             ]
 
-        with self._parts(parts, together) as first:
-            found = sliced_layout.fold(depth, lambda node: line(node, first), mux)
-            for level, values in enumerate(found):
+        with b.turns(parts, together, "part") as first:
+            planes = sliced_layout.fold(depth, lambda node: line(node, first), mux)
+            for level, values in enumerate(planes):
                 index = b.const(level * parts)
                 if parts > 1:
                     index = index + first
@@ -422,9 +411,8 @@ class BitslicedLowering(BlockCode):
         """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
         with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
-            places = []
-            for i in range(LOADED_ROWS):
-                places.append(leaves + self.numbers[r + i].to(I64))
+            rows = range(LOADED_ROWS)
+            places = [leaves + self.numbers[r + i].to(I64) for i in rows]
 
             def one(k: int | Value) -> None:
                 own = k * (1 << depth)

@@ -370,6 +370,11 @@ def assemble(
     )
 
 
+#: Arrays of trees with an element for each item, besides ``child``, and for each tree.
+_OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
+_OF_TREES = "tree_order", "min_depth", "max_depth"
+
+
 def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
     """Return the trees now at positions ``order``, in that order."""
     sizes = np.diff(tiles.item_offset)[order]
@@ -379,39 +384,21 @@ def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
     items = np.arange(len(shift)) + shift
     child = tiles.child[items]
     child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
-    return replace(
-        tiles,
-        item_offset=offset,
-        tree_order=tiles.tree_order[order],
-        predicate=tiles.predicate[items],
-        shape=tiles.shape[items],
-        child=child,
-        leaf=tiles.leaf[items],
-        node=tiles.node[items],
-        depth=tiles.depth[items],
-        min_depth=tiles.min_depth[order],
-        max_depth=tiles.max_depth[order],
-    )
+    kept: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}
+    kept |= {name: getattr(tiles, name)[order] for name in _OF_TREES}
+    return replace(tiles, item_offset=offset, child=child, **kept)
 
 
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
     """Return the trees of ``one`` followed by those of ``two``."""
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
-    return replace(
-        one,
-        item_offset=np.concatenate(
-            [one.item_offset, two.item_offset[1:] + one.n_items]
-        ),
-        tree_order=np.concatenate([one.tree_order, two.tree_order]),
-        predicate=np.concatenate([one.predicate, two.predicate]),
-        shape=np.concatenate([one.shape, two.shape]),
-        child=np.concatenate([one.child, below.astype(np.int32)]),
-        leaf=np.concatenate([one.leaf, two.leaf]),
-        node=np.concatenate([one.node, two.node]),
-        depth=np.concatenate([one.depth, two.depth]),
-        min_depth=np.concatenate([one.min_depth, two.min_depth]),
-        max_depth=np.concatenate([one.max_depth, two.max_depth]),
-    )
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(two, name)])
+        for name in (*_OF_ITEMS, *_OF_TREES)
+    }
+    both["item_offset"] = np.append(one.item_offset, two.item_offset[1:] + one.n_items)
+    both["child"] = np.concatenate([one.child, below.astype(np.int32)])
+    return replace(one, **both)
 
 
 def leaf_depths(
