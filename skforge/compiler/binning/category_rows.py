@@ -69,10 +69,7 @@ def set_groups(forest: Forest) -> list[SetGroup]:
             continue
         size += here
         first = own[0]
-        feature, missing = (
-            int(forest.feature[first]),
-            Missing(int(forest.missing[first])),
-        )
+        feature, missing = int(forest.feature[first]), Missing(forest.missing[first])
         exact = bool(forest.comparison[first] == Comparison.MEMBER)
         made.append(SetGroup(feature, missing, exact, most, own.astype(np.int32)))
     return made

@@ -356,6 +356,19 @@ class Representation(ABC):
                 'represent("tiles"), or another kind of tile_nodes.'
             )
 
+    def check_single_nodes(self, hir: PredictEnsemble) -> None:
+        """Raise unless the leaves of trees of single nodes are added as floats."""
+        why = None
+        if hir.reduction == "reproducible":
+            why = (
+                'sums floats in model order; use reduction="exact" or another '
+                "representation."
+            )
+        elif hir.tiles.tile_size > 1:
+            why = "evaluates single nodes; leave out tile_nodes."
+        if why is not None:
+            raise ScheduleError(f'represent("{self.name}") {why}')
+
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests that the representation cannot hold, before building."""
         size = self.size_in_bytes(hir)

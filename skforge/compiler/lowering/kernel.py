@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -232,14 +233,13 @@ class Kernel:
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
         """Return the smallest ``limit - minus``."""
-        total: Value | None = None
-        for bound in bounds:
-            value = self.size(bound.limit)
-            if bound.minus != mir.Affine():
-                value = value - self.affine(bound.minus)
-            total = value if total is None else total.min(value)
-        assert total is not None
-        return total
+
+        def end(bound: mir.Bound) -> Value:
+            limit = self.size(bound.limit)
+            at_limit = bound.minus == mir.Affine()
+            return limit if at_limit else limit - self.affine(bound.minus)
+
+        return reduce(Value.min, map(end, bounds))
 
     def extent(self, rows: mir.Range) -> tuple[Value, Value]:
         """Return the first row (or tree) of a range and the number of rows."""

@@ -8,6 +8,8 @@ each becomes a plain load-add-store, or an atomic add where the schedule asks fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import mul
 
 import numpy as np
 
@@ -54,10 +56,7 @@ class ReductionLowering:
 
     def elements(self, dims: tuple[Value, ...]) -> Value:
         """Return the number of elements, the product of the dimensions."""
-        total = dims[0]
-        for dim in dims[1:]:
-            total = total * dim
-        return total
+        return reduce(mul, dims)
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
         """Return a zero sum, or a vector of zeros."""

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
+from operator import mul, or_, xor
 
 from skforge.compiler.binning.block import quantize_block
 from skforge.compiler.binning.rules import BlockRows, RowAt, Rules
@@ -201,16 +203,10 @@ class Lowering:
         with b.repeat(lambda: b.any_true(carried[0].ne(b.const(0, wide))), carried):
             nodes = tuple(carried[1:])
             moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
-            change: Value | None = None
-            for old, new in zip(nodes, moved, strict=True):
-                differs = old ^ new
-                change = differs if change is None else change | differs
-            assert change is not None
-            carried[:] = [change, *moved]
+            carried[:] = [reduce(or_, map(xor, nodes, moved)), *moved]
         k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
-        """Hop until every walk stands on a leaf."""
         k, b, walks, step = self._k, self._k.b, self._walks, stmt.step
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
@@ -219,14 +215,9 @@ class Lowering:
         cursors_now: list[layouts.Cursor] = []
 
         def is_going() -> Value:
-            cursors = walks.open(step, tuple(nodes))
-            cursors_now.extend(cursors)
-            going: Value | None = None
-            for at in cursors:
-                inner = ~walks.op(k.hopper.is_leaf, at)
-                going = inner if going is None else going | inner
-            assert going is not None
-            return going
+            cursors_now.extend(walks.open(step, tuple(nodes)))
+            is_inner = (~walks.op(k.hopper.is_leaf, at) for at in cursors_now)
+            return reduce(or_, is_inner)
 
         with b.repeat(is_going, nodes):
             nodes[:] = walks.hop(step, cursors_now, starts)
@@ -364,9 +355,7 @@ class Lowering:
             trips = self._trips(inner, lo, k.bound(inner.bounds), step)
             self._deal_out([*nest, (inner, lo, step, trips)])
             return
-        total = nest[0][-1]
-        for _, _, _, trips in nest[1:]:
-            total = total * trips
+        total = reduce(mul, (trips for *_, trips in nest))
         carried, k.carried = k.carried, {}
         with b.parallel(total) as rest:
             places = []

@@ -42,11 +42,12 @@ class WalkLowering:
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
         """Return the root of each tree."""
-        return [self._root(self._k.values[tree]) for tree in op.trees]
-
-    def _root(self, tree: Value) -> Value:
         b, walker = self._k.b, self._k.walker
-        return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
+
+        def root(tree: Value) -> Value:
+            return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
+
+        return [root(self._k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
         """Return each walk's scalar leaf, offset of its vector leaf, or leaf number."""

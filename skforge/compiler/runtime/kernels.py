@@ -61,7 +61,7 @@ class Kernel:
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
         self._names = [item.buffer.name for item in lowered.kernel.data]
-        self._set([_aligned(item.data) for item in lowered.kernel.data])
+        self._set([aligned(item.data) for item in lowered.kernel.data])
         self.address = self.jit.address(function.name)
         #: Most rows per run; None if scratch does not grow with the batch.
         self.most_rows = most_rows(lowered, SCRATCH_BYTES)
@@ -87,16 +87,12 @@ class Kernel:
         addresses = [array.ctypes.data for array in data]
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
-    def with_data(self, given: Mapping[str, Array]) -> Kernel:
+    def with_data(self, other: Mapping[str, Array]) -> Kernel:
         """Return a kernel of the same code in which some model buffers are others."""
-        made = copy(self)
-        made._set(
-            [
-                _aligned(given[name]) if name in given else data
-                for name, data in zip(self._names, self._data, strict=True)
-            ]
-        )
-        return made
+        kernel = copy(self)
+        buffers = zip(self._names, self._data, strict=True)
+        kernel._set([aligned(other[n]) if n in other else data for n, data in buffers])
+        return kernel
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         """Fill ``result``, one row for each of ``rows``."""
@@ -158,14 +154,14 @@ def _address(array: Array) -> int:
     return address
 
 
-def _aligned(data: Array) -> Array:
+def aligned(data: Array) -> Array:
     """Return the data aligned to a cache line, with one spare element at the end."""
     size = data.nbytes
     raw = np.empty(size + 128, np.uint8)
     start = -raw.ctypes.data % 64
-    made = raw[start : start + size].view(data.dtype)
-    made[:] = data
-    return made
+    at_line = raw[start : start + size].view(data.dtype)
+    at_line[:] = data
+    return at_line
 
 
 _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import pairwise
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.kernels import aligned
 from skforge.compiler.target import Target
 
 Clock: TypeAlias = Callable[[], float]
@@ -324,11 +325,11 @@ def _timed(
     """
     run = _HOLDING(module.address(f"skforge_measure_{name}"))
     arrays = data, np.zeros(NEAR, np.float32), np.zeros(NEAR, np.int64)
-    kept = module, [_aligned(one) for one in arrays]  # as long as the kernel
+    kept = module, [aligned(array) for array in arrays]  # as long as the kernel
 
     def seconds(turns: int) -> float:
         laps, turns = (turns // least, least) if before else (1, turns)
-        at = [one.ctypes.data for one in kept[1]]
+        at = [array.ctypes.data for array in kept[1]]
         first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
         taken = 0.0
         for _ in range(laps):
@@ -341,12 +342,3 @@ def _timed(
         return taken
 
     return seconds
-
-
-def _aligned(data: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy that starts at a cache line."""
-    raw = np.empty(data.nbytes + LINE, np.uint8)
-    start = -raw.ctypes.data % LINE
-    made = raw[start : start + data.nbytes].view(data.dtype)
-    made[:] = data
-    return made

@@ -29,13 +29,13 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device, targets
+from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
     resolve_n_jobs,
 )
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
@@ -226,13 +226,12 @@ class CompiledModule(Explained):
             found: Array | None = entry(X)
             if found is not None:
                 return found
-        answer: Array
         if is_device_array(X):
-            find = self._kernel
-            answer = on_device.predict_on_device(self.forest, self.target, find, X)
-        else:
-            raw = self._raw(X, n_jobs, "transformed")
-            answer = apply_transform(self.forest, raw)
+            place = self.forest, self.target, self._kernel
+            on_gpu: Array = on_device.predict_on_device(*place, X)
+            return on_gpu
+        raw = self._raw(X, n_jobs, "transformed")
+        answer: Array = apply_transform(self.forest, raw)
         return answer
 
     @documented(predict_raw)
@@ -244,10 +243,9 @@ class CompiledModule(Explained):
         ndarray of int32, shape (n_rows, n_trees)
         """
         if is_device_array(X):
-            found: NDArray[np.int32]
-            find = self._kernel
-            found = on_device.leaves_on_device(self.forest, self.target, find, X)
-            return found
+            place = self.forest, self.target, self._kernel
+            on_gpu: NDArray[np.int32] = on_device.leaves_on_device(*place, X)
+            return on_gpu
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
-from skforge.compiler.codegen.llvm import calls, planes
+from skforge.compiler.codegen.llvm import calls
 from skforge.compiler.codegen.llvm.bytes import compress, permute_bytes, shuffles_bytes
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
@@ -343,6 +344,83 @@ def _through_memory(
     return result
 
 
+# ------------------------------------------------------------ planes: bit i is row i
+
+
+def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
+    """Return ``a`` where ``select`` is set, else ``b``.
+
+    AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
+    matching would take as long as the rest of a fold.
+    """
+    type_, text = value.type, type_text(value.type)
+    select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
+    bits = type_.rows if isinstance(type_, lir.Plane) else 0
+    if w.module.target.has_mask_registers and bits in (128, 256, 512):
+        ternary = f"@llvm.x86.avx512.pternlog.q.{bits}"
+        return w.let(
+            f"call {text} {ternary}({text} {select}, {text} {a}, {text} {b}, i32 202)"
+        )
+    taken = w.let(f"and {text} {select}, {a}")
+    vector = isinstance(type_, lir.Plane) and type_.rows >= 64
+    ones = splat_constant("-1", "i64") if vector else "-1"
+    inverse = w.let(f"xor {text} {select}, {ones}")
+    other = w.let(f"and {text} {inverse}, {b}")
+    return w.let(f"or {text} {taken}, {other}")
+
+
+def _plane_address(
+    w: Writer, access: lir.LoadPlane | lir.StorePlane, plane: lir.Value
+) -> tuple[str, int]:
+    """Return a plane's address and alignment."""
+    if not isinstance(plane.type, lir.Plane):
+        raise w.module.fail(f"{plane.name!r} is not a plane.")
+    table, n_bytes = access.table, plane.type.rows // 8
+    index = w.index(access.index)
+    if index.startswith("%"):
+        offset = w.let(f"mul i64 {index}, {n_bytes}")
+    else:
+        offset = str(int(index) * n_bytes)
+    at = w.let(f"getelementptr inbounds i8, ptr {w.pointer(table)}, i64 {offset}")
+    first = w.multiple_of(access.index)
+    return at, gcd(table.alignment or table.element.bytes, first * n_bytes)
+
+
+def _load_plane(w: Writer, value: lir.Value, op: lir.LoadPlane) -> str:
+    """Return the instruction that loads a plane by its number."""
+    at, align = _plane_address(w, op, value)
+    return f"load {type_text(value.type)}, ptr {at}, align {align}"
+
+
+def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
+    """Store a plane by its number."""
+    at, align = _plane_address(w, stmt, stmt.value)
+    w.line(f"store {w.typed(stmt.value)}, ptr {at}, align {align}")
+
+
+def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
+    """Combine the planes' bits into numbers, the first plane as the highest bit.
+
+    They are joined as a tree, because in a chain each masked move waits for the one
+    before.
+    """
+    lanes, text = value.type.lanes, type_text(value.type)
+    element = type_text(value.type.element)
+    parts = []
+    for place, plane in enumerate(reversed(op.planes)):
+        bits = w.let(f"bitcast {w.typed(plane)} to <{lanes} x i1>")
+        part = w.let(
+            f"select <{lanes} x i1> {bits}, {text} "
+            f"{splat_constant(str(1 << place), element)}, {text} zeroinitializer"
+        )
+        parts.append(part)
+    while len(parts) > 1:
+        pairs = zip(parts[0::2], parts[1::2], strict=False)
+        joined = [w.let(f"or {text} {a}, {b}") for a, b in pairs]
+        parts = joined + parts[len(parts) & ~1 :]
+    return parts[0]
+
+
 # ------------------------------------------------------------ the tables
 
 #: The instruction whose result is an operation's value.
@@ -362,7 +440,7 @@ _INSTRUCTIONS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
     lir.AnyTrue: _any_true,
     lir.Load: _load,
     lir.Gather: _gather,
-    lir.LoadPlane: planes.load_plane,
+    lir.LoadPlane: _load_plane,
 }
 
 #: The operand that holds an operation's value, after the instructions that make it.
@@ -381,8 +459,8 @@ _OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
     lir.Compress: lambda w, value, op: compress(w, op.a, op.mask),
     lir.MaskBits: _mask_bits,
     lir.WarpReduce: _warp_reduce,
-    lir.PlaneMux: planes.mux,
-    lir.PlanesToIndex: planes.planes_to_index,
+    lir.PlaneMux: _mux,
+    lir.PlanesToIndex: _planes_to_index,
 }
 
 #: Writes a statement on memory.
@@ -391,5 +469,5 @@ ACCESSES: dict[type[Any], Callable[[Writer, Any], None]] = {
     lir.Scatter: _scatter,
     lir.AtomicAdd: _atomic_add,
     lir.Prefetch: _prefetch,
-    lir.StorePlane: planes.store_plane,
+    lir.StorePlane: _store_plane,
 }

@@ -224,8 +224,7 @@ class Builder:
 
     def bitcast(self, a: Value, element: Scalar) -> Value:
         """Return the bits of ``a`` as ``element`` of the same width."""
-        type_ = with_lanes(element, a.type)
-        return a if type_ == a.type else self.let(lir.Bitcast(a), type_, "bits")
+        return self.reinterpret(a, with_lanes(element, a.type))
 
     def extract(self, a: Value, lane: int) -> Value:
         """Return one lane."""

@@ -1,11 +1,11 @@
-"""Types, values and buffers of LIR, and the NumPy dtypes that hold its scalars."""
+"""Types, values and buffers of LIR, their NumPy dtypes, and the roles of fields."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -193,3 +193,26 @@ def dtype_of(scalar: Scalar) -> np.dtype[Any]:
 def scalar_of(dtype: np.dtype[Any]) -> Scalar:
     """Return the LIR scalar of a dtype."""
     return _SCALARS[np.dtype(dtype)]
+
+
+# Roles of the fields of LIR's classes, which their annotations declare.
+
+#: What a class does with a field: it reads a value (to decide which bodies run), binds
+#: one in its bodies or for later statements, accesses a buffer, or holds statements.
+Role: TypeAlias = Literal[
+    "operand", "steers", "inside", "result", "reads", "writes", "allocates", "dims",
+    "body", "bodies",
+]  # fmt: skip
+
+Operand: TypeAlias = Annotated[Value, "operand"]
+OptionalOperand: TypeAlias = Annotated[Value | None, "operand"]
+Operands: TypeAlias = Annotated[tuple[Value, ...], "operand"]
+OperandRows: TypeAlias = Annotated[tuple[tuple[Value, ...], ...], "operand"]
+Steering: TypeAlias = Annotated[Value, "steers"]
+Variable: TypeAlias = Annotated[Value, "inside"]
+Variables: TypeAlias = Annotated[tuple[Value, ...], "inside"]
+Result: TypeAlias = Annotated[Value, "result"]
+Results: TypeAlias = Annotated[tuple[Value, ...], "result"]
+Read: TypeAlias = Annotated[Buffer, "reads"]
+Written: TypeAlias = Annotated[Buffer, "writes"]
+Allocated: TypeAlias = Annotated[Buffer, "allocates"]

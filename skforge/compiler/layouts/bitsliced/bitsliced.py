@@ -53,18 +53,6 @@ TOGETHER = 2
 STAGED_BYTES = 32 << 10
 
 
-def check_shape(shape: BlockShape) -> None:
-    """Raise if rows do not fill words, or threads cannot share them evenly."""
-    lanes = shape.rows // WORD
-    group = shape.threads // max(1, lanes)
-    if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
-        raise ScheduleError(
-            f"{WHAT} packs {WORD} rows into a word, so a block must have a multiple "
-            f"of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of them; this "
-            f"schedule has {shape.rows} rows for {shape.threads} threads."
-        )
-
-
 def lay_out(
     hir: PredictEnsemble, shape: BlockShape, shared_bytes: int
 ) -> GpuBitslicedLayout:
@@ -208,15 +196,7 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests and schedules that bit logic cannot express."""
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("bitsliced") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
-        if hir.tiles.tile_size > 1:
-            raise ScheduleError(
-                'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
-            )
+        self.check_single_nodes(hir)
         if not hir.forest.n_predicates and not hir.nest.on_gpu:
             raise ScheduleError(
                 'represent("bitsliced") evaluates predicates, but this forest of '
@@ -250,7 +230,15 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         """Raise if rows do not fill words, or threads cannot share them evenly."""
-        check_shape(shape)
+        lanes = shape.rows // WORD
+        group = shape.threads // max(1, lanes)
+        if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
+            raise ScheduleError(
+                f"{WHAT} packs {WORD} rows into a word, so a block must have a "
+                f"multiple of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of "
+                f"them; this schedule has {shape.rows} rows for {shape.threads} "
+                "threads."
+            )
 
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape

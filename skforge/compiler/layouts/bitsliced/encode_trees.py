@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import (
+    IntArray,
     Parts,
     Step,
     cut_trees,
@@ -50,12 +51,12 @@ class Muxes:
         self._reserve(expected)
 
     @property
-    def trees(self) -> NDArray[np.int64]:
+    def trees(self) -> IntArray:
         """The tree of each operation."""
         return self._keys[0, : self._count] >> 32
 
     @property
-    def operands(self) -> tuple[NDArray[np.int64], ...]:
+    def operands(self) -> tuple[IntArray, ...]:
         """The lines ``select``, ``a`` and ``b`` of each operation."""
         one, two = self._keys[:, : self._count]
         return one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF
@@ -66,18 +67,13 @@ class Muxes:
         return self._level[: self._count]
 
     @property
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> IntArray:
         """The operations by tree, then by time; none reads a later one."""
         return np.lexsort((self._time[: self._count], self.trees))
 
     def add(
-        self,
-        time: NDArray[np.int64],
-        tree: NDArray[np.int64],
-        select: NDArray[np.int64],
-        a: NDArray[np.int64],
-        b: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+        self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
+    ) -> IntArray:
         """Return lines that are ``a`` where ``select`` is set, else ``b``.
 
         Arguments have shape (n,); the result has, too.
@@ -93,7 +89,7 @@ class Muxes:
         line[new] = self.first + number
         return line
 
-    def _numbers(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _numbers(self, keys: IntArray) -> IntArray:
         """Return the number of each operation; those not known yet are added."""
         n = keys.shape[1]
         self._reserve(self._count + n)
@@ -117,12 +113,12 @@ class Muxes:
             at = (at[other] + 1) & (len(table) - 1)
         return found
 
-    def _slots(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _slots(self, keys: IntArray) -> IntArray:
         """Return the place in the table where the search for each key starts."""
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
-        slot: NDArray[np.int64] = (mixed >> np.uint64(64 - bits)).view(np.int64)
+        slot: IntArray = (mixed >> np.uint64(64 - bits)).view(np.int64)
         return slot
 
     def _set_levels(self, before: int) -> None:
@@ -153,8 +149,6 @@ class Muxes:
             other = np.flatnonzero(self._table[at] != left)
             left, at = left[other], (at[other] + 1) & (len(self._table) - 1)
 
-
-IntArray = NDArray[np.int64]
 
 #: Leaves of parts: tree, row of ``Forest.leaf_value``, mask and value: their codes have
 #: ``code & mask == value``.

@@ -244,8 +244,7 @@ class PredicateLowering:
         """Write each bit of a column's codes as a plane."""
         b, registers = self.b, self.shape.registers
         tables = registers.load_pivots(b, self.numbers, job.offset, levels)
-        index = U32 if self.scalar == F32 else I64
-        index_vec = Vec(index, registers.lanes)
+        index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
         step = registers.lockstep * registers.lanes
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
         some_rows = self._noting_ties(b.const(0), self.left, step, "rows")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.search import Registers
+from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
@@ -80,12 +81,12 @@ class SlicedTrees:
 
     shapes: tuple[Shape, ...]  # those that occur
     shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
-    line_offset: NDArray[np.int32]  # (n_trees,) into lines
-    lines: NDArray[np.int32]
-    op_offset: NDArray[np.int32]  # (n_trees + 1,) into ops
-    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
-    leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
+    line_offset: IntArray  # (n_trees,) into lines
+    lines: IntArray
+    op_offset: IntArray  # (n_trees + 1,) into ops
+    ops: IntArray  # (n_ops, 4): target, select, a, b
+    leaf_offset: IntArray  # (n_trees,) into leaf_row
+    leaf_row: IntArray  # row of Forest.leaf_value of each code
     constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
 
@@ -131,8 +132,8 @@ def check_trees(forest: Forest) -> None:
 
 def slice_trees(
     forest: Forest,
-    line_of: NDArray[np.int32],
-    order: NDArray[np.int32],
+    line_of: IntArray,
+    order: IntArray,
     n_lines: int,
     code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
@@ -206,11 +207,11 @@ class CodedTrees:
     def fill(
         self,
         forest: Forest,
-        order: NDArray[np.int32],
-        line_of: NDArray[np.int32],
-        lines: NDArray[np.int32],
+        order: IntArray,
+        line_of: IntArray,
+        lines: IntArray,
         heap: NDArray[np.int64],
-    ) -> NDArray[np.int32]:
+    ) -> IntArray:
         """Return the leaf of each code, and write the lines of folded trees.
 
         The lines of the tree at position p go to ``lines[heap[p]:]``, by heap place.
@@ -242,11 +243,7 @@ class CodedTrees:
 
 
 def code_trees(
-    forest: Forest,
-    order: NDArray[np.int32],
-    line_of: NDArray[np.int32],
-    first: int,
-    code_bits: int,
+    forest: Forest, order: IntArray, line_of: IntArray, first: int, code_bits: int
 ) -> CodedTrees:
     """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
@@ -262,7 +259,7 @@ def code_trees(
 
 def _grouped(
     lists: EncodedTrees, first: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[IntArray, IntArray, NDArray[np.int64]]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees

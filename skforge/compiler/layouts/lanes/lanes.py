@@ -440,15 +440,7 @@ class Lanes(layouts.RowRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests and schedules that lanes do not support."""
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("lanes") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
-        if hir.tiles.tile_size > 1:
-            raise ScheduleError(
-                'represent("lanes") evaluates single nodes; leave out tile_nodes.'
-            )
+        self.check_single_nodes(hir)
         refused = refusal(hir.forest)
         if refused is not None:
             raise ScheduleError(f'represent("lanes") does not take {refused}')

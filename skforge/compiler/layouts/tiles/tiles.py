@@ -239,11 +239,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
                 'represent("tiles") needs tile_nodes(7, "complete") or '
                 'tile_nodes(15, "complete").'
             )
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("tiles") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
+        self.check_single_nodes(hir)
         if bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
             raise ScheduleError(
                 'represent("tiles") ends a walk at its leaf; leave out pad_trees and '

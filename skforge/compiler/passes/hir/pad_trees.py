@@ -14,11 +14,11 @@ the last exit (SilvanForge, figure 1a)::
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.passes.hir.tile_nodes import Level, join_trees, take_trees
+from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees, take_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
@@ -50,7 +50,7 @@ def run(
     return take_trees(join_trees(take_trees(tiles, rest), grown), back)
 
 
-def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
+def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:
     """Return the least leaf depth at each position; 0 where any depth will do.
 
     This is the deepest ``unroll_walk`` around the tree's walk; ``pad_trees`` requires
@@ -73,9 +73,7 @@ def _unchecked(loop: BoundLoop) -> int:
     return 0 if mark is None else mark.depth
 
 
-def _check_growth(
-    tiles: TiledForest, wanted: NDArray[np.int64], nest: BoundNest | None
-) -> None:
+def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:
     """Raise ScheduleError, before padding, if the forest would grow too much."""
     leaves = np.flatnonzero(tiles.leaf >= 0)
     sizes = np.diff(tiles.item_offset)
@@ -92,9 +90,7 @@ def _check_growth(
         )
 
 
-def _padded(
-    tiles: TiledForest, positions: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> TiledForest:
+def _padded(tiles: TiledForest, positions: Int64s, wanted: Int64s) -> TiledForest:
     """Rebuild the trees at some positions, with padding tiles above shallow leaves."""
     levels: list[Level] = []
     front = tiles.item_offset[positions].astype(np.int32)

@@ -87,15 +87,11 @@ class EmulatedBlock:
 
     def number(self, region: lir.BlockRegion) -> Value:
         """Write a thread's number in the block, from the variables of its region."""
-        number: Value | None = None
-        variables = {dim: var for dim, var, _ in region.dims}
-        for dim in reversed(_ORDER):
-            if dim in variables:
-                place = variables[dim].to(I64)
-                if number is not None:
-                    place = number * self.shape[dim] + place
-                number = place
-        assert number is not None
+        (_, var, _), *inner = sorted(region.dims, reverse=True)
+        number = var.to(I64)
+        for dim, var, _ in inner:
+            place = var.to(I64)
+            number = number * self.shape[dim] + place
         return number
 
     # ------------------------------------------------------------ code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
@@ -86,9 +87,7 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
     """Return the bytes of one sum per output and thread of a block."""
-    threads = 1
-    for n in block_dims(function.body).values():
-        threads *= n
+    threads = prod(block_dims(function.body).values())
     width = 8 if hir.reduction == "reproducible" else hir.forest.leaf_value.itemsize
     return int(threads * hir.forest.n_outputs * width)
 

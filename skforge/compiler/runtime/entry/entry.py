@@ -320,10 +320,8 @@ def _numpy_api() -> dict[str, int] | None:
     except ImportError:  # NumPy 1
         from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = (
-        ctypes.c_void_p,
-        (ctypes.py_object, ctypes.c_char_p),
-    )
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
     capsule = getattr(core, "_ARRAY_API", None)
     if capsule is None:
         return None
@@ -355,10 +353,8 @@ def _arrays_are_laid_out_as_known() -> bool:
         )
         if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False
-        if (
-            ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
-            != array.ndim
-        ):
+        n_dims = ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
+        if n_dims != array.ndim:
             return False
         pair = ctypes.c_int64 * 2
         found = *pair.from_address(shape), *pair.from_address(strides)
