@@ -53,7 +53,6 @@ def _layout(rows: int, by_row: bool) -> str:
 
 
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
-    """Return the row stride, the column stride and the total number of elements."""
     if layout == "feature":
         return 1, rows, rows * columns
     stride = columns | 1 if layout == "padded" else columns
@@ -266,7 +265,6 @@ class _GridLowering(ThreadLowering):
         flush()
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
-        """Emit one grid."""
         b = self._k.b
         self._dims = gpu_nest.block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
@@ -294,7 +292,6 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
 
     def _n_blocks(self, loop: mir.Loop) -> Value:
-        """Return the most iterations of a loop over blocks, computable on the host."""
         k = self._k
         fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
@@ -426,7 +423,6 @@ class _GridLowering(ThreadLowering):
         self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
-        """Emit a switch on depth around barriers, uniform over the block."""
         k, b = self._k, self._k.b
         selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
 

@@ -59,7 +59,6 @@ class ReductionLowering:
         return reduce(mul, dims)
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
-        """Return a zero sum, or a vector of zeros."""
         k = self._k
         return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
@@ -109,7 +108,6 @@ class ReductionLowering:
     def _increase(
         self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
     ) -> None:
-        """Add a value to a buffer element."""
         b = self._k.b
         if atomic and at.type.lanes:
             for lane in range(at.type.lanes):

@@ -194,7 +194,6 @@ class ThreadLowering(Lowering):
         return buffer
 
     def _own_row(self) -> Value:
-        """Return the row of the block that the running thread takes."""
         rest = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
         counts = {kind: self._k.b.const(n) for kind, n in rest.items()}
         return self._linear({kind: self._tid[kind] for kind in rest}, counts)

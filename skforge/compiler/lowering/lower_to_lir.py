@@ -224,7 +224,6 @@ class Lowering:
         k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
-        """Prefetch every cache line of a range of rows."""
         k, b = self._k, self._k.b
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
@@ -428,7 +427,6 @@ class Lowering:
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _tree_of_block(self, loop: mir.Loop) -> None:
-        """Lower one tree for all rows of the block by calling the representation."""
         k = self._k
         trees = [
             stmt.op.index
@@ -440,7 +438,6 @@ class Lowering:
         self._block.add_tree(k.affine(trees[0]), sums)
 
     def _all_trees(self, loop: mir.Loop) -> None:
-        """Lower all trees for one row by calling the representation."""
         if self._row_code is None:
             raise CompilerError("trees in lanes need the codes of a row")
         (reduce,) = reduces_in(loop.body)
@@ -472,7 +469,6 @@ class Lowering:
 
     @contextmanager
     def _bound(self, var: str, value: Value) -> Iterator[None]:
-        """Bind a loop variable within its body."""
         self._k.values[var] = value
         yield
         del self._k.values[var]

@@ -210,7 +210,6 @@ class WalkLowering:
     def _in_category_set(
         self, rules: Rules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
-        """Return whether x is a category in the set numbered by ``threshold``."""
         k, b = self._k, self._k.b
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)

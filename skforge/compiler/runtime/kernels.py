@@ -202,13 +202,13 @@ class KernelCache:
         """Return a schedule's kernel, compiling it if necessary."""
         schedule = self.that_runs(schedule, element)
         key = (schedule, element)
-        found = self._kernels.get(key)
-        if found is None:
+        kernel = self._kernels.get(key)
+        if kernel is None:
             with self.lock:
-                found = self._kernels.get(key)
-                if found is None:
-                    found = self._kernels[key] = self._found(schedule, element)
-        return found
+                kernel = self._kernels.get(key)
+                if kernel is None:
+                    kernel = self._kernels[key] = self._found(schedule, element)
+        return kernel
 
     def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a kernel from the store, or else compile it and keep it there."""
@@ -218,17 +218,17 @@ class KernelCache:
                 # If a valid digest covers a damaged object, it is compiled again.
                 with suppress(CompilerError):
                     return Kernel(stored, self._target)
-        made = self.made(self.lowered(schedule, element))
-        if self.store is not None and isinstance(made, Kernel):
-            self.store.add(schedule, element, made.stored())
-        return made
+        kernel = self.made(self.lowered(schedule, element))
+        if self.store is not None and isinstance(kernel, Kernel):
+            self.store.add(schedule, element, kernel.stored())
+        return kernel
 
     def with_text(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a schedule's kernel, lowered again if it came from the store."""
-        found = self.kernel(schedule, element)
-        if isinstance(found, Kernel) and found.function is None:
+        kernel = self.kernel(schedule, element)
+        if isinstance(kernel, Kernel) and kernel.function is None:
             return self.made(self.lowered(schedule, element))
-        return found
+        return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
         """Return the schedule of the kernel: bits and lanes yield leaf values only."""

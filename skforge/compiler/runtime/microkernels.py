@@ -86,29 +86,27 @@ def _mux(b: Builder, target: Target) -> None:
     plane = _DATA[b.const(0), vec]
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
-        made = []
-        for k, one in enumerate(held):
+        folded = []
+        for k, vector in enumerate(held):
             other = _DATA[b.const(k * vec.lanes), vec]
-            made.append(other ^ plane & (one ^ other))
-        return made
+            folded.append(other ^ plane & (vector ^ other))
+        return folded
 
     _repeat(b, vec, turn)
 
 
 def _compare(b: Builder, target: Target) -> None:
-    """Compare vectors of numbers with one, and store the answers as bits."""
     vec = Vec(F32, target.lanes(32))
     bits = {4: U8, 8: U8, 16: U16}[vec.lanes]
     with b.loop(_TURNS) as i:
         limit = b.splat(i.to(F32), vec.lanes)
         for k in range(UNROLLED):
             x = _NUMBERS[b.const(k * vec.lanes), vec]
-            found = b.mask_bits(x >= limit, bits)
-            b.store(_OUT, b.const(k), found.to(I64))
+            bits_of = b.mask_bits(x >= limit, bits)
+            b.store(_OUT, b.const(k), bits_of.to(I64))
 
 
 def _permute(b: Builder, target: Target) -> None:
-    """Look up bytes in a register."""
     vec = Vec(I64, target.lanes(64))
     whole = Vec(U8, 8 * vec.lanes)
     table = b.reinterpret(_DATA[b.const(0), vec], whole)
@@ -183,7 +181,7 @@ WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNR
 def functions(target: Target) -> dict[str, lir.Function]:
     """Return the kernels that a target has instructions for, by name."""
     params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
-    made = {}
+    kernels = {}
     for name, write in _WRITE.items():
         if name == "permute" and not target.permute_entries(8):
             continue
@@ -191,8 +189,8 @@ def functions(target: Target) -> dict[str, lir.Function]:
             continue
         with Builder() as b:
             write(b, target)
-        made[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
-    return made
+        kernels[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
+    return kernels
 
 
 def measure(target: Target) -> dict[str, float]:
@@ -205,12 +203,12 @@ def measure(target: Target) -> dict[str, float]:
     clock = fine_clock()
     if clock is None:
         return {}
-    found = least_times(works_of(target, clock))
+    numbers = least_times(works_of(target, clock))
     modelled = MachineProfile.of(target)
-    _, odd = replace(modelled, **found).beside(modelled)
+    _, odd = replace(modelled, **numbers).beside(modelled)
     works = works_of(target, clock) if odd else {}  # in other memory
-    again = least_times({name: works[name] for name in odd if name in found})
-    pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
+    again = least_times({name: works[name] for name in odd if name in numbers})
+    pairs = {name: (value, again.get(name, value)) for name, value in numbers.items()}
     sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
     return without_kernels(sound, target)
 
@@ -219,7 +217,9 @@ def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
     """Return the ratios of numbers to the modelled ones, where they are large."""
     modelled = asdict(MachineProfile.of(target))
     ratios = {name: value / modelled[name] for name, value in found.items()}
-    return {name: one for name, one in ratios.items() if not 1 / FAR <= one <= FAR}
+    return {
+        name: ratio for name, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR
+    }
 
 
 def fine_clock() -> Clock | None:
@@ -278,23 +278,22 @@ def least_times(works: Works) -> dict[str, float]:
 def _least(samples: list[float], n: int) -> float | None:
     """Return the least sample that agrees with the next one, if ``n`` agree."""
     pairs = pairwise(sorted(samples))
-    low = next((one for one, other in pairs if other <= SAME * one), inf)
-    return low if sum(low <= one <= SAME * low for one in samples) >= n else None
+    low = next((sample for sample, other in pairs if other <= SAME * sample), inf)
+    return low if sum(low <= sample <= SAME * low for sample in samples) >= n else None
 
 
 def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
     """Add the work that a target has no instruction for, as other work does it."""
-    made = dict(found)
+    numbers = dict(found)
     if not target.has_gather and "scalar" in found:
-        made["gather"] = target.lanes(64) * found["scalar"]
+        numbers["gather"] = target.lanes(64) * found["scalar"]
     like = "gather" if target.has_gather else "compare"
     if not target.permute_entries(8) and like in found:
-        made["permute"] = made[like]
-    return made
+        numbers["permute"] = numbers[like]
+    return numbers
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Return how much is read to measure each level of the cache."""
     l1, l2 = target.l1_bytes, target.l2_bytes
     return {"l1": l1 // 2, "l2": min(l2 // 2, 8 * l1), "l3": min(4 * l2, MOST_FAR)}
 
@@ -325,11 +324,11 @@ def _timed(
     """
     run = _HOLDING(module.address(f"skforge_measure_{name}"))
     arrays = data, np.zeros(NEAR, np.float32), np.zeros(NEAR, np.int64)
-    kept = module, [aligned(array) for array in arrays]  # as long as the kernel
+    owned = module, [aligned(array) for array in arrays]  # as long as the kernel
 
     def seconds(turns: int) -> float:
         laps, turns = (turns // least, least) if before else (1, turns)
-        at = [array.ctypes.data for array in kept[1]]
+        at = [array.ctypes.data for array in owned[1]]
         first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
         taken = 0.0
         for _ in range(laps):

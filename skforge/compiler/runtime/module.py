@@ -102,13 +102,13 @@ class CompiledModule(Explained):
             schedules, self.compiler, "accumulator" if self._adds else "leaf_number"
         )
         # Refers to no module: a circle would keep its code until Python looks for such.
-        made = lru_cache(maxsize=1)(partial(_estimate, forest, target))
-        self._estimate = None if target.is_gpu else made
+        estimate = lru_cache(maxsize=1)(partial(_estimate, forest, target))
+        self._estimate = None if target.is_gpu else estimate
         self._shares = self._shares_of(self.kernels.element)
 
     def _shares_of(self, element: Element) -> Shares:
-        made = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
-        return Shares(self.forest, made, self.kernels.first_rows, self._estimate)
+        that_run = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        return Shares(self.forest, that_run, self.kernels.first_rows, self._estimate)
 
     @cached_property
     def _leaf_shares(self) -> Shares:
@@ -145,8 +145,8 @@ class CompiledModule(Explained):
         """Copy and pickle without machine code; kernels compile again on first use."""
         target = targets.stored_target(self.target)
         schedules = dict(self.schedules)
-        kept = self.forest, schedules, target, self.reduction, self.n_jobs
-        return restored, (*kept, self.contribs_schedule)
+        facts = self.forest, schedules, target, self.reduction, self.n_jobs
+        return restored, (*facts, self.contribs_schedule)
 
     # ------------------------------------------------------------ predictions
 
@@ -183,9 +183,9 @@ class CompiledModule(Explained):
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._entries.get("raw")
         if entry is not None and n_jobs is None:
-            found: Array | None = entry(X)
-            if found is not None:
-                return found
+            answer: Array | None = entry(X)
+            if answer is not None:
+                return answer
         return self._raw(X, n_jobs, "raw")
 
     def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
@@ -356,7 +356,6 @@ class CompiledModule(Explained):
         return self._share(n_rows, None).threads
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
-        """Return the range and the threads of a call."""
         return self._shares.of(n_rows, self._jobs(n_jobs))
 
     def _jobs(self, n_jobs: int | None) -> int | None:

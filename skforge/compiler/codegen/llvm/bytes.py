@@ -51,28 +51,26 @@ def permute_bytes(
     control = w.let(f"bitcast {text} {where} to <{size} x i8>")
     parts = _parts(w, tables, wide * element.bytes)
     step = _shuffled(w.module.target, size)
-    found = []
+    pieces = []
     for at in range(0, size, step):
         own = control
         if step < size:
             own = w.pick(f"<{size} x i8> {control}", range(at, at + step))
         if w.module.target.has("neon"):
-            found.append(_look_up_neon(w, parts, own))
+            pieces.append(_look_up_neon(w, parts, own))
         else:
-            found.append(_look_up_x86(w, parts, own, step))
-    joined = _joined(w, found, step)
+            pieces.append(_look_up_x86(w, parts, own, step))
+    joined = _joined(w, pieces, step)
     return w.let(f"bitcast <{size} x i8> {joined} to {type_text(value.type)}")
 
 
 def _shuffled(target: Target, size: int) -> int:
-    """Return how many bytes one instruction shuffles."""
     if target.has_mask_registers and target.has("avx512bw") and size % 64 == 0:
         return 64
     return 32 if target.has("avx2") and size % 32 == 0 else 16
 
 
 def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
-    """Return the tables as vectors of 16 bytes."""
     parts = []
     for table in tables:
         whole = w.let(f"bitcast {w.typed(table)} to <{size} x i8>")

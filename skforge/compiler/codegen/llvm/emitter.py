@@ -124,7 +124,6 @@ class _Emitter(Writer):
         self._heap: list[list[str]] = []
 
     def emit_body(self, body: lir.Body) -> None:
-        """Write statements, then free the scratch allocated among them."""
         self._heap.append([])
         for stmt in body:
             self.emit(stmt)
@@ -132,7 +131,6 @@ class _Emitter(Writer):
             self.line(f"call void @free(ptr {pointer})")
 
     def emit(self, stmt: lir.Stmt) -> None:
-        """Write one statement."""
         match stmt:
             case lir.Let():
                 ops.emit_let(self, stmt)

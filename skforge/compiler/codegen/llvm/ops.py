@@ -248,7 +248,6 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
 
 
 def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
-    """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
     tables: Sequence[lir.Value] = op.tables
     index = op.index
@@ -301,9 +300,9 @@ def _repeated(
         lanes = min(lanes, max(size, 16 // element.bytes))
     if lanes == size:
         return table
-    made = lir.Value(w.temp(), lir.Vec(element, lanes))
-    w.bind(made.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
-    return made
+    repeated = lir.Value(w.temp(), lir.Vec(element, lanes))
+    w.bind(repeated.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
+    return repeated
 
 
 def _bit_set(
@@ -320,7 +319,6 @@ def _bit_set(
 def _through_memory(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Store the tables and load lane by lane."""
     element, lanes = value.type.element, value.type.lanes
     text, scalar = type_text(value.type), type_text(element)
     wide = tables[0].type.lanes
@@ -372,7 +370,6 @@ def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
 def _plane_address(
     w: Writer, access: lir.LoadPlane | lir.StorePlane, plane: lir.Value
 ) -> tuple[str, int]:
-    """Return a plane's address and alignment."""
     if not isinstance(plane.type, lir.Plane):
         raise w.module.fail(f"{plane.name!r} is not a plane.")
     table, n_bytes = access.table, plane.type.rows // 8
@@ -387,13 +384,11 @@ def _plane_address(
 
 
 def _load_plane(w: Writer, value: lir.Value, op: lir.LoadPlane) -> str:
-    """Return the instruction that loads a plane by its number."""
     at, align = _plane_address(w, op, value)
     return f"load {type_text(value.type)}, ptr {at}, align {align}"
 
 
 def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
-    """Store a plane by its number."""
     at, align = _plane_address(w, stmt, stmt.value)
     w.line(f"store {w.typed(stmt.value)}, ptr {at}, align {align}")
 

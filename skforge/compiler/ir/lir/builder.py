@@ -112,9 +112,9 @@ class Builder:
         for scope in reversed(self._constants):
             if key in scope:
                 return scope[key]
-        made = self.let(lir.Const(value), type_, "c")
-        self._constants[-1][key] = made
-        return made
+        constant = self.let(lir.Const(value), type_, "c")
+        self._constants[-1][key] = constant
+        return constant
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
         """Return both operands with equal lanes; a scalar is splat."""
@@ -395,8 +395,8 @@ class Builder:
         in the body those of a turn, which the body replaces by the next, and after the
         loop the last ones.
         """
-        given = (0, *bounds) if len(bounds) == 1 else bounds
-        lo, hi, step = self._bounds(*(*given, 1)[:3])
+        ends = (0, *bounds) if len(bounds) == 1 else bounds
+        lo, hi, step = self._bounds(*(*ends, 1)[:3])
         var, carried = Value(self.name(hint), lo.type), [] if carry is None else carry
         inits, params = self._renamed(carried, "carry")
         with self.body() as stmts:

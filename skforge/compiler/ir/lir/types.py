@@ -135,13 +135,13 @@ class Value:
 
     def __invert__(self) -> Value:
         """Return the complement of a bool, a mask or an integer."""
-        made: Value = BUILDER.get().invert(self)
-        return made
+        inverse: Value = BUILDER.get().invert(self)
+        return inverse
 
     def __neg__(self) -> Value:
         """Return a float with the other sign."""
-        made: Value = BUILDER.get().negate(self)
-        return made
+        negative: Value = BUILDER.get().negate(self)
+        return negative
 
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
@@ -149,8 +149,8 @@ class Value:
 
     def to(self, element: Scalar) -> Value:
         """Return the value converted to an element type, with the same lanes."""
-        made: Value = BUILDER.get().convert(self, element)
-        return made
+        converted: Value = BUILDER.get().convert(self, element)
+        return converted
 
 
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
@@ -167,9 +167,9 @@ class Buffer:
 
     def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
-        given = at if isinstance(at, tuple) else (at,)
-        made: Value = BUILDER.get().load(self, *given)
-        return made
+        place = at if isinstance(at, tuple) else (at,)
+        loaded: Value = BUILDER.get().load(self, *place)
+        return loaded
 
     def __setitem__(self, at: Value | int, value: Value) -> None:
         """Store a value at an element."""

@@ -101,7 +101,6 @@ class _Verifier:
     # ------------------------------------------------------------ names
 
     def param(self, param: lir.Value | lir.Buffer) -> None:
-        """Bind a parameter."""
         if isinstance(param, lir.Value):
             if not isinstance(param.type, lir.Scalar):
                 refuse(f"%{param.name} is {print_type(param.type)}, not a number")
@@ -146,13 +145,13 @@ class _Verifier:
                 )
 
     def _read(self, buffer: lir.Buffer) -> None:
-        found = self._buffers.get(buffer.name)
-        if found is not buffer:
-            if found is None:
+        bound_buffer = self._buffers.get(buffer.name)
+        if bound_buffer is not buffer:
+            if bound_buffer is None:
                 bound = "@" + buffer.name in self._bound
                 why = "is used outside its body" if bound else "is not defined"
                 refuse(f"@{buffer.name} {why}")
-            if found != buffer:
+            if bound_buffer != buffer:
                 refuse(
                     f"@{buffer.name} is used with other facts than it was bound with"
                 )

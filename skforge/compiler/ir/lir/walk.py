@@ -54,7 +54,6 @@ def operands(node: Op | Stmt) -> tuple[Value, ...]:
 
 @per_class
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
-    """Return the fastest function that reads a class's operands."""
     if kind is lir.Let:
         return lambda let: operands(let.op)
     if names_of(kind, "dims"):

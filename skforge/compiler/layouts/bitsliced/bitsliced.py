@@ -74,9 +74,9 @@ def lay_out(
     folded = folds(forest)
     alike = folded.all() and len(np.unique(forest.tree_depths())) == 1
     if alike and lanes % 2 == 0:
-        made = GpuBitslicedLayout(hir, shape, wide=2)
-        if made.shared_bytes() <= shared_bytes:
-            return made
+        layout = GpuBitslicedLayout(hir, shape, wide=2)
+        if layout.shared_bytes() <= shared_bytes:
+            return layout
     return GpuBitslicedLayout(hir, shape)
 
 
@@ -126,7 +126,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 def _tables(
     forest: Forest, order: NDArray[np.int32], trees: int
 ) -> list[NDArray[np.int64]]:
-    """Return the predicates of each tile of trees."""
     size = max(1, trees)
     parts = range(0, max(1, len(order)), size)
     return [_predicates(forest, order[k : k + size]) for k in parts]
@@ -138,8 +137,8 @@ def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
         forest.predicate[forest.tree_offset[t] : forest.tree_offset[t + 1]]
         for t in trees
     ]
-    found = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
-    return found[found >= 0].astype(np.int64)
+    tested = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
+    return tested[tested >= 0].astype(np.int64)
 
 
 #: A schedule whose table of predicates takes more bytes a thread is an error.

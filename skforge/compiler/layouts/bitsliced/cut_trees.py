@@ -114,23 +114,25 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
 
     Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
     """
-    made = CutTrees(tree)
+    cuts_made = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
         parts = Parts.joined([parts, trees.select(bits == planes)])
         small = parts.leaves[parts.first] <= planes + 1
-        made.small.append(parts.select(small))
+        cuts_made.small.append(parts.select(small))
         parts = parts.select(~small)
         best = _best_subtrees(parts, planes)
         cuts = best >= 0
-        made.stuck.append(parts.select(~cuts))
+        cuts_made.stuck.append(parts.select(~cuts))
         offset = (best - parts.first)[cuts]
         parts = parts.select(cuts)
         if len(offset):
-            step, parts = _cut(parts, parts.first + offset, planes, len(made.tree))
-            made.tree = np.append(made.tree, np.repeat(made.tree[step.whole], 2))
-            made.steps.append(step)
-    return made
+            step, parts = _cut(parts, parts.first + offset, planes, len(cuts_made.tree))
+            cuts_made.tree = np.append(
+                cuts_made.tree, np.repeat(cuts_made.tree[step.whole], 2)
+            )
+            cuts_made.steps.append(step)
+    return cuts_made
 
 
 def ranges(first: IntArray, size: IntArray) -> IntArray:
@@ -188,9 +190,11 @@ def _estimates(planes: int) -> NDArray[np.float64]:
     """
     leaves = np.arange((1 << planes) + 1)
     guess = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)
-    made = np.stack([guess, np.minimum(guess, np.maximum(leaves - 1.0 - planes, 0))])
-    made[:, :2] = 0
-    return made
+    estimates = np.stack(
+        [guess, np.minimum(guess, np.maximum(leaves - 1.0 - planes, 0))]
+    )
+    estimates[:, :2] = 0
+    return estimates
 
 
 def _best_subtrees(parts: Parts, planes: int) -> IntArray:

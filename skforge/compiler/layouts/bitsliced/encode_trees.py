@@ -94,7 +94,7 @@ class Muxes:
         n = keys.shape[1]
         self._reserve(self._count + n)
         table, known = self._table, self._keys
-        found = np.empty(n, np.int64)
+        numbers = np.empty(n, np.int64)
         left, at = np.arange(n), self._slots(keys)
         while len(left):
             free = np.flatnonzero(table[at] < 0)
@@ -107,11 +107,11 @@ class Muxes:
             number = table[at]
             one, two = known[0, number], known[1, number]
             same = (one == keys[0]) & (two == keys[1])
-            found[left[same]] = number[same]
+            numbers[left[same]] = number[same]
             other = np.flatnonzero(~same)
             left, keys = left[other], keys[:, other]
             at = (at[other] + 1) & (len(table) - 1)
-        return found
+        return numbers
 
     def _slots(self, keys: IntArray) -> IntArray:
         """Return the place in the table where the search for each key starts."""
@@ -122,7 +122,6 @@ class Muxes:
         return slot
 
     def _set_levels(self, before: int) -> None:
-        """Set the levels of operations added since there were ``before``."""
         one, two = self._keys[:, before : self._count]
         level = self._level[before : self._count]
         for line in (one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF):
@@ -203,19 +202,19 @@ def encode_trees(
     sizes = np.diff(forest.tree_offset)[trees]
     chunk = np.cumsum(sizes) // CHUNK_NODES
     starts = np.flatnonzero(np.diff(chunk, prepend=-1, append=-1))
-    made = [
+    chunks = [
         _Chunk(forest, trees[a:b], line_of, first, most_bits).encoded()
         for a, b in pairwise(starts)
     ]
-    counts = [np.zeros(1, np.int64), *(np.diff(m.op_offset) for m in made)]
+    counts = [np.zeros(1, np.int64), *(np.diff(m.op_offset) for m in chunks)]
     none = np.zeros(0, np.int32)
     return EncodedTrees(
-        bits=np.concatenate([none.astype(np.int64), *(m.bits for m in made)]),
-        planes=np.concatenate([none, *(m.planes for m in made)]),
+        bits=np.concatenate([none.astype(np.int64), *(m.bits for m in chunks)]),
+        planes=np.concatenate([none, *(m.planes for m in chunks)]),
         op_offset=np.cumsum(np.concatenate(counts)),
-        ops=np.concatenate([none.reshape(0, 4), *(m.ops for m in made)]),
-        level=np.concatenate([none.astype(np.int16), *(m.level for m in made)]),
-        leaf_of=np.concatenate([none, *(m.leaf_of for m in made)]),
+        ops=np.concatenate([none.reshape(0, 4), *(m.ops for m in chunks)]),
+        level=np.concatenate([none.astype(np.int16), *(m.level for m in chunks)]),
+        leaf_of=np.concatenate([none, *(m.leaf_of for m in chunks)]),
     )
 
 
@@ -252,7 +251,6 @@ class _Chunk:
         self.time = np.zeros(n, np.int64)
 
     def encoded(self) -> EncodedTrees:
-        """Encode the trees."""
         steps = self.cuts.steps
         small, stuck = Parts.joined(self.cuts.small), Parts.joined(self.cuts.stuck)
         rank = _rank(small, small.leaves > 1)
@@ -310,13 +308,11 @@ class _Chunk:
         self.span, self.time = span * TICKS, time * TICKS
 
     def _line(self, node: IntArray) -> IntArray:
-        """Return the lines of the tests of inner nodes."""
         return self.line_of[self.forest.predicate[node]].astype(np.int64)
 
     # ------------------------------------------------------------ from parts up
 
     def _own_planes(self, small: Parts, rank: IntArray) -> None:
-        """Give each test of the smallest parts a plane."""
         self.width[small.number] = small.leaves[small.first] - 1
         inner = small.leaves > 1
         part = np.repeat(small.number, small.sizes)[inner]
@@ -384,7 +380,6 @@ class _Chunk:
         return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
 
     def _merge(self, step: Step, select: IntArray, inside: NDArray[np.bool_]) -> None:
-        """Merge the planes of the parts of each cut."""
         one, two = step.one, step.one + 1
         one_width, two_width = self.width[one][:, None], self.width[two][:, None]
         width = 1 + np.minimum(step.planes - 1, one_width + two_width)
@@ -464,7 +459,7 @@ class _Chunk:
         start = np.cumsum(codes) - codes
         any_leaf = np.zeros(self.n_trees, np.int32)
         any_leaf[tree] = leaf
-        made = np.repeat(any_leaf, codes)
+        leaf_of = np.repeat(any_leaf, codes)
         at = start[tree] + value
         free = (codes[tree] - 1) & ~mask
         for k in range(int(bits.max(initial=0))):
@@ -472,8 +467,8 @@ class _Chunk:
             at = np.concatenate([at, at[more] + (1 << k)])
             leaf = np.concatenate([leaf, leaf[more]])
             free = np.concatenate([free, free[more]])
-        made[at] = leaf
-        return made
+        leaf_of[at] = leaf
+        return leaf_of
 
 
 def _bit_length(values: NDArray[Any]) -> IntArray:

@@ -159,7 +159,6 @@ class PredicateLowering:
                 self._missing_right(job)
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
-        """Return the kind of job j, and what it reads and writes from ``shift`` on."""
         kind, *fields = (field[j].to(I64) for field in self._jobs)
         column, line, count, offset = fields
         column, place = column * self.part, line * self.line_bytes
@@ -167,7 +166,6 @@ class PredicateLowering:
         return kind, Job(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
-        """Run the code for the kind of a job."""
         b = self.b
         if len(cases) == 1:
             next(iter(cases.values()))()
@@ -184,8 +182,8 @@ class PredicateLowering:
         if self.kept and len(self.searches):
             number = np.zeros(len(self.t.jobs.kind), np.int64)
             number[self.searches] = np.arange(len(self.searches))
-            own = self._model("search_number", number)[job.number]
-            planes = own * (PLANES * self.line_bytes) + job.shift
+            search = self._model("search_number", number)[job.number]
+            planes = search * (PLANES * self.line_bytes) + job.shift
 
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
@@ -227,7 +225,6 @@ class PredicateLowering:
             self.ties.keep(least)
 
     def _direct(self, job: Job) -> None:
-        """Compare a column with every threshold."""
         b = self.b
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
         thresholds = self._noting_ties(b.const(0), job.count, 1, "threshold")

@@ -196,11 +196,12 @@ class CodedTrees:
         """
         bits = np.where(self.folded, self.bits, list_bits or self.bits)
         # Folds before lists, each by their bits.
-        found, of_tree = np.unique(
+        numbers, of_tree = np.unique(
             bits + np.where(self.folded, 0, _LISTS), return_inverse=True
         )
         shapes: list[Shape] = [
-            ("fold", n) if n < _LISTS else ("list", n - _LISTS) for n in found.tolist()
+            ("fold", n) if n < _LISTS else ("list", n - _LISTS)
+            for n in numbers.tolist()
         ]
         return tuple(shapes), of_tree.astype(np.int64).ravel()
 
@@ -294,7 +295,7 @@ def fold(
     ``line`` returns the answers of a heap node. ``mux`` returns its second argument
     where the first is set, else its third.
     """
-    found: list[_T] = []
+    planes: list[_T] = []
 
     def reach(node: int, level: int, below: int) -> _T:
         """Return the answers of the nodes reached ``below`` levels under a node."""
@@ -302,11 +303,11 @@ def fold(
             return line(node)
         left = reach(2 * node + 1, level + 1, below - 1)
         right = reach(2 * node + 2, level + 1, below - 1)
-        return mux(found[level], right, left)
+        return mux(planes[level], right, left)
 
     for level in range(depth):
-        found.append(reach(0, 0, level))
-    return found
+        planes.append(reach(0, 0, level))
+    return planes
 
 
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -314,17 +315,17 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
     A depth is merged into the next larger one where that adds the fewest nodes.
     """
-    kept, counts = np.unique(depth, return_counts=True)
-    classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
-    made: NDArray[np.int64] = depth.copy()
+    depths, counts = np.unique(depth, return_counts=True)
+    classes = dict(zip(depths.tolist(), counts.tolist(), strict=True))
+    merged: NDArray[np.int64] = depth.copy()
     while len(classes) > MAX_CLASSES:
         order = sorted(classes)
         added = [classes[d] * ((1 << e) - (1 << d)) for d, e in pairwise(order)]
         k = int(np.argmin(added))
         low, high = order[k], order[k + 1]
-        made[made == low] = high
+        merged[merged == low] = high
         classes[high] += classes.pop(low)
-    return made
+    return merged
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:

@@ -92,7 +92,6 @@ class BitslicedLowering(BlockCode):
         return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
-        """Return the elements of each tree's table."""
         sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
         whole: NDArray[np.int64] = sizes * self.width
         if self.byte_lookup:
@@ -109,11 +108,11 @@ class BitslicedLowering(BlockCode):
         """Return the tables of all trees; vector leaves have one table an output."""
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
-        made = np.empty(int(self._value_sizes().sum()), dtype)
+        tables = np.empty(int(self._value_sizes().sum()), dtype)
         bits_of = self.t.bits
         # Tables of bytes fill whole registers, which are stored at once.
         unit = GROUP if self.byte_lookup else 1
-        units = made.reshape(-1, unit)
+        units = tables.reshape(-1, unit)
         for bits in np.unique(bits_of).tolist():  # all trees of a size at once
             trees = np.flatnonzero(bits_of == bits)
             codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
@@ -130,7 +129,7 @@ class BitslicedLowering(BlockCode):
                 values = np.concatenate([remap, values], axis=1)
             values = values.reshape(len(trees), -1, unit)
             units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
-        return made
+        return tables
 
     def _row_order(self) -> NDArray[np.int64]:
         """Return where row i of a group of 64 is in the sums."""
@@ -190,16 +189,16 @@ class BitslicedLowering(BlockCode):
             return (first + row) * outputs + k
 
         with b.loop(outputs, hint="output") as k:
-            own = k * self.block
+            of_output = k * self.block
             with b.loop(0, whole, GROUP, hint="group") as row:
                 # The order is constant, so whole groups are plain moves.
-                here, to = own + row, at(row, k)
+                here, to = of_output + row, at(row, k)
                 for i, lane in enumerate(places):
                     result[to + i * outputs] = sums[here + lane]
             with b.loop(whole, count, hint="row") as row:
                 place = order[row & (GROUP - 1)]
                 here = (row & -GROUP) + place.to(I64)
-                b.store(result, at(row, k), sums[own + here])
+                b.store(result, at(row, k), sums[of_output + here])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add one tree's leaves to the block's sums, one output after another."""
@@ -208,16 +207,16 @@ class BitslicedLowering(BlockCode):
         def table(buffer: Buffer) -> Value:
             return buffer[tree].to(I64)
 
-        own, leaves = table(self.line_offset), table(self.leaf_offset)
+        lines, leaves = table(self.line_offset), table(self.leaf_offset)
         output: Value = b.const(0)
         if self.width == 1 and self.forest.n_outputs > 1:
             output = table(self.output) * self.block
 
         def case(kind: str, bits: int) -> None:
             if kind == "fold":
-                self._fold(bits, own)
+                self._fold(bits, lines)
             else:
-                self._run(bits, tree, own)
+                self._run(bits, tree, lines)
             self._look_up(bits, leaves, output, sums)
 
         cases = [partial(case, *shape) for shape in self.t.shapes]
@@ -227,7 +226,6 @@ class BitslicedLowering(BlockCode):
             b.switch(table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
-        """Run a tree's operations, then copy the planes of its code side by side."""
         b, rows = self.b, self.plane_rows
         plane, parts = Plane(rows), self.block // rows
         first = self.op_offset[tree].to(I64)
@@ -269,7 +267,6 @@ class BitslicedLowering(BlockCode):
                 self.lines[b.const(8 * (number * words + word))] = value
 
     def _fold(self, depth: int, nodes: Value) -> None:
-        """Store the planes of the leaf numbers, highest bit first."""
         b, rows = self.b, self.plane_rows
         plane = Plane(rows)
         parts = self.block // rows
@@ -321,9 +318,11 @@ class BitslicedLowering(BlockCode):
             if self.byte_lookup:
 
                 def one(k: int | Value) -> None:
-                    own = tables[0] if tables else self._registers(depth, leaves, k)
+                    registers = (
+                        tables[0] if tables else self._registers(depth, leaves, k)
+                    )
                     to = first + k * self.block
-                    self._add_bytes(own, index, to, sums)
+                    self._add_bytes(registers, index, to, sums)
 
                 self._each_output(one)
             else:

@@ -74,8 +74,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         self.leaf_offset = model("row_leaf_offset", offset)
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
-        b, own = self.b, range(0, copies * self.width, LANES)
-        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in own]
+        b, places = self.b, range(0, copies * self.width, LANES)
+        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in places]
 
     def _row(self, row: Value) -> list[Value]:
         return self._values
@@ -85,9 +85,9 @@ class RowWalks(TileWalks, layouts.RowCode):
         registers = self.t.top_column.shape[1]
         with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
-                own = (t + u) * (registers * LANES)
+                of_tree = (t + u) * (registers * LANES)
                 for k in range(registers):
-                    at = own + k * LANES
+                    at = of_tree + k * LANES
                     column = self.top_column[at, Vec(U8, LANES)]
                     code = b.permute(self._values, column.to(U16))
                     equal = None
@@ -107,8 +107,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         return found
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        own = self.tile_offset[row]
-        return number * self.t.stride + own
+        offset = self.tile_offset[row]
+        return number * self.t.stride + offset
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         b = self.b
@@ -138,10 +138,10 @@ class RowWalks(TileWalks, layouts.RowCode):
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            found, to = leaves.read[reached[tree]], at
+            leaf, to = leaves.read[reached[tree]], at
             if number:
                 to = at + outputs[tree].to(I64)
-            leaves.add(sums, to, found)
+            leaves.add(sums, to, leaf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

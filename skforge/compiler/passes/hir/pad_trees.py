@@ -74,7 +74,6 @@ def _unchecked(loop: BoundLoop) -> int:
 
 
 def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:
-    """Raise ScheduleError, before padding, if the forest would grow too much."""
     leaves = np.flatnonzero(tiles.leaf >= 0)
     sizes = np.diff(tiles.item_offset)
     short = np.repeat(wanted, sizes)[leaves] - tiles.depth[leaves]

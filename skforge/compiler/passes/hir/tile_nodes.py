@@ -177,7 +177,6 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
 def _grow(
     forest: Forest, roots: _Ints, size: int, by_cover: bool, ids: Int64s | None
 ) -> tuple[_Ints, _Ints, _Ints]:
-    """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
     # in parts, so that the tables of a part stay in the cache
     parts = [
         _grow_part(forest, roots[at : at + _PART], size, by_cover, ids)
@@ -253,7 +252,6 @@ def _inside(heap: _Ints) -> _Bools:
 
 
 def _single_nodes(forest: Forest) -> TiledForest:
-    """Return tiles of one node, in level order."""
     node, depth = level_order(forest.left, forest.right, forest.tree_offset)
     leaf = forest.leaf[node]
     inner = np.flatnonzero(leaf < 0)
@@ -374,9 +372,9 @@ def take_trees(tiles: TiledForest, order: Int64s) -> TiledForest:
     items = np.arange(len(shift)) + shift
     child = tiles.child[items]
     child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
-    kept: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}
-    kept |= {name: getattr(tiles, name)[order] for name in _OF_TREES}
-    return replace(tiles, item_offset=offset, child=child, **kept)
+    arrays: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}
+    arrays |= {name: getattr(tiles, name)[order] for name in _OF_TREES}
+    return replace(tiles, item_offset=offset, child=child, **arrays)
 
 
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:

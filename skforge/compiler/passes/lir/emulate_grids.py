@@ -80,7 +80,6 @@ class _Part:
     puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
 
     def reads(self) -> dict[str, lir.Value]:
-        """Return the values that the part reads but does not bind."""
         read = walk.free_values(tuple(self.stmts))
         bound = {v.name for stmt in self.stmts for v in walk.bound_by(stmt)}
         put = {v.name: v for _, v in self.puts if v.name not in bound}
@@ -114,7 +113,6 @@ class _Region:
         self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
 
     def emit(self) -> None:
-        """Write the slots, then the parts."""
         parts = self._split(self._region.body)
         for part, read in _read(parts):
             for value in read:
@@ -173,7 +171,6 @@ class _Region:
     # ------------------------------------------------------------ slots
 
     def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
-        """Return the slot of a value; allocate its scratch if it is new."""
         if value.name in self._slots:
             return self._slots[value.name]
         match value.type:
@@ -210,7 +207,6 @@ class _Region:
     # ------------------------------------------------------------ writing
 
     def _emit(self, parts: _Parts, first: lir.Value, count: int) -> None:
-        """Write parts for ``count`` threads, starting at thread ``first``."""
         for part in parts:
             match part:
                 case _Part():
@@ -227,7 +223,6 @@ class _Region:
         width: int,
         write: Callable[[lir.Value], None],
     ) -> None:
-        """Write code for each group of ``width`` among ``count`` threads."""
         if count == width:
             write(first)
             return
@@ -238,7 +233,7 @@ class _Region:
 
     def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
         bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
-        kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
+        outlive = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
         if not part.stmts and not part.puts:
             return
         last = first + self._b.const(count)
@@ -251,7 +246,7 @@ class _Region:
                 else:
                     values[name] = self._here(value, thread)
             self._block.emit(tuple(part.stmts), values, lambda: thread)
-            for slot, value in (*kept, *part.puts):
+            for slot, value in (*outlive, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
 
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
@@ -268,8 +263,8 @@ class _Region:
             half = [b.const(slot.width // 2)]
             with b.repeat(lambda: half[0] > 0, half):
                 with b.loop(warp, warp + half[0]) as thread:
-                    one = sums[thread]
-                    sums[thread] = one + sums[thread + half[0]]
+                    low = sums[thread]
+                    sums[thread] = low + sums[thread + half[0]]
                 half[0] = half[0] >> 1
 
         return write
@@ -385,7 +380,6 @@ class _Emulator:
         self._constants = constants_of(function)
 
     def host(self, body: Body) -> Body:
-        """Return host code with its grids replaced."""
         with self._b.body() as stmts:
             for stmt in body:
                 if isinstance(stmt, lir.Grid):
@@ -465,7 +459,6 @@ class _Emulator:
     def _loops(
         self, block: EmulatedBlock, region: lir.BlockRegion, dims: list[_Dim]
     ) -> None:
-        """Write loops over ``dims``, x innermost, around one thread's code."""
         if not dims:
             block.emit(region.body, thread=lambda: block.number(region))
             return

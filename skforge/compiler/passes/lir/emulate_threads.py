@@ -56,13 +56,13 @@ class EmulatedBlock:
     def alloc(self, stmt: lir.Alloc, private: bool) -> None:
         """Write the block's scratch that replaces a shared or private buffer."""
         buffer = stmt.buffer
-        made = self.buffers[buffer.name] = replace(buffer, space="private")
+        scratch = self.buffers[buffer.name] = replace(buffer, space="private")
         size = stmt.size
         if private:
             each = self.constant(size, f"the size of @{buffer.name}")
             self.private[buffer.name] = each
             size = self.b.const(each * self.threads)
-        self.b.emit(lir.Alloc(made, size))
+        self.b.emit(lir.Alloc(scratch, size))
 
     def positions(
         self, region: lir.BlockRegion, thread: Value

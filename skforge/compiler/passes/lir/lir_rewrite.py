@@ -24,24 +24,24 @@ class FreshBuilder(Builder):
 
     def name(self, hint: str) -> str:
         """Return a name that the function does not use."""
-        found = super().name(hint)
-        while found in self._taken:
-            found = super().name(hint)
-        return found
+        fresh = super().name(hint)
+        while fresh in self._taken:
+            fresh = super().name(hint)
+        return fresh
 
 
 def constants_of(
     function: Function, given: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Return the i32 and i64 values known at compile time, given some by name."""
-    found = {name: lir.Const(value) for name, value in (given or {}).items()}
+    constants = {name: lir.Const(value) for name, value in (given or {}).items()}
     for value, op in _lets(function.body):
-        made = op if isinstance(op, lir.Const) else known(op, value.type, found)
-        if isinstance(made, lir.Const):
-            found[value.name] = made
-        elif made is not None and made.name in found:
-            found[value.name] = found[made.name]
-    return {name: int(const.value) for name, const in found.items()}
+        result = op if isinstance(op, lir.Const) else known(op, value.type, constants)
+        if isinstance(result, lir.Const):
+            constants[value.name] = result
+        elif result is not None and result.name in constants:
+            constants[value.name] = constants[result.name]
+    return {name: int(const.value) for name, const in constants.items()}
 
 
 def _lets(body: Body) -> Iterator[tuple[Value, lir.Op]]:

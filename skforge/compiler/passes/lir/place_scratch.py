@@ -49,7 +49,7 @@ class _Placed:
         self.sizes: list[int] = []
 
     def body(self, body: Body) -> Body:
-        made: list[lir.Stmt] = []
+        stmts: list[lir.Stmt] = []
         for stmt in body:
             stmt = map_bodies(stmt, self.body)
             match stmt:
@@ -60,11 +60,11 @@ class _Placed:
                         lir.Value(self._b.name(hint), var.type)
                         for hint in ("zero", "one")
                     )
-                    made += [Let(zero, Const(0)), Let(one, Const(1))]
-                    made.append(For(var, zero, count, one, inner))
+                    stmts += [Let(zero, Const(0)), Let(one, Const(1))]
+                    stmts.append(For(var, zero, count, one, inner))
                 case _:
-                    made.append(stmt)
-        return tuple(made)
+                    stmts.append(stmt)
+        return tuple(stmts)
 
     def _take(self, stmt: Alloc) -> None:
         size = self._sizes.get(stmt.size.name)

@@ -63,12 +63,11 @@ def write(kind: EntryKind) -> list[Routine]:
 
 
 def _function(most: int) -> Routine:
-    """Return the function of a ``PyCFunction`` of one argument."""
     self_, arg = Value("self", I64), Value("arg", I64)
     with Builder() as b:
-        found = b.call("skf_body", arg, b.const(most))
-        with b.when(found.ne(0)):
-            b.give(found)
+        answer = b.call("skf_body", arg, b.const(most))
+        with b.when(answer.ne(0)):
+            b.give(answer)
         none = b.symbol("skf_none")
         b.run("skf_incref", none)
         b.give(none)
@@ -82,9 +81,9 @@ def _method(most: int) -> Routine:
     with Builder() as b:
         owner = b.view("owner", I64, b.symbol("skf_owner"))
         with b.when(count.eq(2) & names.eq(0)), b.when(args[0].eq(owner[0])):
-            found = b.call("skf_body", args[1], b.const(most))
-            with b.when(found.ne(0)):
-                b.give(found)
+            answer = b.call("skf_body", args[1], b.const(most))
+            with b.when(answer.ne(0)):
+                b.give(answer)
         b.give(b.call("skf_vectorcall", owner[1], b.address(args), count, names))
     return Routine("skf_method", (self_, args, count, names), b.finish(), I64)
 
@@ -99,7 +98,6 @@ class _Entry:
         self.n = Value("n", I64)  # rows
 
     def body(self) -> Routine:
-        """Return the routine ``skf_body``."""
         arg, most = Value("arg", I64), Value("most", I64)
         with Builder() as self.b:
             rows, row_bytes, threads = self._rows(arg, most)
@@ -232,12 +230,12 @@ class _Entry:
             if vectors:
                 vec = Vec(word, lanes)
                 none = b.const(0, vec)
-                found = [none]
-                with b.loop(0, vectors, lanes, carry=found) as j:
+                bad_bits = [none]
+                with b.loop(0, vectors, lanes, carry=bad_bits) as j:
                     # not masks: they are slow in loops without mask registers
                     set_ = b.select(refused(row[j, vec]), b.const(-1, vec), none)
-                    found[0] = found[0] | set_
-                self._decline(b.any_true(found[0].ne(none)))
+                    bad_bits[0] = bad_bits[0] | set_
+                self._decline(b.any_true(bad_bits[0].ne(none)))
             if vectors < width:
                 bad = [b.const(False, BOOL)]
                 with b.loop(vectors, width, carry=bad) as j:
@@ -247,7 +245,6 @@ class _Entry:
     # ------------------------------------------------------------ answers
 
     def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
-        """Run the kernel; return an array of the results."""
         b, results = self.b, self.results
         dims = b.local("dims", I64, 2)
         dims[0], dims[1] = self.n, b.const(results.columns)
