@@ -94,8 +94,7 @@ class TreeExplainer:
     True
     """
 
-    linearize_link = True
-    output_names = None
+    linearize_link, output_names = True, None
 
     def __init__(
         self,
@@ -485,10 +484,9 @@ class TreeExplainer:
 
 def _compiled(model: Any, n_jobs: int | None) -> Any:
     """Return a compiled forest as it is, and any other model compiled."""
-    if isinstance(model, CompiledModule):
-        return model
     if isinstance(model, CompiledForest):
         check_is_fitted(model)
+    if isinstance(model, CompiledForest | CompiledModule):
         return model
     fast = CompiledForest(
         model,

@@ -181,7 +181,8 @@ class CategoryRows:
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
-            entry = self._entry(group, row.rows[row.start + feature]).to(I64)
+            x = self._rules.nan_if_missing(row.rows[row.start + feature], group.missing)
+            entry = self._rules.category_entry(x, group.entries, group.exact).to(I64)
             at = row_of_entry[start + entry].to(I64)
             if not t.size.any():
                 return at
@@ -215,10 +216,6 @@ class CategoryRows:
         kinds = [(g.missing, g.exact, g.words) for g in self.t.groups]
         cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
         return list(zip([0, *cuts], [*cuts, len(kinds)], strict=True))
-
-    def _entry(self, group: SetGroup, x: Value) -> Value:
-        x = self._rules.nan_if_missing(x, group.missing)
-        return self._rules.category_entry(x, group.entries, group.exact)
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
         """Return the register at ``offset`` of the heads of all features, combined."""

@@ -110,7 +110,9 @@ class Kernel:
 
     def finish(self, name: str) -> LoweredKernel:
         """Return the finished function with its model buffers."""
-        data = self.model_data()
+        # First the buffers of the layout, then those declared here.
+        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
+        data = (*of_layout, *self._data.values())
         params: tuple[Value | Buffer, ...] = (
             self.rows,
             self.n_rows,
@@ -132,11 +134,6 @@ class Kernel:
             buffer = Buffer(name, scalar_of(data.dtype), alignment=64)
             self._data[name] = BufferData(buffer, data)
         return self._data[name].buffer
-
-    def model_data(self) -> tuple[BufferData, ...]:
-        """Return all model buffers: first the layout's, then those declared here."""
-        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
-        return (*of_layout, *self._data.values())
 
     def leaf_values(self) -> Buffer:
         """Return the leaf values: one scalar per item, or rows of outputs."""

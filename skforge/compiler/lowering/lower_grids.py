@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import GatheredBins
@@ -339,7 +340,11 @@ class _GridLowering(ThreadLowering):
                     memory, cells = self._memory(), self._block_cells
                     k.row_view = share_rows(k, stmt, self._by_row, memory, cells)
                 case mir.CacheTrees(trees=trees):
-                    self._share_trees(trees)
+                    first, count = k.extent(trees)
+                    limits = [x.limit for x in trees.bounds if isinstance(x.limit, int)]
+                    k.layout = self._whole  # also when this cache is inside another
+                    memory, most = self._memory(), min(limits)
+                    k.layout = k.walker.share_trees(memory, first, count, most)
                 case mir.QuantizeRows():
                     view = share_codes(k, stmt, self._by_row, self._memory())
                     k.codes[stmt.name] = view
@@ -423,13 +428,9 @@ class _GridLowering(ThreadLowering):
         self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
-
-        def case(body: mir.Body) -> Callable[[], None]:
-            return lambda: self._together(body)
-
-        b.switch(selector, [case(body) for body in stmt.cases])
+        k.b.switch(selector, [partial(self._together, body) for body in stmt.cases])
 
     def _with_number(self, body: Callable[[Value], None]) -> None:
         """Emit a region and pass ``body`` the number of the running thread."""
@@ -522,13 +523,6 @@ class _GridLowering(ThreadLowering):
 
     def _memory(self) -> layouts.SharedMemory:
         return layouts.SharedMemory(self._k.b, self._share, self._block_each)
-
-    def _share_trees(self, trees: mir.Range) -> None:
-        k = self._k
-        first, count = k.extent(trees)
-        most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        k.layout = self._whole  # also when this cache is inside another
-        k.layout = k.walker.share_trees(self._memory(), first, count, most)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

@@ -118,15 +118,10 @@ class ReductionLowering:
         else:
             buffer[at] = buffer[at] + value
 
-    def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
-        """Return the array a reduce adds to and the index of its row's first output."""
+    def element(self, stmt: mir.Reduce, n: int | None = None) -> tuple[Buffer, Value]:
+        """Return the buffer and index of what a reduce adds to, by ``n`` indices."""
         view = self._k.arrays[stmt.target]
-        return view, self._offset(view, stmt.indices[:1])
-
-    def element(self, stmt: mir.Reduce) -> tuple[Buffer, Value]:
-        """Return the buffer and index of the element a reduce adds to."""
-        view = self._k.arrays[stmt.target]
-        return view.buffer, self._offset(view, stmt.indices)
+        return view.buffer, self._offset(view, stmt.indices[:n])
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool

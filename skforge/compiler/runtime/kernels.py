@@ -174,11 +174,9 @@ def _after_fork_in_child() -> None:
 
 def _gives_numbers(schedule: Schedule) -> bool:
     """Tell whether a schedule walks nodes, so that it yields leaf numbers."""
-    for directive in schedule.directives:
-        if isinstance(directive, Represent):
-            chosen = representations.get(directive.representation)
-            return isinstance(chosen, representations.WalkRepresentation)
-    return True
+    names = (d.representation for d in schedule.directives if isinstance(d, Represent))
+    walks = representations.WalkRepresentation
+    return all(isinstance(representations.get(name), walks) for name in names)
 
 
 if hasattr(os, "register_at_fork"):
@@ -232,8 +230,11 @@ class KernelCache:
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
         """Return the schedule of the kernel: bits and lanes yield leaf values only."""
-        walks = element == "leaf_number" and not _gives_numbers(schedule)
-        return self._walk() if walks else schedule
+        if element != "leaf_number" or _gives_numbers(schedule):
+            return schedule
+        if self._target.is_gpu:
+            return walking_gpu_schedule(self.forest, self._target)
+        return walking_schedules(self.forest, self._target)[(128, 2048)]
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
         """Compile a kernel from its LIR; it is not kept."""
@@ -246,11 +247,6 @@ class KernelCache:
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             self.store.add(schedule, "accumulator", kernel.stored())
-
-    def _walk(self) -> Schedule:
-        if self._target.is_gpu:
-            return walking_gpu_schedule(self.forest, self._target)
-        return walking_schedules(self.forest, self._target)[(128, 2048)]
 
     def unlock(self) -> None:
         """Replace the lock: in a forked child its holder does not exist."""

@@ -240,11 +240,11 @@ def works_of(target: Target, clock: Clock) -> Works:
     kernels = functions(target)
     module = compile_functions([*kernels.values()], target)
     random = np.random.default_rng(0)
-    works: Works = {
-        name: (_timed(module, name, _near(random), clock), 1, units)
-        for name, units in WORK.items()
-        if name in kernels
-    }
+    works: Works = {}
+    for name, units in WORK.items():
+        if name in kernels:
+            data = random.integers(0, 1 << 62, NEAR // 8, np.int64)
+            works[name] = _timed(module, name, data, clock), 1, units
     for level, size in _sizes(target).items():
         lines, far = size // LINE, level == "l3"
         stream = _timed(module, "stream", _cycle(lines, lines, random), clock)
@@ -296,10 +296,6 @@ def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]
 def _sizes(target: Target) -> dict[str, int]:
     l1, l2 = target.l1_bytes, target.l2_bytes
     return {"l1": l1 // 2, "l2": min(l2 // 2, 8 * l1), "l3": min(4 * l2, MOST_FAR)}
-
-
-def _near(random: np.random.Generator) -> NDArray[np.int64]:
-    return random.integers(0, 1 << 62, NEAR // 8, np.int64)
 
 
 def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:

@@ -23,19 +23,13 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import operands
 from skforge.compiler.target import Target
 
-#: The instruction on floats (if any), on signed and on unsigned integers.
+#: The instruction on floats (if any), on signed and on unsigned integers, where it has
+#: another name than the operation.
 _BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
-    "add": ("fadd", "add", "add"),
-    "sub": ("fsub", "sub", "sub"),
-    "mul": ("fmul", "mul", "mul"),
     "div": ("fdiv", "sdiv", "udiv"),
     "rem": ("", "srem", "urem"),
     "min": ("", "smin", "umin"),
     "max": ("", "smax", "umax"),
-    "and": ("", "and", "and"),
-    "or": ("", "or", "or"),
-    "xor": ("", "xor", "xor"),
-    "shl": ("", "shl", "shl"),
     "shr": ("", "ashr", "lshr"),
 }
 
@@ -74,7 +68,8 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> str:
 
 def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> str:
     element = value.type.element
-    on_floats, signed, unsigned = _BINARY[op.op]
+    both = f"f{op.op}" if op.op in ("add", "sub", "mul") else ""
+    on_floats, signed, unsigned = _BINARY.get(op.op, (both, op.op, op.op))
     code = signed if element.is_signed else unsigned
     if element.is_float:
         code = on_floats

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
 from skforge.compiler.ir.lir.types import BUILDER
+from skforge.compiler.ir.lir.walk import bound_in, statements
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
@@ -464,3 +465,22 @@ class Builder:
         buffer = Buffer(self.name(hint), element, **facts)  # type: ignore[arg-type]
         self.emit(lir.Alloc(buffer, size))
         return buffer
+
+
+class FreshBuilder(Builder):
+    """Builds LIR whose names do not clash with an existing function's."""
+
+    def __init__(self, function: lir.Function) -> None:
+        super().__init__()
+        self._taken = {param.name for param in function.params}
+        for stmt in statements(function.body):
+            self._taken.update(v.name for v in bound_in(stmt))
+            if isinstance(stmt, lir.Alloc):
+                self._taken.add(stmt.buffer.name)
+
+    def name(self, hint: str) -> str:
+        """Return a name that the function does not use."""
+        fresh = super().name(hint)
+        while fresh in self._taken:
+            fresh = super().name(hint)
+        return fresh

@@ -175,16 +175,11 @@ class EncodedTrees:
     level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
     leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
 
-    @property
-    def first_plane(self) -> IntArray:
-        """Each tree's first plane in ``planes``."""
-        first: IntArray = np.cumsum(self.bits) - self.bits
-        return first
-
     def by_tree(self) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
         """Return the operations and the planes of each tree."""
-        ops = np.split(self.ops, self.op_offset[1:-1])
-        return ops[: len(self.bits)], np.split(self.planes, self.first_plane)[1:]
+        ops = np.split(self.ops, self.op_offset[1:-1])[: len(self.bits)]
+        first_planes = np.cumsum(self.bits) - self.bits
+        return ops, np.split(self.planes, first_planes)[1:]
 
 
 def encode_trees(

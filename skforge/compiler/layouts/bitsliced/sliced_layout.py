@@ -112,18 +112,18 @@ def _leaves(forest: Forest) -> NDArray[np.int64]:
 
 def fits_bits(forest: Forest) -> bool:
     """Whether every tree can be folded or has few enough leaves for a code."""
-    return bool((folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)).all())
+    return bool(_fits(forest).all())
+
+
+def _fits(forest: Forest) -> NDArray[np.bool_]:
+    return folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)
 
 
 def check_trees(forest: Forest) -> None:
-    """Raise if a tree has too many leaves for a code.
-
-    Raises ScheduleError if a tree that cannot be folded has more than 256 leaves.
-    """
-    leaves = _leaves(forest)
-    too_many = ~folds(forest) & (leaves > 1 << MAX_BITS)
-    if too_many.any():
-        tree = int(np.argmax(too_many))
+    """Raise ScheduleError if a tree that cannot be folded has more than 256 leaves."""
+    fits, leaves = _fits(forest), _leaves(forest)
+    if not fits.all():
+        tree = int(np.argmin(fits))
         raise ScheduleError(
             f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves, '
             f'but tree {tree} has {int(leaves[tree])}. Use represent("sparse").'

@@ -285,9 +285,7 @@ def _interleave(
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
     """Return the lane that interleaving moves to each tree's place."""
 
-    def join(
-        a: NDArray[np.int64], c: NDArray[np.int64], half: list[int]
-    ) -> NDArray[np.int64]:
+    def join(a: NDArray[Any], c: NDArray[Any], half: list[int]) -> NDArray[Any]:
         return np.concatenate([a, c])[half]
 
     places = _interleave([[lanes] for _ in range(planes)], len(lanes), bits, join)

@@ -20,7 +20,7 @@ from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees, take_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
-from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
 
@@ -61,16 +61,12 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:
         depths += tiles.max_depth
     paths = (path for loop in nest.loops for path in leaf_paths(loop, (loop,)))
     for path in paths:
-        unchecked = max(map(_unchecked, path), default=0)
+        marks = [loop.mark(UnrollWalk) for loop in path]
+        unchecked = max((mark.depth for mark in marks if mark is not None), default=0)
         if unchecked:
             reached = tree_positions(path)[1]
             depths[reached] = np.maximum(depths[reached], unchecked)
     return depths
-
-
-def _unchecked(loop: BoundLoop) -> int:
-    mark = loop.mark(UnrollWalk)
-    return 0 if mark is None else mark.depth
 
 
 def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:

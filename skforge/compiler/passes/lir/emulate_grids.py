@@ -25,10 +25,11 @@ from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
 from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
+from skforge.compiler.passes.lir.simplify import constants_of
 
 
 def has_warp_reduce(body: lir.Body) -> bool:
@@ -241,10 +242,8 @@ class _Region:
             places = self._block.positions(self._region, thread)
             values = {}
             for name, value in part.reads().items():
-                if name in places:
-                    values[name] = places[name]()
-                else:
-                    values[name] = self._here(value, thread)
+                here = name not in places
+                values[name] = self._here(value, thread) if here else places[name]()
             self._block.emit(tuple(part.stmts), values, lambda: thread)
             for slot, value in (*outlive, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
@@ -300,10 +299,8 @@ class _Region:
 
     def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
         """Return a value that decides a warp's control flow, from its first thread."""
-        places = self._block.positions(self._region, first)
-        return (
-            places[value.name]() if value.name in places else self._here(value, first)
-        )
+        write = self._block.positions(self._region, first).get(value.name)
+        return self._here(value, first) if write is None else write()
 
 
 # ---------------------------------------------------------------- inspecting parts

@@ -107,7 +107,9 @@ class EmulatedBlock:
         ``values`` replaces values from outside the body; ``thread`` emits the thread's
         number (None for code that the block runs).
         """
-        used = sorted(_buffer_names(body) & self.private.keys())
+        nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
+        names = {buffer.name for node in nodes for buffer in walk.buffers_of(node)}
+        used = sorted(names & self.private.keys())
         first: dict[str, Value] = {}
         if used:
             assert thread is not None
@@ -162,14 +164,8 @@ class _Writer:
                         f"{type(node).__name__} on @{buffer.name}, which each thread "
                         "has its own of; allocate it in the region."
                     )
-                changes["index"] = self._offset(buffer, node.index)
+                index = node.index
+                first = self._first[buffer.name].to(index.type.element)
+                lanes = index.type.lanes
+                changes["index"] = self._block.b.splat(first, lanes) + index
         return replace(node, **changes) if changes else node
-
-    def _offset(self, buffer: Buffer, index: Value) -> Value:
-        first = self._first[buffer.name].to(index.type.element)
-        return self._block.b.splat(first, index.type.lanes) + index
-
-
-def _buffer_names(body: Body) -> set[str]:
-    nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
-    return {buffer.name for node in nodes for buffer in walk.buffers_of(node)}

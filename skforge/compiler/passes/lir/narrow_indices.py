@@ -26,9 +26,8 @@ from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.builder import with_lanes
+from skforge.compiler.ir.lir.builder import FreshBuilder, with_lanes
 from skforge.compiler.ir.lir.operations import OPERATIONS
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
 from skforge.exceptions import CompilerError
 
@@ -208,19 +207,12 @@ def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
 
 
 class _IndexWidths:
-    """Decides which values must stay in 64 bits and which are available in both.
-
-    Attributes
-    ----------
-    wide : set of str
-        Values that exist only in 64 bits.
-    both : set of str
-        Values that are not computed from values of either width. A 64-bit use widens
-        neither them nor their sources.
-    """
+    """Decides which values must stay in 64 bits and which are available in both."""
 
     def __init__(self, function: lir.Function) -> None:
-        self.wide: set[str] = set()
+        self.wide: set[str] = set()  # values that exist only in 64 bits
+        #: Values that are not computed from values of either width. A 64-bit use widens
+        #: neither them nor their sources.
         self.both: set[str] = set()
         self._ops: dict[str, lir.Op] = {}
         self._groups: list[list[lir.Value]] = []

@@ -13,9 +13,10 @@ memory would take too long for a single row.
 from __future__ import annotations
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import Alloc, Body, Buffer, Const, For, Function, Let
 from skforge.compiler.ir.lir.walk import map_bodies, statements
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
+from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.exceptions import CompilerError
 
 #: Most bytes of scratch kept on the stack: enough for walks of single rows.

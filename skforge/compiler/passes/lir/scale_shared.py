@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
 from skforge.compiler.ir.lir.walk import buffers_of, map_bodies, statements
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 
 #: Nesting of sums whose terms are scaled separately; deeper sums are scaled whole.
 MAX_DEPTH = 4

@@ -371,6 +371,23 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
             return evaluate(name_of(op), type_, *args)
 
 
+def constants_of(
+    function: lir.Function, given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the i32 and i64 values known at compile time, given some by name."""
+    constants = {name: lir.Const(value) for name, value in (given or {}).items()}
+    for stmt in walk.statements(function.body):
+        if not isinstance(stmt, lir.Let) or stmt.value.type not in (lir.I32, lir.I64):
+            continue
+        value, op = stmt.value, stmt.op
+        result = op if isinstance(op, lir.Const) else known(op, value.type, constants)
+        if isinstance(result, lir.Const):
+            constants[value.name] = result
+        elif result is not None and result.name in constants:
+            constants[value.name] = constants[result.name]
+    return {name: int(const.value) for name, const in constants.items()}
+
+
 # ---------------------------------------------------------------- dead operations
 
 

@@ -344,12 +344,12 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     body = function.body
     if function.result.holds_sums:
         body = _Legalizer(function, hir).descend(body, RowScope())
-    return replace(function, body=walk.map_loops(body, _carried_out))
 
+    def carried_out(loop: mir.Loop) -> mir.Loop:
+        marks = loop.without(d.AtomicReduce, d.SharedReduce, d.VectorReduce)
+        return replace(loop, marks=marks)
 
-def _carried_out(loop: mir.Loop) -> mir.Loop:
-    marks = loop.without(d.AtomicReduce, d.SharedReduce, d.VectorReduce)
-    return replace(loop, marks=marks)
+    return replace(function, body=walk.map_loops(body, carried_out))
 
 
 def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
