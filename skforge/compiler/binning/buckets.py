@@ -131,8 +131,8 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
                 continue
             scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
         shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
-        one, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
-        which = bucket_of(thresholds, one, other, thresholds.dtype.type(count - 1))
+        narrow, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
+        which = bucket_of(thresholds, narrow, other, thresholds.dtype.type(count - 1))
         fullest = int(np.bincount(which).max())
         if fullest < best:
             best, fitted = fullest, (scale, shift)

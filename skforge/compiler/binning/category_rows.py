@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -226,10 +227,7 @@ class CategoryRows:
 
         many = self._many
         if many is None:
-            joined = part(self._at[0])
-            for at in self._at[1:]:
-                joined = b.binary(op, joined, part(at))
-            return joined
+            return reduce(partial(b.binary, op), map(part, self._at))
         head = [part(many[b.const(0)])]
         with b.loop(1, len(self.t.groups), carry=head, hint="feature") as g:
             head[0] = b.binary(op, head[0], part(many[g]))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -215,15 +217,14 @@ class Kernel:
     def affine(self, index: mir.Affine) -> Value:
         """Return a sum of loop variables: i64, or a vector in a vector loop."""
         b = self.b
-        total: Value | None = None
-        for name in index.terms:
-            value = self.values[name]
-            total = value if total is None else total + value
-        for size, times in index.sizes:
-            value = self.size(size) * times
-            total = value if total is None else total + value
+        parts = chain(
+            (self.values[name] for name in index.terms),
+            (self.size(size) * times for size, times in index.sizes),
+        )
+        total = next(parts, None)
         if total is None:
             return b.const(index.constant)
+        total = reduce(add, parts, total)
         if index.constant:
             total = total + b.const(index.constant, total.type)
         return total

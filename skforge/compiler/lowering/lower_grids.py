@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import GatheredBins
@@ -275,9 +276,7 @@ class _GridLowering(ThreadLowering):
         numbers: dict[str, Value] = {
             kind: Value(b.name(kind[-1]), I64) for kind in counts
         }
-        total = b.const(1)
-        for count in counts.values():
-            total = total * count
+        total = reduce(mul, counts.values(), b.const(1))
         with b.body() as stmts:
             self._place = "block"
             self._block_number = self._linear(numbers, counts)

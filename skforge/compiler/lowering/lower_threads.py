@@ -71,14 +71,13 @@ class ThreadLowering(Lowering):
         return self._linear(self._tid, counts) if counts else self._k.b.const(0)
 
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
-        b = self._k.b
-        total: Value | None = None
-        for kind in sorted(numbers, reverse=True):
-            if total is None:
-                total = numbers[kind]
-            else:
-                total = total * counts[kind] + numbers[kind]
-        return b.const(0) if total is None else total
+        if not numbers:
+            return self._k.b.const(0)
+        first, *rest = sorted(numbers, reverse=True)
+        total = numbers[first]
+        for kind in rest:
+            total = total * counts[kind] + numbers[kind]
+        return total
 
     def _sizes(self, array: mir.Array) -> tuple[Value, ...]:
         k = self._k

@@ -313,9 +313,9 @@ class BackgroundValues:
     def _kernels(self, background: Array) -> list[Kernel]:
         last = self._last
         if last is None or not _same_bits(last[0], background):
-            made = [_kernel(kernels, background) for _, kernels in self._parts]
+            compiled = [_kernel(kernels, background) for _, kernels in self._parts]
             # A copy, because users may change their own rows.
-            last = self._last = np.array(background, order="C"), made
+            last = self._last = np.array(background, order="C"), compiled
         return last[1]
 
 

@@ -112,8 +112,8 @@ def _permute(b: Builder, target: Target) -> None:
     table = b.reinterpret(_DATA[b.const(0), vec], whole)
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
-        bytes_ = [b.reinterpret(one, whole) for one in held]
-        return [b.reinterpret(b.permute([table], one), vec) for one in bytes_]
+        bytes_ = [b.reinterpret(vector, whole) for vector in held]
+        return [b.reinterpret(b.permute([table], vector), vec) for vector in bytes_]
 
     _repeat(b, vec, turn)
 
@@ -271,8 +271,8 @@ def least_times(works: Works) -> dict[str, float]:
                 turns[name] *= 4
                 taken.clear()
             taken.append(seconds / turns[name])
-    found = {name: _least(taken, 2) for name, taken in samples.items()}
-    return {n: 1e9 * low / works[n][2] for n, low in found.items() if low is not None}
+    lows = {name: _least(taken, 2) for name, taken in samples.items()}
+    return {n: 1e9 * low / works[n][2] for n, low in lows.items() if low is not None}
 
 
 def _least(samples: list[float], n: int) -> float | None:

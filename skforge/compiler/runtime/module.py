@@ -536,18 +536,18 @@ def compile_forest(
             f"Got {reduction!r} instead."
         )
     check_n_jobs(n_jobs)
-    given = schedule_table(schedule)
+    table = schedule_table(schedule)
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
-    resolved = targets.resolve_target(target, () if given is None else given.values())
+    resolved = targets.resolve_target(target, () if table is None else table.values())
     schedules = (
-        targets.default_table(forest, resolved, reduction) if given is None else given
+        targets.default_table(forest, resolved, reduction) if table is None else table
     )
     explained = schedule_table(contribs_schedule)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:
         module._explained()
-    if given is not None:
+    if table is not None:
         module.check_schedules()
     return module
 

@@ -180,7 +180,7 @@ class Shares:
     @cached_property
     def _loops(self) -> dict[int, _Loop]:
         """The parallel loops of the ranges whose kernels have one."""
-        loops = {k: self._loop(one) for k, one in enumerate(self._schedules)}
+        loops = {k: self._loop(schedule) for k, schedule in enumerate(self._schedules)}
         return {k: loop for k, loop in loops.items() if loop is not None}
 
     def _loop(self, schedule: Schedule) -> _Loop | None:
@@ -220,9 +220,8 @@ class Shares:
             [self._seconds(schedule, every) for schedule in self._schedules]
         )
         known = np.isfinite(estimated).all(1)
-        seconds = np.where(
-            known[:, None], estimated, every * self._visits * UNKNOWN_VISIT
-        )
+        unknown = every * self._visits * UNKNOWN_VISIT
+        seconds = np.where(known[:, None], estimated, unknown)
         alone = seconds[numbers, np.arange(len(every))]
         now = np.searchsorted(every, sizes)
         best = alone[now]

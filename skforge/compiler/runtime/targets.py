@@ -27,17 +27,17 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     the other kind of machine.
     """
     wanted = tuple(schedules)
-    if target == "auto" and any(kind_of(one.directives) == "gpu" for one in wanted):
+    if target == "auto" and any(kind_of(s.directives) == "gpu" for s in wanted):
         resolved = _gpu_for_schedules()
     else:
         resolved = Target.parse(target)
         if target in ("cuda", "hip"):
             resolved = device_cupy.current(resolved.kind).target()  # type: ignore[arg-type]
     check_available(resolved)
-    for one in wanted:
-        if resolved.is_gpu and kind_of(one.directives) == "cpu":
+    for schedule in wanted:
+        if resolved.is_gpu and kind_of(schedule.directives) == "cpu":
             raise ScheduleError(
-                f"the schedule {one!r} maps no loop to a GPU, but the target is "
+                f"the schedule {schedule!r} maps no loop to a GPU, but the target is "
                 f"{resolved.kind!r}; use gpu_dimension, or target='cpu'."
             )
     return resolved

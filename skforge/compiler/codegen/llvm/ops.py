@@ -250,8 +250,8 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
         tables = [_repeated(w, tables[0], element, lanes)]
     wide = tables[0].type.lanes
     bits = 8 * element.bytes * wide
-    one = _one_register(w.module.target, element.name, bits)
-    if one is None:
+    single = _one_register(w.module.target, element.name, bits)
+    if single is None:
         if shuffles_bytes(w.module.target, element, len(tables) * wide, lanes):
             return permute_bytes(w, value, tables, index)
         return _through_memory(w, value, tables, index)
@@ -265,7 +265,7 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
     def look_up(part: Sequence[lir.Value]) -> str:
         if len(part) == 1:
             return w.let(
-                f"call {text} @{one}({text} {w.use(part[0])}, {int_text} {where})"
+                f"call {text} @{single}({text} {w.use(part[0])}, {int_text} {where})"
             )
         if len(part) == 2 and bits == 512:
             two = f"llvm.x86.avx512.{_AVX512[element.name][1]}"
@@ -279,8 +279,8 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
         mask = f"<{wide} x i1>"
         return w.let(f"select {mask} {chosen}, {text} {upper}, {text} {lower}")
 
-    found = look_up(list(tables))
-    return w.pick(f"{text} {found}", range(lanes)) if lanes < wide else found
+    looked_up = look_up(list(tables))
+    return w.pick(f"{text} {looked_up}", range(lanes)) if lanes < wide else looked_up
 
 
 def _repeated(

@@ -23,9 +23,8 @@ _Place = Literal["host", "block", "thread"]
 
 def verify_lir(function: lir.Function) -> None:
     """Raise CompilerError, with statement and reason, if LIR is not valid."""
-    launches = any(
-        isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
-    )
+    stmts = walk.statements(function.body)
+    launches = any(isinstance(stmt, lir.Grid) for stmt in stmts)
     verifier = _Verifier(launches, function)
     try:
         for param in function.params:
@@ -131,17 +130,17 @@ class _Verifier:
     def _use(self, *values: lir.Value) -> None:
         known = self._values
         for value in values:
-            found = known.get(value.name)
-            if found is value:
+            bound_value = known.get(value.name)
+            if bound_value is value:
                 continue
-            if found is None:
+            if bound_value is None:
                 bound = value.name in self._bound
                 why = "is used outside its body" if bound else "is not defined"
                 refuse(f"%{value.name} {why}")
-            if found != value:
+            if bound_value != value:
                 refuse(
                     f"%{value.name} is used as {print_type(value.type)} but bound as "
-                    f"{print_type(found.type)}"
+                    f"{print_type(bound_value.type)}"
                 )
 
     def _read(self, buffer: lir.Buffer) -> None:

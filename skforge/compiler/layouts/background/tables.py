@@ -125,11 +125,11 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     bits = np.zeros((n_groups, GROUP), np.bool_)
     bits.reshape(-1)[:n] = True
     members = _words(bits)
-    given = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
+    passing = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
     counts = np.zeros(forest.n_nodes, np.int64)
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
-        _follow(order, _goes_left(forest, part), members[k], given[k], counts)
+        _follow(order, _goes_left(forest, part), members[k], passing[k], counts)
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -145,7 +145,7 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     return {
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
-        "given": given.reshape(-1).view(np.int64),
+        "passing": passing.reshape(-1).view(np.int64),
         "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }

@@ -94,14 +94,14 @@ class BitWalks(GpuBlockCode):
     def _each_row(self, thread: Value) -> list[Value]:
         """Return the batch index of each of a thread's rows."""
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        own = self._own_rows(part)
+        rows_of = self._own_rows(part)
         base = lane * WORD
-        if own.shift is not None:  # a byte is eight bits, a row eight rows on
-            base = base + own.shift
+        if rows_of.shift is not None:  # a byte is eight bits, a row eight rows on
+            base = base + rows_of.shift
         batch_rows = []
-        for word in own.words:
+        for word in rows_of.words:
             first = base + word
-            for byte in range(own.n_bytes):
+            for byte in range(rows_of.n_bytes):
                 batch_rows.append(self._block.rows.first + (first + 8 * byte).to(I64))
         return batch_rows
 
@@ -284,9 +284,9 @@ class BitWalks(GpuBlockCode):
         """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        own = self._own_rows(part)
+        rows_of = self._own_rows(part)
         if forest.n_outputs == 1:
-            self._add_output(own, lane, first, count, leaf, None)
+            self._add_output(rows_of, lane, first, count, leaf, None)
             return
         rows = self._each_row(thread)
 
@@ -294,7 +294,7 @@ class BitWalks(GpuBlockCode):
             for i, row in enumerate(rows):
                 with self._real(row, k) as at:
                     b.store(self._sums, b.const(i), self._block.result[at])
-            self._add_output(own, lane, first, count, leaf, leaf_of)
+            self._add_output(rows_of, lane, first, count, leaf, leaf_of)
             for i, row in enumerate(rows):
                 self._write(self._sums[b.const(i)], row, k)
 

@@ -90,16 +90,16 @@ def _in_parts(
     forest: Forest, paths: Paths, few: NDArray[np.bool_], many: NDArray[np.bool_]
 ) -> Parts:
     """Return the nodes of both kinds as parts; a node may be in both."""
-    own = np.stack([few, many])
-    below = own[:, paths.parent] & (paths.parent >= 0)
-    side, node = np.nonzero(own | below)  # a child that is cut off becomes a leaf
+    in_part = np.stack([few, many])
+    below = in_part[:, paths.parent] & (paths.parent >= 0)
+    side, node = np.nonzero(in_part | below)  # a child that is cut off becomes a leaf
     part = 2 * paths.tree[node] + side
     by = np.argsort(part, kind="stable")
     side, node, part = side[by], node[by], part[by]
     place = np.zeros((2, forest.n_nodes), np.int64)
     place[side, node] = np.arange(len(node))
     used, counts = np.unique(part, return_counts=True)
-    keep = own[side, node]
+    keep = in_part[side, node]
     inner = (forest.left[node] >= 0) & keep
 
     def children(of_whole: NDArray[np.int32]) -> NDArray[np.int32]:

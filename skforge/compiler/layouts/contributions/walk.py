@@ -259,12 +259,12 @@ class ContributionCode(TreeBlock):
     # ------------------------------------------------------------ rows as lanes
 
     def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
-        own, each = i - walk.tree["first"], self._lanes // 8
-        at = self._edge(own) + walk.vector * each
+        number, each = i - walk.tree["first"], self._lanes // 8
+        at = self._edge(number) + walk.vector * each
         places = [at + k * each for k in range(self._together)]
         passed = [(self._mask(p), self._mask(p + self._line)) for p in places]
         slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
-        constants = walk.constants + own * (self.d.rows * walk.points)
+        constants = walk.constants + number * (self.d.rows * walk.points)
         return Node(i, slot, below, constants, passed)
 
     def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:

@@ -214,8 +214,8 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
     """
     by_lane: NDArray[Any] = np.empty_like(shaped)
     by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
-    made: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
-    return made
+    turned: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
+    return turned
 
 
 def set_masks(

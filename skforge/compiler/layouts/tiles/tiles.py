@@ -151,10 +151,10 @@ class RowTiles(layouts.RowLayout):
     tiling: Tiling[TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        one, n_features = b.const(1), self.tiling.hir.forest.n_features
-        rows = BlockRows(row.rows, one, one, row.start, n_features)
+        single, n_features = b.const(1), self.tiling.hir.forest.n_features
+        rows = BlockRows(row.rows, single, single, row.start, n_features)
         return RowWalks(
-            b, self.tiling, self.tiling.encode(b, rows, one, 1, model), model
+            b, self.tiling, self.tiling.encode(b, rows, single, 1, model), model
         )
 
 

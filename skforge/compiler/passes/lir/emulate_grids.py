@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -163,9 +165,8 @@ class _Region:
             self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
             _last(parts).puts += zip(slots, stmt.inits, strict=True)
         inside = [self._split(body) for body in walk.bodies(stmt)]
-        for body, values in zip(
-            inside[-len(_yields(stmt)) :], _yields(stmt), strict=True
-        ):
+        yields = _yields(stmt)
+        for body, values in zip(inside[-len(yields) :], yields, strict=True):
             _last(body).puts += zip(slots, values, strict=True)
         parts.append(_Control(stmt, tuple(inside), _widest(stmt)))
 
@@ -402,9 +403,7 @@ class _Emulator:
             self._b.emit(lir.ParallelFor(var, count, tuple(stmts)))
             return
         counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
-        total = counts[0]
-        for count in counts[1:]:
-            total = total * count
+        total = reduce(mul, counts)
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
             self._places(grid, counts, number)

@@ -55,9 +55,8 @@ class _Rewriter:
                 params.append(param)
             for stmt in self._function.body:
                 self._stmt(stmt)
-        return replace(
-            self._function, params=tuple(params), body=drop_dead(tuple(stmts))
-        )
+        body = drop_dead(tuple(stmts))
+        return replace(self._function, params=tuple(params), body=body)
 
     # ------------------------------------------------------------ widths of a value
 
