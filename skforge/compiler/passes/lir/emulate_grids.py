@@ -19,7 +19,8 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
@@ -214,24 +215,20 @@ class _Region:
                 case _Part():
                     self._threads(part, first, count)
                 case _Meeting(slot=slot):
-                    self._groups(first, count, slot.width, self._sum(slot))
+                    with self._groups(first, count, slot.width) as warp:
+                        self._sum(slot, warp)
                 case _Control(width=width):
-                    self._groups(first, count, width, self._steered(part))
+                    with self._groups(first, count, width) as warp:
+                        self._steer(part, warp)
 
-    def _groups(
-        self,
-        first: lir.Value,
-        count: int,
-        width: int,
-        write: Callable[[lir.Value], None],
-    ) -> None:
+    @contextmanager
+    def _groups(self, first: lir.Value, count: int, width: int) -> Iterator[lir.Value]:
         if count == width:
-            write(first)
+            yield first
             return
-        with self._b.loop(
-            first, first + self._b.const(count), width, hint="warp"
-        ) as warp:
-            write(warp)
+        last = first + self._b.const(count)
+        with self._b.loop(first, last, width, hint="warp") as warp:
+            yield warp
 
     def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
         bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
@@ -256,47 +253,40 @@ class _Region:
         slot = self._slots.get(value.name)
         return value if slot is None else self._get(slot, thread)
 
-    def _sum(self, slot: _Slot) -> Callable[[lir.Value], None]:
+    def _sum(self, slot: _Slot, warp: lir.Value) -> None:
         b, sums = self._b, slot.buffer
+        half = [b.const(slot.width // 2)]
+        with b.repeat(lambda: half[0] > 0, half):
+            with b.loop(warp, warp + half[0]) as thread:
+                low = sums[thread]
+                sums[thread] = low + sums[thread + half[0]]
+            half[0] = half[0] >> 1
 
-        def write(warp: lir.Value) -> None:
-            half = [b.const(slot.width // 2)]
-            with b.repeat(lambda: half[0] > 0, half):
-                with b.loop(warp, warp + half[0]) as thread:
-                    low = sums[thread]
-                    sums[thread] = low + sums[thread + half[0]]
-                half[0] = half[0] >> 1
-
-        return write
-
-    def _steered(self, control: _Control) -> Callable[[lir.Value], None]:
+    def _steer(self, control: _Control, first: lir.Value) -> None:
+        """Write control flow that a warp's first thread decides."""
         b, stmt = self._b, control.stmt
 
-        def body(number: int, first: lir.Value) -> lir.Body:
+        def body(number: int) -> lir.Body:
             with b.body() as stmts:
                 self._emit(control.parts[number], first, control.width)
             return tuple(stmts)
 
-        def write(first: lir.Value) -> None:
-            match stmt:
-                case lir.For(var=var):
-                    lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
-                    b.emit(lir.For(var, lo, hi, step, body(0, first)))
-                case lir.While():
-                    with b.body() as before:
-                        self._emit(control.parts[0], first, control.width)
-                        cond = self._uniform(stmt.cond, first)
-                    inside = body(1, first)
-                    b.emit(lir.While((), (), tuple(before), cond, inside, (), ()))
-                case lir.If():
+        match stmt:
+            case lir.For(var=var):
+                lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
+                b.emit(lir.For(var, lo, hi, step, body(0)))
+            case lir.While():
+                with b.body() as before:
+                    self._emit(control.parts[0], first, control.width)
                     cond = self._uniform(stmt.cond, first)
-                    b.emit(lir.If(cond, body(0, first), body(1, first)))
-                case lir.Switch():
-                    selector = self._uniform(stmt.selector, first)
-                    cases = tuple(body(k, first) for k in range(len(stmt.cases)))
-                    b.emit(lir.Switch(selector, cases))
-
-        return write
+                b.emit(lir.While((), (), tuple(before), cond, body(1), (), ()))
+            case lir.If():
+                cond = self._uniform(stmt.cond, first)
+                b.emit(lir.If(cond, body(0), body(1)))
+            case lir.Switch():
+                selector = self._uniform(stmt.selector, first)
+                cases = tuple(map(body, range(len(stmt.cases))))
+                b.emit(lir.Switch(selector, cases))
 
     def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
         """Return a value that decides a warp's control flow, from its first thread."""
