@@ -72,9 +72,9 @@ class Contributions:
             "contribution": table if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
         }
-        for part in self.schedules["contribution"].values() if schedule else ():
+        for chosen in self.schedules["contribution"].values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._of_target[0].bind(part, "contribution")
+            self._of_target[0].bind(chosen, "contribution")
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""

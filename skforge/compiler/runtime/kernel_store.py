@@ -109,9 +109,9 @@ def _sources() -> str:
     compiler = str(Path(__file__).parents[1])
     files = sorted(_files(compiler))
     listed = object_cache.key_of(("sources", __version__, *map(str, files)))
-    digest_kept = object_cache.find(listed)
-    if digest_kept is not None:
-        return digest_kept.decode()
+    stored = object_cache.find(listed)
+    if stored is not None:
+        return stored.decode()
     parts = [__version__]
     for path, *_ in files:
         with suppress(OSError), open(path, encoding="utf-8") as file:

@@ -102,8 +102,8 @@ def _compare(b: Builder, target: Target) -> None:
         limit = b.splat(i.to(F32), vec.lanes)
         for k in range(UNROLLED):
             x = _NUMBERS[b.const(k * vec.lanes), vec]
-            bits_of = b.mask_bits(x >= limit, bits)
-            b.store(_OUT, b.const(k), bits_of.to(I64))
+            answers = b.mask_bits(x >= limit, bits)
+            b.store(_OUT, b.const(k), answers.to(I64))
 
 
 def _permute(b: Builder, target: Target) -> None:

@@ -107,8 +107,8 @@ class CompiledModule(Explained):
         self._shares = self._shares_of(self.kernels.element)
 
     def _shares_of(self, element: Element) -> Shares:
-        that_run = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
-        return Shares(self.forest, that_run, self.kernels.first_rows, self._estimate)
+        chosen = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        return Shares(self.forest, chosen, self.kernels.first_rows, self._estimate)
 
     @cached_property
     def _leaf_shares(self) -> Shares:

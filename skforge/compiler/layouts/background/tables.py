@@ -145,7 +145,7 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     return {
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
-        "passing": passing.reshape(-1).view(np.int64),
+        "given": passing.reshape(-1).view(np.int64),
         "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }

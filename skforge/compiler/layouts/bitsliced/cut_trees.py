@@ -114,25 +114,23 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
 
     Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
     """
-    cuts_made = CutTrees(tree)
+    result = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
         parts = Parts.joined([parts, trees.select(bits == planes)])
         small = parts.leaves[parts.first] <= planes + 1
-        cuts_made.small.append(parts.select(small))
+        result.small.append(parts.select(small))
         parts = parts.select(~small)
         best = _best_subtrees(parts, planes)
         cuts = best >= 0
-        cuts_made.stuck.append(parts.select(~cuts))
+        result.stuck.append(parts.select(~cuts))
         offset = (best - parts.first)[cuts]
         parts = parts.select(cuts)
         if len(offset):
-            step, parts = _cut(parts, parts.first + offset, planes, len(cuts_made.tree))
-            cuts_made.tree = np.append(
-                cuts_made.tree, np.repeat(cuts_made.tree[step.whole], 2)
-            )
-            cuts_made.steps.append(step)
-    return cuts_made
+            step, parts = _cut(parts, parts.first + offset, planes, len(result.tree))
+            result.tree = np.append(result.tree, np.repeat(result.tree[step.whole], 2))
+            result.steps.append(step)
+    return result
 
 
 def ranges(first: IntArray, size: IntArray) -> IntArray:

@@ -139,17 +139,17 @@ def lay_top_levels(
 ) -> TopLevels:
     """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
-    tests_of = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
-    tests_of[:, :, 1] = NEVER_RIGHT
+    by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
+    by_tree[:, :, 1] = NEVER_RIGHT
     predicates = []
     at = forest.tree_offset[:-1].astype(np.int32)[:, None]
     for level in range(levels):
         place, rank, children = descend(forest, tests, at)
         here = slice((1 << level) - 1, (2 << level) - 1)
-        tests_of[:n, here, 0], tests_of[:n, here, 1] = place, rank
+        by_tree[:n, here, 0], by_tree[:n, here, 1] = place, rank
         predicates.append(forest.predicate[at])
         at = children.reshape(n, -1)
-    shaped = tests_of.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
+    shaped = by_tree.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
     predicate = np.concatenate(predicates, axis=1)
     return TopLevels(levels, n, np.ascontiguousarray(shaped), at, predicate)
 
@@ -163,9 +163,9 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
     number = numbers[tree, position]
 
     def some(right: NDArray[np.bool_]) -> NDArray[Any]:
-        bits_of = np.zeros((len(right), groups * lanes, heads * bits), np.bool_)
-        bits_of[:, tree, position] = right[:, number]
-        packed = np.packbits(bits_of, axis=2, bitorder="little")
+        goes_right = np.zeros((len(right), groups * lanes, heads * bits), np.bool_)
+        goes_right[:, tree, position] = right[:, number]
+        packed = np.packbits(goes_right, axis=2, bitorder="little")
         shaped = packed.view(f"<u{bits // 8}").reshape(len(right), groups, lanes, -1)
         by_class: NDArray[Any] = shaped.transpose(0, 1, 3, 2).reshape(len(right), -1)
         return by_class
