@@ -25,6 +25,7 @@ FAST = (
     "tests/unit/test_cli.py",
     "tests/unit/test_container.py",
     "tests/unit/test_entry.py",
+    "tests/unit/test_frontend_catboost.py",
     "tests/unit/test_frontend_lightgbm.py",
     "tests/unit/test_frontend_onnx.py",
     "tests/unit/test_frontend_sklearn.py",

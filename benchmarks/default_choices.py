@@ -29,7 +29,6 @@ from threadpoolctl import threadpool_limits
 from unseen import DRAWN
 from unseen import MAKERS as UNSEEN
 
-from skforge.cli.report import count
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
@@ -42,7 +41,7 @@ from skforge.compiler.schedule.families import (
 )
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
+from skforge.exceptions import ScheduleError, plural
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer
 
@@ -240,7 +239,7 @@ def page(document: Document) -> str:
         if every:
             cells = [" / ".join(mean_and_worst(v)) for v in (*by_size.values(), every)]
             rows.append([f"{cpu}, drawn" if are_drawn else cpu, *cells])
-    sizes = [count(n, "row") for n in SHOWN_SIZES]
+    sizes = [plural(n, "row") for n in SHOWN_SIZES]
     lines += [*table(["target", *sizes, "all"], rows), ""]
     bad = [
         [name, label, f"{size:,}", f"{value:.2f}", words]

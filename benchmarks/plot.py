@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from measure import Result
 from report import at, best_peer
 
-from skforge.cli.report import count
+from skforge.exceptions import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
     axes.set_xticks(range(len(sizes)), [f"{n:,}" for n in sizes], fontsize=8)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    on = count(threads, "thread")
+    on = plural(threads, "thread")
     title = f"Times faster than the fastest other system, by rows in a call ({on})"
     figure.suptitle(title, fontsize=9)
     _save(figure, file)

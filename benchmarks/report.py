@@ -11,7 +11,8 @@ from machine import in_words
 from measure import Cell, Prepared, Result, results_of
 from remote import OURS
 
-from skforge.cli.report import count, duration
+from skforge.cli.report import duration
+from skforge.exceptions import plural
 
 MODELS = "<!-- models -->"
 
@@ -48,7 +49,7 @@ def summary(results: Sequence[Result]) -> str:
     parts = []
     for threads in sorted({c.threads for r in results for c in r.cells}):
         found = [r for r in results if any(c.threads == threads for c in r.cells)]
-        on = f" on {count(threads, 'thread')}\n"
+        on = f" on {plural(threads, 'thread')}\n"
         parts += [f"## Times faster than the fastest other system,{on}", NOTE]
         parts += [ratios(found, threads), f"## µs a row of skforge,{on}"]
         parts += [times(found, threads)]
@@ -109,7 +110,7 @@ def ratio_to_best(cells: Sequence[Cell], ours: str = "") -> float | None:
 
 def heading(first: str, sizes: Sequence[int], last: str, align: str) -> list[str]:
     """Return the first two lines of a table with a column for each batch size."""
-    columns = [count(n, "row") for n in sizes]
+    columns = [plural(n, "row") for n in sizes]
     return [_line(first, *columns, last), "|---|" + "--:|" * len(sizes) + align + "|"]
 
 
@@ -128,7 +129,7 @@ def _by_size(names: list[tuple[int, str]]) -> str:
         for place, (n, name) in enumerate(names)
         if place == 0 or names[place - 1][1] != name
     ]
-    texts = [f"from {count(n, 'row')} {name}" for n, name in changes[1:]]
+    texts = [f"from {plural(n, 'row')} {name}" for n, name in changes[1:]]
     return "; ".join([*(name for _, name in changes[:1]), *texts])
 
 
@@ -153,7 +154,7 @@ def _geomean(values: list[float]) -> float:
 def table_of(result: Result) -> str:
     """Return all systems of one model, and why some are missing."""
     facts = ", ".join(
-        count(value, name.removesuffix("s"))
+        plural(value, name.removesuffix("s"))
         if isinstance(value, int)
         else f"{name} {value}"
         for name, value in result.facts.items()
@@ -176,9 +177,9 @@ LAST = ("greatest difference", "prepare")
 
 def _table(result: Result, threads: int) -> list[str]:
     sizes = sorted({c.rows for c in result.cells})
-    columns = [f"{count(n, 'row')}, {_bytes(result, n)}" for n in sizes]
+    columns = [f"{plural(n, 'row')}, {_bytes(result, n)}" for n in sizes]
     lines = [
-        _line(f"{count(threads, 'thread')}, µs a row", *columns, *LAST),
+        _line(f"{plural(threads, 'thread')}, µs a row", *columns, *LAST),
         "|---|" + "--:|" * (len(sizes) + len(LAST)),
     ]
     for known in result.systems:

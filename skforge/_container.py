@@ -193,19 +193,17 @@ def container_from(
 def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     size = file.seek(0, os.SEEK_END)
     try:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                return _read(archive, size)
-        except _DAMAGE as error:
-            if isinstance(error, (InvalidModelError, UnsupportedModelError)):
-                raise
-            raise InvalidModelError(f"it is damaged ({error})") from error
-    except (InvalidModelError, UnsupportedModelError) as error:
-        advice = "Save the model again."
-        if isinstance(error, UnsupportedModelError):
-            advice = "Update skforge."
-        reason = shortened(str(error))
-        raise type(error)(f"{name} cannot be loaded: {reason}. {advice}") from error
+        with zipfile.ZipFile(file) as archive:
+            return _read(archive, size)
+    except UnsupportedModelError as error:
+        text = f"{name} cannot be loaded: {shortened(str(error))}. Update skforge."
+        raise UnsupportedModelError(text) from error
+    except _DAMAGE as error:
+        ours = isinstance(error, InvalidModelError)
+        reason = shortened(str(error) if ours else f"it is damaged ({error})")
+        raise InvalidModelError(
+            f"{name} cannot be loaded: {reason}. Save the model again."
+        ) from error
 
 
 def _read(
@@ -235,10 +233,10 @@ def _read(
     described = manifest["arrays"]
     if members.keys() != {_MANIFEST, *map(_member, described)}:
         raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
-    arrays = {}
-    for name, facts in described.items():
-        arrays[name] = _read_array(archive, members[_member(name)], name, facts)
-    return manifest, arrays
+    return manifest, {
+        name: _read_array(archive, members[_member(name)], name, facts)
+        for name, facts in described.items()
+    }
 
 
 def _member(name: str) -> str:
@@ -265,10 +263,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     described = manifest.get("arrays")
     if not isinstance(described, dict):
         raise InvalidModelError(f"its {_MANIFEST} lists no arrays")
-    total = 0
-    for name, facts in described.items():
-        total += _bytes_of(name, facts)
-    if total > ARRAY_BYTES:
+    if sum(_bytes_of(name, facts) for name, facts in described.items()) > ARRAY_BYTES:
         raise InvalidModelError("its arrays are too large")
     return manifest
 
@@ -330,11 +325,11 @@ def plain_array(payload: bytes) -> NDArray[Any] | None:
     if payload[:8] != npy.magic(1, 0):
         return None
     start = 10 + int.from_bytes(payload[8:10], "little")
-    found = _HEADER.fullmatch(payload[10:start])
-    dtype = None if found is None else plain_dtype(found[1].decode())
-    if found is None or dtype is None:
+    header = _HEADER.fullmatch(payload[10:start])
+    dtype = None if header is None else plain_dtype(header[1].decode())
+    if header is None or dtype is None:
         return None
-    shape = tuple(int(n) for n in found[2].decode().split(",") if n)
+    shape = tuple(int(n) for n in header[2].decode().split(",") if n)
     if start + prod(shape) * dtype.itemsize != len(payload):
         return None
     return np.frombuffer(payload, dtype, offset=start).reshape(shape)

@@ -32,8 +32,8 @@ def documented(*sources: Any) -> Callable[[Documented], Documented]:
             sections = others | sections
         named = (entries.get(name) for name in signature(target).parameters)
         sections["Parameters"] = "\n".join(dict.fromkeys(filter(None, named)))
-        kept = [name for name in _SECTIONS if sections.get(name)]
-        parts = (f"{name}\n{'-' * len(name)}\n{sections[name]}" for name in kept)
+        shown = [name for name in _SECTIONS if sections.get(name)]
+        parts = (f"{name}\n{'-' * len(name)}\n{sections[name]}" for name in shown)
         target.__doc__ = "\n\n".join([head, *parts]) + "\n"
         return target
 
@@ -49,8 +49,8 @@ def _parsed(target: Any) -> tuple[str, dict[str, str]]:
 
 def _entries(sections: dict[str, str]) -> dict[str, str]:
     """Return the text on each parameter."""
-    found = {}
+    texts = {}
     for entry in re.split(r"\n(?=\S)", sections.get("Parameters", "")):
         for name in entry.partition(" : ")[0].replace("*", "").split(", "):
-            found[name] = entry
-    return found
+            texts[name] = entry
+    return texts

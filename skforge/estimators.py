@@ -41,7 +41,7 @@ class CompiledForest(Displayed):
     estimator : estimator, Booster, path, bytes, binary file, ModelProto or Forest
         What to compile:
 
-        - a scikit-learn, XGBoost or LightGBM forest, fitted or not;
+        - a scikit-learn, XGBoost, LightGBM or CatBoost forest, fitted or not;
         - a ``Pipeline`` that ends in one: its last transformers are folded into the
           trees, as many as can be, and the others run in their library;
         - a ``CalibratedClassifierCV``, ``FixedThresholdClassifier``,

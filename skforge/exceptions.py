@@ -109,6 +109,15 @@ def with_article(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
+def plural(n: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "row"), plural(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {noun}{'s' if n != 1 else ''}"
+
+
 def shortened(text: str, most: int = 1000) -> str:
     """Shorten a message by cutting out its middle."""
     if len(text) <= most:

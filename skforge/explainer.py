@@ -486,7 +486,7 @@ def _compiled(model: Any, n_jobs: int | None) -> Any:
     """Return a compiled forest as it is, and any other model compiled."""
     if isinstance(model, CompiledForest):
         check_is_fitted(model)
-    if isinstance(model, CompiledForest | CompiledModule):
+    if isinstance(model, (CompiledForest, CompiledModule)):
         return model
     fast = CompiledForest(
         model,
@@ -553,7 +553,6 @@ def _names(names: Any) -> list[str] | None:
 
 
 def _of_shap(name: str, call: str, instead: str) -> Any:
-    """Return a member of the shap package."""
     try:
         import shap
     except ImportError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skforge._docs import documented
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange
@@ -45,7 +45,7 @@ def space_of(value: Any) -> ScheduleSpace | None:
     if value is None or isinstance(value, ScheduleSpace):
         return value
     if isinstance(value, Mapping):
-        grid = {name: tuple(_listed(name, choices)) for name, choices in value.items()}
+        grid = {name: _listed(name, choices) for name, choices in value.items()}
         if not grid:
             raise InvalidInputError("the grid is empty; give at least one parameter.")
         if set(grid) == {"schedule"}:
@@ -59,59 +59,49 @@ def space_of(value: Any) -> ScheduleSpace | None:
     )
 
 
-def _listed(name: str, given: Any) -> list[Any]:
-    if isinstance(given, (str, bytes, Schedule)) or not hasattr(given, "__iter__"):
+def _listed(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes, Schedule)) or not hasattr(values, "__iter__"):
         raise InvalidInputError(
-            f"the grid's values of {name!r} must be a list. Got {given!r} instead."
+            f"the grid's values of {name!r} must be a list. Got {values!r} instead."
         )
-    return list(given)
+    return tuple(values)
 
 
 def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
     names = set(grid)
     if names <= set(CPU):
-        _check_values(grid, CPU)
+        for name, values in grid.items():
+            known = CPU[name]
+            for value in values if isinstance(known[0], str) else ():
+                if value not in known:
+                    raise InvalidInputError(
+                        f"{name} must be one of {', '.join(map(repr, known))}. Got "
+                        f"{value!r} instead."
+                    )
         keys = tuple(dict.fromkeys(("walk", *grid)))
         grid = {"walk": ("rows",), **grid}
-        rule = Constraint(keys, _InCpuSpace(), "a point of the CPU space")
+        rule = Constraint(keys, _in_cpu_space, "a point of the CPU space")
         return ScheduleSpace(grid, _cpu_template, (rule,), name="grid")
     if names <= set(TABLE_5):
         return ScheduleSpace(grid, _gpu_template, name="grid")
-    known = ", ".join((*CPU, *TABLE_5))
     odd = sorted(names - set(CPU) - set(TABLE_5)) or sorted(names)
     raise InvalidInputError(
         f"the grid has {', '.join(map(repr, odd))}, which do not belong to one space; "
-        f"a grid has either 'schedule' or some of {known}."
+        f"a grid has either 'schedule' or some of {', '.join((*CPU, *TABLE_5))}."
     )
 
 
-def _check_values(
-    grid: Mapping[str, tuple[Any, ...]], known: Mapping[str, tuple[Any, ...]]
-) -> None:
-    for name, values in grid.items():
-        for value in values:
-            words = isinstance(known[name][0], str)
-            if words and value not in known[name]:
-                raise InvalidInputError(
-                    f"{name} must be one of {', '.join(map(repr, known[name]))}. Got "
-                    f"{value!r} instead."
-                )
+def _in_cpu_space(**chosen: Any) -> bool:
+    """Tell whether a grid's point, with defaults filled in, satisfies the CPU rules.
 
-
-@dataclass(frozen=True, slots=True)
-class _InCpuSpace:
-    """Tests whether a grid's point, with defaults filled in, satisfies the CPU rules.
-
-    Values may differ from those of the whole space; only its rules are checked.
+    Values may differ from those of the whole space.
     """
-
-    def __call__(self, **chosen: Any) -> bool:
-        point = cpu_point(**chosen)
-        return all(
-            rule.test(**{name: point[name] for name in rule.names})
-            for rule in cpu_space().constraints
-            if "walk" not in rule.names or len(rule.names) > 2
-        )
+    point = cpu_point(**chosen)
+    return all(
+        rule.test(**{name: point[name] for name in rule.names})
+        for rule in cpu_space().constraints
+        if "walk" not in rule.names or len(rule.names) > 2
+    )
 
 
 def _cpu_template(point: Point, shape: ForestShape) -> Schedule:
@@ -272,6 +262,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.verbose = verbose
 
     @validated
+    @documented(CompiledForest.fit)
     def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ScheduleSearch:
         """Train the model if it is not fitted, and search for schedules.
 
@@ -280,10 +271,6 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         X : array-like of shape (n_samples, n_features)
             Training rows, or sample rows for a fitted model. Candidates are timed and
             checked on them.
-        y : array-like, default=None
-            Targets, only used for training.
-        **fit_params : dict
-            Passed to the model's ``fit``.
 
         Returns
         -------
@@ -440,8 +427,8 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
             what = repr(sorted(trial.candidate.params.items()))
         rows.setdefault(what, []).append(trial)
     # Sizes at which candidates were timed; the ends of ranges only have finalists.
-    sizes = sorted({t.n_rows for t in result.trials if t.candidate.origin != "default"})
-    sizes = sizes or sorted({t.n_rows for t in result.trials})
+    tried = [t for t in result.trials if t.candidate.origin != "default"]
+    sizes = sorted({trial.n_rows for trial in tried or result.trials})
     firsts = [trials[0] for trials in rows.values()]
     points = [dict(t.candidate.params) or {"schedule": t.schedule} for t in firsts]
     names = dict.fromkeys(name for point in points for name in point)
@@ -481,10 +468,7 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     """Return the first size of each range, at which all candidates are timed."""
-    sizes: dict[BatchRange, int] = {}
-    for trial in result.trials:
-        sizes.setdefault(trial.batch, trial.n_rows)
-    return sizes
+    return {trial.batch: trial.n_rows for trial in reversed(result.trials)}
 
 
 def _objects(values: list[Any]) -> Any:

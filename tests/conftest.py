@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -60,27 +61,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what the fast run leaves out of many cases.
 
     They are taken in steps of the golden section, which is out of step with every
-    parameter. Of a product, each value of each parameter comes up.
+    parameter. Each test starts elsewhere, so that tests with the same parameters have
+    different cases. Of a product, each value of each parameter comes up.
     """
     groups: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+        if (
+            isinstance(item, pytest.Function)
+            and item.get_closest_marker("sampled")
+            and not item.get_closest_marker("slow")
+        ):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for cases in groups.values():
+    for name, cases in groups.items():
         mark = cases[0].get_closest_marker("sampled")
         left = mark.args[0] if mark is not None else 0
-        is_product = len(cases[0].callspec.params) > 1
-        seen: set[str] = set()
+        if len(cases) <= left:
+            continue
+        start = zlib.crc32(name.encode())
+        places = [(start + i) * 0.618033988749895 % 1 for i in range(len(cases))]
+        sizes = [len({*at}) for at in zip(*map(_indices, cases), strict=True)]
+        is_product = len(sizes) > 1 and max(sizes) < len(cases)
+        seen: set[tuple[int, int]] = set()
         later = []
-        for place in sorted(range(len(cases)), key=lambda i: i * 0.618033988749895 % 1):
-            values = {*cases[place].callspec.id.split("-")}
+        for i in sorted(range(len(cases)), key=places.__getitem__):
+            values = {*enumerate(_indices(cases[i]))}
             if is_product and not values <= seen:
                 left -= 1
             else:
-                later.append(cases[place])
+                later.append(cases[i])
             seen |= values
         for case in later[max(0, left) :]:
             case.add_marker(pytest.mark.slow)
+
+
+def _indices(case: pytest.Function) -> tuple[int, ...]:
+    """Return which value of each parameter a case has."""
+    return tuple(case.callspec.indices.values())
 
 
 @pytest.hookimpl(trylast=True)

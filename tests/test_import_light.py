@@ -13,6 +13,7 @@ from skforge import exceptions
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
+    "catboost",
     "cupy",
     "dask",
     "distributed",
@@ -70,8 +71,8 @@ def test_an_adapter_is_imported_without_its_engine(engine):
 def test_models_are_read_without_their_own_library():
     code = (
         "from skforge import load_forest; import sys;"
-        "print([m for m in ('xgboost', 'lightgbm', 'onnx', 'pandas', 'llvmlite')"
-        " if m in sys.modules])"
+        "print([m for m in ('xgboost', 'lightgbm', 'catboost', 'onnx', 'pandas',"
+        " 'llvmlite') if m in sys.modules])"
     )
     assert python(code) == "[]"
 

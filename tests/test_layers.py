@@ -21,7 +21,11 @@ LAYERS = (
         "skforge.config",
         "skforge.exceptions",
     ),
-    ("skforge.compiler.target", "skforge.compiler.forest"),
+    (
+        "skforge.compiler.system",
+        "skforge.compiler.target",
+        "skforge.compiler.forest",
+    ),
     (
         "skforge.compiler.frontends",
         "skforge.compiler.outputs",

@@ -27,6 +27,7 @@ from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, samp
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
+from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
@@ -36,7 +37,6 @@ from skforge.compiler.pipeline import HirCache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.cost.gpu_occupancy import occupancy
 
 Array = NDArray[Any]
 

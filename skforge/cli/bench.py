@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -19,7 +17,14 @@ from rich.text import Text
 from skforge.cli import report
 from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
-from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
+from skforge.cli.models import (
+    drawable,
+    fitted,
+    forest_of,
+    live_model,
+    open_model,
+    quiet,
+)
 from skforge.cli.needs import needs_of
 from skforge.cli.options import (
     DataColumns,
@@ -48,27 +53,11 @@ def estimator_pairs(fast: Any) -> list[Pair]:
     The estimator predicts on one thread.
     """
     serial = fast._compiled().source._serial()
-    names = [
-        name
+    return [
+        Pair(name, quiet(fast, name), name, quiet(serial, name))
         for name in ("predict_proba", "predict")
         if hasattr(fast, name) and hasattr(serial, name)
     ]
-    return [
-        Pair(name, _quiet(getattr(fast, name)), name, _quiet(getattr(serial, name)))
-        for name in names
-    ]
-
-
-def _quiet(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a method without warnings about arrays, which have no names of columns."""
-    from skforge.prediction.answers import as_array
-
-    def call(X: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            return as_array(method(X))
-
-    return call
 
 
 def source_pair(
@@ -83,12 +72,11 @@ def source_pair(
         return booster_pair(model, module)
     if is_a(model, "lightgbm.basic.Booster"):
         return _of_lightgbm(model, module)
-    made = _MAKERS.get(model_file.suffix.lower())
-    if made is None:
+    library, pair_of = _LIBRARIES.get(model_file.suffix.lower(), ("", None))
+    if pair_of is None:
         return None
-    library, make = made
     try:
-        return make(model_file, module)
+        return pair_of(model_file, module)
     except ImportError:
         console.print(
             f"{library} is not installed: bits are compared with skforge's reference "
@@ -152,6 +140,18 @@ def _of_lightgbm(booster: Any, module: CompiledModule) -> Pair:
     )
 
 
+def _catboost(model_file: Path, module: CompiledModule) -> Pair:
+    import catboost
+
+    model = catboost.CatBoost().load_model(str(model_file))  # predicts raw scores
+    return Pair(
+        "predict_raw",
+        module.predict_raw,
+        "CatBoost.predict",
+        lambda X: np.asarray(model.predict(X, thread_count=1)),
+    )
+
+
 def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
     import onnxruntime
 
@@ -171,10 +171,11 @@ def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
     )
 
 
-_MAKERS: dict[str, tuple[str, Callable[[Path, CompiledModule], Pair]]] = {
+_LIBRARIES: dict[str, tuple[str, Callable[[Path, CompiledModule], Pair]]] = {
     ".json": ("xgboost", _xgboost),
     ".ubj": ("xgboost", _xgboost),
     ".txt": ("lightgbm", _lightgbm),
+    ".cbm": ("catboost", _catboost),
     ".onnx": ("onnxruntime", _onnxruntime),
 }
 
@@ -194,15 +195,16 @@ def bench(
     from skforge import Target
 
     sizes, console = sizes_of(batch_sizes), Console()
-    given = load_schedule(schedule)
+    chosen = load_schedule(schedule)
     check_columns(data, columns)
     Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
     model = open_model(model_file)
     read = perf_counter() - start
-    make = _of_forest if live_model(model) is None else _of_estimator
+    compile_model = _of_forest if live_model(model) is None else _of_estimator
+    asked = _Asked(console, model_file, model, data, columns, chosen, target)
     with naming(name_of(data or model_file)):
-        job = make(model_file, model, data, columns, given, target, console, max(sizes))
+        job = compile_model(asked, max(sizes))
         describe(console, model_file.name, job.forest)
         console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
         show_schedules(console, job.module)
@@ -216,8 +218,19 @@ def bench(
         raise typer.Exit(MISMATCH)
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Asked(NamedTuple):
+    """What the command line asks for."""
+
+    console: Console
+    model_file: Path
+    model: Any
+    data: Path | None
+    columns: str | None
+    schedule: Schedule | None
+    target: str
+
+
+class _Job(NamedTuple):
     """A compiled model, what it is compared with, and on which rows."""
 
     forest: Forest
@@ -227,35 +240,27 @@ class _Job:
     rows: dict[str, Any]
 
 
-def _of_forest(
-    model_file: Path,
-    model: Any,
-    data: Path | None,
-    columns: str | None,
-    schedule: Schedule | None,
-    target: str,
-    console: Console,
-    most: int,
-) -> _Job:
+def _of_forest(asked: _Asked, most: int) -> _Job:
     """Compile a forest; compare with the library of a model file, if there is one."""
     from skforge import compile_forest
 
+    console, model_file, model, data, columns, schedule, target = asked
     forest = forest_of(model)
     _check_memory(most, forest)
     rows = _drawn_rows(forest)
     if data is not None:
-        rows = {f"of {name_of(data)}": _given(data, model, columns), **rows}
-    own = getattr(model, "schedule_", getattr(model, "schedules", None))
-    chosen: Any = schedule
-    if own and target == "cpu" and {one.kind for one in own.values()} == {"cpu"}:
-        chosen = schedule or dict(own)
-    module = compile_forest(forest, chosen, target)
-    compiled = module.compile_all()
+        rows = {f"of {name_of(data)}": _rows_of(data, model, columns), **rows}
+    stored = getattr(model, "schedule_", getattr(model, "schedules", None))
+    if stored and target == "cpu" and {s.kind for s in stored.values()} == {"cpu"}:
+        module = compile_forest(forest, schedule or dict(stored), target)
+    else:
+        module = compile_forest(forest, schedule, target)
+    seconds = module.compile_all()
     pair = source_pair(console, model_file, model, module)
-    return _Job(forest, module, compiled, [] if pair is None else [pair], rows)
+    return _Job(forest, module, seconds, [] if pair is None else [pair], rows)
 
 
-def _given(data: Path, model: Any, columns: str | None) -> Any:
+def _rows_of(data: Path, model: Any, columns: str | None) -> Any:
     """Return the rows of a file as the kernels of an opened model read them."""
     if not is_compiled(model):
         return load_rows(data, forest_of(model), columns)
@@ -264,32 +269,22 @@ def _given(data: Path, model: Any, columns: str | None) -> Any:
     return source.rows(rows, "predict_raw") if read is None else read[0]
 
 
-def _of_estimator(
-    model_file: Path,
-    model: Any,
-    data: Path | None,
-    columns: str | None,
-    schedule: Schedule | None,
-    target: str,
-    console: Console,
-    most: int,
-) -> _Job:
+def _of_estimator(asked: _Asked, most: int) -> _Job:
     """Compile an estimator of a pickle; compare with the estimator's own methods."""
     from skforge import Target
 
-    rows: dict[str, Any] = {}
+    _, model_file, model, data, columns, schedule, target = asked
     if data is None:
-        first: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
+        rows: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
     else:
-        rows[f"of {name_of(data)}"] = all_rows(data, needs_of(model), columns)
-        first = rows
-    asked: dict[str, Any] = {}
+        rows = {f"of {name_of(data)}": all_rows(data, needs_of(model), columns)}
+    options: dict[str, Any] = {}
     if schedule is not None or not is_compiled(model):
-        asked["schedule"] = "auto" if schedule is None else schedule
+        options["schedule"] = schedule or "auto"
     start = perf_counter()
-    if asked or Target.parse(target).kind != model.target_.kind:
-        asked |= {"target": target, "tuning": "off"}
-    fast = fitted(model, next(iter(first.values())), **asked)
+    if options or Target.parse(target).kind != model.target_.kind:
+        options |= {"target": target, "tuning": "off"}
+    fast = fitted(model, next(iter(rows.values())), **options)
     module = fast._compiled().module
     module.compile_all()
     seconds = perf_counter() - start

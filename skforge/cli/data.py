@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,15 @@ import numpy as np
 from skforge.cli import values
 from skforge.cli.errors import either
 from skforge.cli.needs import Needs, needs_of
-from skforge.cli.report import Rows, count
-from skforge.cli.tables import Batch, Table, merged, open_table
-from skforge.exceptions import InvalidInputError, shortened
+from skforge.cli.report import Rows
+from skforge.cli.tables import Batch, merged, open_table
+from skforge.exceptions import InvalidInputError, plural, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
 
 
-class RowsFile(AbstractContextManager["RowsFile"]):
+class RowsFile(ExitStack):
     """A file, read as rows of a model; ``-`` is CSV from standard input.
 
     ``columns`` is the text of ``--columns``. None takes the columns named like the
@@ -30,7 +30,8 @@ class RowsFile(AbstractContextManager["RowsFile"]):
     """
 
     def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
-        self.table: Table = open_table(path, needs.names or ())
+        super().__init__()
+        self.table = self.enter_context(open_table(path, needs.names or ()))
         self._needs = needs
         #: Rows of earlier batches.
         self.before = 0
@@ -38,30 +39,20 @@ class RowsFile(AbstractContextManager["RowsFile"]):
             #: A column of the file for each feature; None if it is not there.
             self._places = self._chosen(columns)
         except BaseException:
-            self.table.__exit__()
+            self.close()
             raise
         self._there = [place for place in self._places if place is not None]
 
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.table.__exit__()
-
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
-        found: Iterator[Batch] = (
-            one for one in self.table.batches(self._there) if one.n_rows
+        batches: Iterable[Batch] = (
+            b for b in self.table.batches(self._there) if b.n_rows
         )
-        if self._needs.whole:
-            every = list(found)
-            found = iter([merged(every)] if every else [])
-        for batch in found:
+        if self._needs.whole and (every := list(batches)):
+            batches = [merged(every)]
+        for batch in batches:
             yield batch
             self.before += batch.n_rows
-
-    def whole(self, batches: Sequence[Batch]) -> Any:
-        """Return all batches of the file as one array or frame."""
-        self.before = 0
-        return self.rows(merged(batches))
 
     def rows(self, batch: Batch) -> Any:
         """Return a batch as an array, or as a frame if the model needs one."""
@@ -88,16 +79,10 @@ class RowsFile(AbstractContextManager["RowsFile"]):
                 "The model takes columns by name or with texts, for which rows become "
                 "a frame, and pandas is not installed: pip install pandas."
             ) from error
-        names = self._needs.names
-        return DataFrame(
-            {
-                feature if names is None else names[feature]: p
-                for feature, p in parts.items()
-            }
-        )
+        names = self._needs.names or range(self._needs.width)
+        return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _part(self, feature: int, column: Any) -> Any:
-        """Return a feature's values."""
         needs, spelled = self._needs, self.table.spelled
         if feature in needs.texts and values.holds_texts(column):
             return values.texts(column, needs.texts[feature], spelled)
@@ -143,7 +128,7 @@ class RowsFile(AbstractContextManager["RowsFile"]):
                     f"--columns {more}:{table.width} the last {needs.width}."
                 )
             raise InvalidInputError(
-                f"{taken} {count(len(places), 'column')}, but the model takes "
+                f"{taken} {plural(len(places), 'column')}, but the model takes "
                 f"{needs.width}.{hint}"
             )
         return places
@@ -210,7 +195,6 @@ class RowsFile(AbstractContextManager["RowsFile"]):
         return [self._place(name) for name in names]
 
     def _place(self, name: str) -> int:
-        """Return the place of a column of the file."""
         names = self.table.names or []
         if names.count(name) > 1:
             raise InvalidInputError(
@@ -238,7 +222,8 @@ def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
         every = list(file.batches())
         if not every:
             raise no_rows(file.table.name)
-        return file.whole(every)
+        file.before = 0
+        return file.rows(merged(every))
 
 
 def no_rows(name: str) -> InvalidInputError:
@@ -259,5 +244,5 @@ def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
     from skforge.compiler.forest.rows import prepare_rows
 
     rows = all_rows(path, needs_of(forest), columns)
-    made: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
-    return made
+    prepared: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
+    return prepared

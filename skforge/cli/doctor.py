@@ -7,6 +7,7 @@ import platform
 import time
 from dataclasses import asdict
 from importlib import metadata
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,8 +34,8 @@ WORK = {
 }
 
 LIBRARIES = (
-    "numpy", "scikit-learn", "xgboost", "lightgbm", "onnx", "llvmlite", "joblib",
-    "pandas", "polars", "pyarrow", "cupy-cuda12x", "cupy-cuda13x",
+    "numpy", "scikit-learn", "xgboost", "lightgbm", "catboost", "onnx", "llvmlite",
+    "joblib", "pandas", "polars", "pyarrow", "cupy-cuda12x", "cupy-cuda13x",
 )  # fmt: skip
 
 
@@ -68,12 +69,8 @@ def doctor(
             **_profile(host, now or machine.USED.get(host)),
         },
     )
-    table = Table(
-        title="Profile: nanoseconds that each kind of work takes",
-        title_justify="left",
-        box=None,
-    )
-    table.add_column("work")
+    title = "Profile: nanoseconds that each kind of work takes"
+    table = Table("work", title=title, title_justify="left", box=None)
     table.add_column("ns", justify="right")
     if now is not None:
         table.add_column("measured now", justify="right")
@@ -144,16 +141,15 @@ def _cache() -> dict[str, str]:
     folder = object_cache.directory()
     if folder is None:
         return {"folder": "none: SKFORGE_CACHE is off"}
-    found = [object_cache.opened(kind, create=False) for kind in ("objects", "kernels")]
-    kept = [one for one in found if one is not None]
-    if not kept:
+    opened = [
+        object_cache.opened(kind, create=False) for kind in ("objects", "kernels")
+    ]
+    if not any(opened):
         usable = not folder.exists() or object_cache.opened("", create=False)
         note = "none yet" if usable else "not used: other users could write here"
         return {"folder": str(folder), "kernels": note}
-    sizes = []
-    for one in kept:
-        with os.scandir(one) as entries:
-            sizes += [entry.stat().st_size for entry in entries if entry.is_file()]
+    entries = chain.from_iterable(map(os.scandir, filter(None, opened)))
+    sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
     return {"folder": str(folder), "kernels": held}
 

@@ -49,7 +49,7 @@ def inspect(
     """Print what a model compiles to."""
     from skforge import Target
 
-    machine, given = Target.parse(target), load_schedule(schedule)
+    machine, asked = Target.parse(target), load_schedule(schedule)
     model = open_model(model_file)
     compiled = hasattr(model, "inspect")  # CompiledForest, CompiledModule
     if level == "tuning":
@@ -71,7 +71,7 @@ def inspect(
             f"{model_file.name} holds a forest that was never compiled."
         )
     else:
-        text = _level_text(forest_of(model), level, machine, given, rows)
+        text = _level_text(forest_of(model), level, machine, asked, rows)
     typer.echo(text)
 
 

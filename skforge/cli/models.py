@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,8 @@ def _unpickled(path: Path) -> Any:
             raise InvalidModelError(
                 f"{path.name} cannot be opened: {type(error).__name__}: {why}"
             ) from error
-    for one in caught[:1]:
-        warn(str(one.message).splitlines()[0])
+    for warning in caught[:1]:
+        warn(str(warning.message).splitlines()[0])
     _check_model(path, model)
     return model
 
@@ -70,10 +71,12 @@ def _check_model(path: Path, model: Any) -> None:
 
     if isinstance(model, (Forest, CompiledModule)):
         return
-    adapter = adapter_of(unwrap(model))
-    proto = is_a(model, "onnx.onnx_ml_pb2.ModelProto")
-    own = adapter not in (None, ForestSource)
-    known = is_compiled(model) or proto or own or has_members(unwrap(model))
+    known = (
+        is_compiled(model)
+        or is_a(model, "onnx.onnx_ml_pb2.ModelProto")
+        or adapter_of(unwrap(model)) not in (None, ForestSource)
+        or has_members(unwrap(model))
+    )
     if not known:
         raise InvalidInputError(
             f"{path.name} holds an object of type {type(model).__name__}, which is no "
@@ -102,6 +105,20 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
             return model.set_params(**options).fit(rows)
         source = getattr(model, "forest", model)  # of a CompiledModule
         return CompiledForest(source, **{"tuning": "off", **options}).fit(rows)
+
+
+def quiet(model: Any, name: str) -> Callable[[Any], Any]:
+    """Return a method that gives arrays, without warnings about names of columns."""
+    from skforge.prediction.answers import as_array
+
+    method = getattr(model, name)
+
+    def call(X: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return as_array(method(X))
+
+    return call
 
 
 def live_model(model: Any) -> Any:

@@ -72,23 +72,24 @@ def needs_of(model: Any) -> Needs:
     except UnsupportedModelError:
         if not has_members(inner):
             raise
-    if forest is not None and not _has_steps(inner):
-        return _of_forest(forest, getattr(inner, "feature_names_in_", None))
     names = getattr(inner, "feature_names_in_", None)
+    if forest is not None and not _has_steps(inner):
+        return _of_forest(forest, names)
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
             "The model does not know how many columns its rows have, so they cannot "
             "be taken from a file."
         )
-    steps = _Steps()
-    steps.look(inner, range(width))
+    used: set[int] = set()
+    texts: dict[int, set[str]] = {}
+    _look(inner, range(width), used, texts)
     return Needs(
         int(width),
         None if names is None else [str(name) for name in names],
-        frozenset(steps.used),
-        steps.texts,
-        framed=names is not None or bool(steps.texts),
+        frozenset(used),
+        texts,
+        framed=names is not None or bool(texts),
         whole=forest is None,
     )
 
@@ -96,7 +97,7 @@ def needs_of(model: Any) -> Needs:
 def _has_steps(model: Any) -> bool:
     """Tell whether rows go through a pipeline, around or inside the model."""
     if is_wrapper(model):
-        return any(_has_steps(unwrap(one)) for one in fitted_members(model))
+        return any(_has_steps(unwrap(member)) for member in fitted_members(model))
     return is_pipeline(model)
 
 
@@ -131,59 +132,50 @@ def _of_stored(model: Any) -> Needs:
         return Needs(forest.n_features, dtype=forest.input_dtype)
     rules = columns.rules
     texts = {
-        one.place: set(one.table)
-        for one in rules
-        if one.table is not None and any(isinstance(key, str) for key in one.table)
+        rule.place: set(rule.table)
+        for rule in rules
+        if rule.table is not None and any(isinstance(key, str) for key in rule.table)
     }
     names = getattr(inner, "feature_names_in_", None)
     names = inner.rules["rows"]["feature_names"] if names is None else names
     return Needs(
         forest.n_features,
         [str(name) for name in names],
-        frozenset(one.place for one in rules),
+        frozenset(rule.place for rule in rules),
         texts,
         framed=True,
     )
 
 
-class _Steps:
-    """Finds the columns that transformers read, and the texts that they know."""
-
-    def __init__(self) -> None:
-        self.used: set[int] = set()
-        self.texts: dict[int, set[str]] = {}
-
-    def look(self, step: Any, places: Sequence[int]) -> None:
-        """Look at a fitted step that reads these columns."""
-        step = unwrap(step)
-        if transformers.is_absent(step):
-            self.used.update(places)
-        elif isinstance(step, str):  # "drop"
-            return
-        elif parts := transformers.inside(step):
-            follows = transformers.class_of(step) == transformers.PIPELINE
-            for _, one, taken in parts:
-                self.look(one, places if taken is None else [places[i] for i in taken])
-                if follows and not _keeps_columns(one, len(places)):
-                    break
-        elif has_members(step):
-            for one in fitted_members(step):
-                self.look(one, places)
-        else:
-            self.used.update(places)
-            self._known(step, places)
-
-    def _known(self, step: Any, places: Sequence[int]) -> None:
-        held: Any = getattr(step, "categories_", None)
-        if held is None:
-            held = [[one] for one in getattr(step, "statistics_", ())]
-        if hasattr(step, "build_analyzer"):  # a vectoriser of texts
-            held = [[""]] * len(places)
-        if len(held) == len(places):
-            for place, values in zip(places, held, strict=True):
-                found = {str(one) for one in values if isinstance(one, str)}
-                if found:
-                    self.texts.setdefault(place, set()).update(found)
+def _look(
+    step: Any, places: Sequence[int], used: set[int], texts: dict[int, set[str]]
+) -> None:
+    """Note which of these columns a fitted step reads, and the texts that it knows."""
+    step = unwrap(step)
+    if isinstance(step, str) and not transformers.is_absent(step):  # "drop"
+        return
+    if parts := transformers.inside(step):
+        follows = transformers.class_of(step) == transformers.PIPELINE
+        for _, part, taken in parts:
+            read = places if taken is None else [places[i] for i in taken]
+            _look(part, read, used, texts)
+            if follows and not _keeps_columns(part, len(places)):
+                break
+        return
+    if has_members(step):
+        for member in fitted_members(step):
+            _look(member, places, used, texts)
+        return
+    used.update(places)
+    known: Any = getattr(step, "categories_", None)
+    if known is None:
+        known = [[value] for value in getattr(step, "statistics_", ())]
+    if hasattr(step, "build_analyzer"):  # a vectoriser of texts
+        known = [[""]] * len(places)
+    if len(known) == len(places):
+        for place, values in zip(places, known, strict=True):
+            if words := {str(value) for value in values if isinstance(value, str)}:
+                texts.setdefault(place, set()).update(words)
 
 
 def _keeps_columns(step: Any, width: int) -> bool:

@@ -56,7 +56,7 @@ def schedule_of(text: str) -> Schedule:
     try:
         node = ast.parse(f"({text})", mode="eval").body
         while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            args = [ast.literal_eval(one) for one in node.args]
+            args = [ast.literal_eval(value) for value in node.args]
             named = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
             calls.append((node.func.attr, args, named))
             node = node.func.value
@@ -69,17 +69,17 @@ def schedule_of(text: str) -> Schedule:
             "Schedule() and calls with plain values. "
             f"Got {shortened(text, 60)!r} instead."
         )
-    made = Schedule()
+    schedule = Schedule()
     for name, args, named in reversed(calls):
         if name not in BY_NAME:
             raise ScheduleError(
                 f"A Schedule has no {name!r}; it has {', '.join(BY_NAME)}."
             )
         try:
-            made = getattr(made, name)(*args, **named)
+            schedule = getattr(schedule, name)(*args, **named)
         except TypeError as error:
             raise ScheduleError(f"{name} in the schedule: {error}.") from error
-    return made
+    return schedule
 
 
 ModelFile = Annotated[
@@ -89,8 +89,8 @@ ModelFile = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="The model: a file of XGBoost, LightGBM or ONNX, .skforge, .joblib or "
-        ".pkl.",
+        help="The model: a file of XGBoost, LightGBM, CatBoost or ONNX, .skforge, "
+        ".joblib or .pkl.",
     ),
 ]
 

@@ -6,14 +6,14 @@ import csv
 import io
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import numpy as np
@@ -25,13 +25,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from skforge._container import replacing
 from skforge.cli.data import RowsFile, no_rows
 from skforge.cli.errors import check_output, naming, say
-from skforge.cli.models import fitted, open_model
+from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
-from skforge.cli.report import count, duration
+from skforge.cli.report import duration
 from skforge.cli.tables import Batch, merged
 from skforge.compiler.forest.arrays import Array
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, plural
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
@@ -66,7 +66,10 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
     """
     if path is None:
         try:
-            yield _CsvWriter(_Printed(), answer)
+            printed = SimpleNamespace(
+                write=lambda text: sys.stdout.write(text.decode())
+            )
+            yield _CsvWriter(printed, answer)
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,20 +77,13 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
         return
     with replacing(Path(os.path.realpath(path))) as file:
         try:
-            made = _KINDS[path.suffix.lower()](file, answer)
+            table = _KINDS[path.suffix.lower()](file, answer)
         except ImportError as error:
             raise InvalidInputError(
                 f"Writing {path.name} needs pyarrow: pip install pyarrow."
             ) from error
-        yield made
-        made.close()
-
-
-class _Printed:
-    """Standard output, as a file of bytes."""
-
-    def write(self, text: bytes) -> None:
-        sys.stdout.write(text.decode())
+        yield table
+        table.close()
 
 
 class _CsvWriter(Writer):
@@ -124,9 +120,9 @@ class _NpyWriter(Writer):
     def __init__(self, file: BinaryIO, answer: Answer) -> None:
         super().__init__(file, answer)
         self._n_rows = 0
-        self._header()
+        self.close()
 
-    def _header(self) -> None:
+    def close(self) -> None:
         width = self.answer.width
         shape = (self._n_rows,) if width is None else (self._n_rows, width)
         self.file.seek(0)
@@ -137,9 +133,6 @@ class _NpyWriter(Writer):
     def write(self, table: Array) -> None:
         self._n_rows += len(table)
         self.file.write(np.ascontiguousarray(table, self.answer.dtype))
-
-    def close(self) -> None:
-        self._header()
 
 
 class _ArrowWriter(Writer):
@@ -152,13 +145,13 @@ class _ArrowWriter(Writer):
         super().__init__(file, answer)
         empty = np.empty((0, len(answer.names)), answer.dtype)
         begin = ParquetWriter if parquet else ipc.new_file
-        self._made = begin(file, _arrow_table(empty, answer).schema)
+        self._writer = begin(file, _arrow_table(empty, answer).schema)
 
     def write(self, table: Array) -> None:
-        self._made.write_table(_arrow_table(table, self.answer))
+        self._writer.write_table(_arrow_table(table, self.answer))
 
     def close(self) -> None:
-        self._made.close()
+        self._writer.close()
 
 
 _KINDS: dict[str, Callable[..., Writer]] = {
@@ -181,7 +174,7 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 class RowsProgress:
-    """Counts rows; draws a bar on standard error if that is a terminal.
+    """Counts rows; its bar is drawn on standard error if that is a terminal.
 
     Parameters
     ----------
@@ -193,45 +186,32 @@ class RowsProgress:
 
     def __init__(self, what: str, total: int | None) -> None:
         self.n_rows, self._start = 0, perf_counter()
-        self._bar: Progress | None = None
-        if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn(what),
-                BarColumn(),
-                *([] if total is None else [TaskProgressColumn()]),
-                TextColumn("{task.fields[rate]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(what, total=total, rate="")
-
-    def __enter__(self) -> RowsProgress:
-        """Show the bar, if there is one."""
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
+        self.bar = Progress(
+            TextColumn(what),
+            BarColumn(),
+            *([] if total is None else [TaskProgressColumn()]),
+            TextColumn("{task.fields[rate]}"),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self.bar.add_task(what, total=total, rate="")
 
     def add(self, n_rows: int, done: int) -> None:
         """Count rows; ``done`` is how much of the total has been read."""
         self.n_rows += n_rows
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, rate=self.rate())
-
-    def rate(self) -> str:
-        """Return the rows and the rows a second so far."""
-        seconds = max(perf_counter() - self._start, 1e-9)
-        return f"{self.n_rows:,} rows, {_two_digits(self.n_rows / seconds):,} rows/s"
+        rate = f"{self.n_rows:,} rows, {self._speed()[1]}"
+        self.bar.update(self._task, completed=done, rate=rate)
 
     def closing(self, what: str) -> str:
         """Return the line that says what was done, in what time."""
-        seconds = perf_counter() - self._start
-        speed = f"{_two_digits(self.n_rows / max(seconds, 1e-9)):,} rows/s"
+        seconds, speed = self._speed()
         return f"{what} in {duration(seconds)}, {speed}"
+
+    def _speed(self) -> tuple[float, str]:
+        """Return the seconds so far, and the rows a second."""
+        seconds = perf_counter() - self._start
+        return seconds, f"{_two_digits(self.n_rows / max(seconds, 1e-9)):,} rows/s"
 
 
 def _two_digits(value: float) -> int:
@@ -282,28 +262,26 @@ def predict(
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
     opened = open_model(model_file)
-    with ExitStack() as stack:
-        file = stack.enter_context(RowsFile(rows_file, needs_of(opened), columns))
+    with RowsFile(rows_file, needs_of(opened), columns) as file:
         batches = file.batches()
         first = next(batches, None)
         if first is None:
             raise no_rows(file.table.name)
-        stack.enter_context(naming(file.table.name))
+        file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
-        asked = _described(model, name)
+        answer, call = _described(model, name), quiet(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
-            with writer(output, asked) as made, progress:
+            with writer(output, answer) as table, progress.bar:
                 for batch in _batches(file, model, chain([first], batches)):
-                    rows = file.rows(batch)
-                    table = _answer(model, name, rows)
-                    made.write(table.astype(asked.dtype, copy=False))
+                    values = call(file.rows(batch)).reshape(batch.n_rows, -1)
+                    table.write(values.astype(answer.dtype, copy=False))
                     progress.add(batch.n_rows, file.table.done)
         except ReaderGoneError:
             return
-        done = count(progress.n_rows, "row")
+        done = plural(progress.n_rows, "row")
         if output is not None:
-            done = f"saved {output}: {done}, {count(len(asked.names), 'column')}"
+            done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
         say(progress.closing(done))
 
 
@@ -319,7 +297,6 @@ def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[B
 
 
 def _method(method: str | None, contribs: bool) -> str:
-    """Return the model's method that the options ask for."""
     asked = method or ("contribs" if contribs else "predict")
     if asked not in METHODS:
         raise InvalidInputError(
@@ -344,12 +321,3 @@ def _described(model: Any, name: str) -> Answer:
     every = classes if isinstance(classes, list) else [classes]
     texts = [str(label) for labels in every for label in labels]
     return replace(answer, dtype=np.array(texts).dtype)
-
-
-def _answer(model: Any, name: str, rows: Any) -> Any:
-    """Return a method's result for some rows, as a table."""
-    from skforge.prediction.answers import as_array
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # columns were found by name
-        return as_array(getattr(model, name)(rows)).reshape(len(rows), -1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
+from timeit import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge.compiler.forest.reference import differing_rows
+from skforge.exceptions import plural
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
@@ -66,33 +68,22 @@ def interleave(
     (3, 1.0)
     """
     slot = seconds / max(1, rounds * len(calls))
-    timed = {
-        name: partial(_sample, call, _repeats(call, slot, clock), clock)
-        for name, call in calls.items()
-    }
+    timed = {name: _sampler(call, slot, clock) for name, call in calls.items()}
     end = clock() + 2 * seconds
     taken = in_rounds(timed, rounds, lambda: clock() > end)
     return Timing({name: tuple(samples) for name, samples in taken.items()})
 
 
-def _repeats(call: Call, slot: float, clock: Callable[[], float]) -> int:
-    """Return the number of calls that fill a slot; this also warms up the machine."""
+def _sampler(
+    call: Call, slot: float, clock: Callable[[], float]
+) -> Callable[[], float]:
+    """Return what times as many calls as fill a slot, after warming up the machine."""
     call()
-    repeats = 1
-    while True:
-        taken = _sample(call, repeats, clock) * repeats
-        if taken >= slot / 2 or repeats >= 1 << 24:
-            return repeats
+    time, repeats = Timer(call, timer=clock).timeit, 1
+    while (taken := time(repeats)) < slot / 2 and repeats < 1 << 24:
         # Too short to measure: grow at least twofold, at most tenfold.
         repeats *= max(2, min(10, round(slot / max(taken, 1e-9))))
-
-
-def _sample(call: Call, repeats: int, clock: Callable[[], float]) -> float:
-    loop = range(repeats)
-    start = clock()
-    for _ in loop:
-        call()
-    return (clock() - start) / repeats
+    return lambda: time(repeats) / repeats
 
 
 Rows = NDArray[np.floating[Any]]
@@ -112,22 +103,13 @@ class Pair:
 def describe(console: Console, name: str, forest: Forest) -> None:
     """Print a line that describes a forest."""
     facts = (
-        count(forest.n_trees, "tree"),
-        count(forest.n_nodes, "node"),
-        count(forest.n_predicates, "distinct predicate"),
-        count(forest.n_features, "feature"),
-        count(forest.n_outputs, "output"),
+        plural(forest.n_trees, "tree"),
+        plural(forest.n_nodes, "node"),
+        plural(forest.n_predicates, "distinct predicate"),
+        plural(forest.n_features, "feature"),
+        plural(forest.n_outputs, "output"),
     )
     console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))
-
-
-def count(n: int, what: str) -> str:
-    """Return a number with its noun in singular or plural.
-
-    >>> count(1, "tree"), count(2000, "tree")
-    ('1 tree', '2,000 trees')
-    """
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:

@@ -15,11 +15,11 @@ import signal
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
         return Batch(n_rows, [column[:n_rows] for column in self.values])
 
 
-class Table(AbstractContextManager["Table"]):
+class Table(ExitStack):
     """A file of rows; ``name`` is how messages call it."""
 
     separator: str | None = None  # what seems to stand between cells, if not commas
@@ -77,20 +77,18 @@ class Table(AbstractContextManager["Table"]):
     done: int = 0  # how many of these have been read
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.name = name_of(path)
-        self._open = ExitStack()
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self._open.close()
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         """Yield the columns at these places, some rows at a time."""
         raise NotImplementedError
 
-    def _mapped(self, path: Path) -> mmap.mmap:
-        file = self._open.enter_context(path.open("rb"))
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def _slices(self, columns: Sequence[Column], step: int) -> Iterator[Batch]:
+        """Yield Arrow columns of the same length, some rows at a time."""
+        for first in range(0, len(columns[0]), step):
+            part = [column.slice(first, step) for column in columns]
+            yield Batch(len(part[0]), part)
 
 
 def name_of(path: Path) -> str:
@@ -170,11 +168,10 @@ class _NpyTable(Table):
         self.total, self.width = shape
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        step = _rows_at_a_time(self.width)
+        step, pages = _rows_at_a_time(self.width), cast(mmap.mmap, self._rows.base)
         taken: Any = list(places)
         if taken == [*range(self.width)]:
             taken = slice(None)
-        pages: Any = self._rows.base
         for first in range(0, len(self._rows), step):
             rows = np.asarray(self._rows)[first : first + step, taken]
             self.done = first + len(rows)
@@ -189,12 +186,9 @@ class _CsvTable(Table):
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
-        self._file: BinaryIO
-        if path.is_file():
-            self._file = self._open.enter_context(path.open("rb"))
-            self.total = path.stat().st_size
-        else:
-            self._file = self._open.enter_context(_piped(path))
+        is_file = path.is_file()
+        self._file = self.enter_context(path.open("rb") if is_file else _piped(path))
+        self.total = path.stat().st_size if is_file else None
         self._first = self._rest = b""  # the first record, and what was read after it
         cells = next(filter(None, csv.reader(self._lines())), None)
         if cells is None:
@@ -262,7 +256,7 @@ class _CsvTable(Table):
     ) -> Iterator[Batch]:
         import pyarrow as pa
 
-        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _Pipe
+        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _arriving
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
         ragged: list[Any] = []
@@ -288,10 +282,7 @@ class _CsvTable(Table):
                 ),
             )
             for batch in reader:
-                columns = [batch.column(name) for name in wanted]
-                for first in range(0, batch.num_rows, step):
-                    part = [column.slice(first, step) for column in columns]
-                    yield Batch(min(step, batch.num_rows - first), part)
+                yield from self._slices([batch.column(name) for name in wanted], step)
         except pa.ArrowInvalid as error:
             if ragged:
                 row = ragged[0]
@@ -341,7 +332,7 @@ def _piped(path: Path) -> Iterator[BinaryIO]:
     os.set_blocking(wake, False)
     before = signal.set_wakeup_fd(wake)
     try:
-        yield io.BufferedReader(_Pipe(number, woken), 1 << 16)
+        yield io.BufferedReader(_Stream(_arriving(number, woken)), 1 << 16)
     finally:
         if str(path) != "-":
             source.close()
@@ -350,26 +341,17 @@ def _piped(path: Path) -> Iterator[BinaryIO]:
         os.close(wake)
 
 
-class _Pipe(io.RawIOBase):
-    """Bytes of a pipe or terminal.
+def _arriving(source: int, woken: int) -> Iterator[bytes]:
+    """Yield the bytes of a pipe or terminal as they come, until a signal.
 
     pyarrow reads in a thread of its own while the main thread waits for it, and only
     the main thread can handle a signal: the thread's read has to end first.
     """
-
-    def __init__(self, source: int, woken: int) -> None:
-        self._source, self._woken = source, woken
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        ready, _, _ = select.select([self._source, self._woken], [], [])
-        if self._woken in ready:
-            raise InterruptedError
-        found = os.read(self._source, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+    while woken not in select.select([source, woken], [], [])[0]:
+        if not (part := os.read(source, 1 << 16)):
+            return
+        yield part
+    raise InterruptedError
 
 
 def _are_names(cells: list[str], known: Collection[str]) -> bool:
@@ -398,7 +380,7 @@ class _ParquetTable(Table):
         super().__init__(path)
         from pyarrow import parquet
 
-        self._file = self._open.enter_context(
+        self._file = self.enter_context(
             # with a buffer in advance or threads, memory grows with the file
             parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
         )
@@ -417,7 +399,7 @@ class _ParquetTable(Table):
                 step, columns=columns, use_threads=False
             ):
                 self.done += batch.num_rows
-                yield Batch(batch.num_rows, [batch.column(name) for name in wanted])
+                yield from self._slices([batch.column(name) for name in wanted], step)
         except (OSError, ValueError, KeyError) as error:  # two columns of one name
             raise unreadable(self.name, error) from error
 
@@ -429,32 +411,24 @@ class _ArrowTable(Table):
         super().__init__(path)
         import pyarrow as pa
 
-        self._map = self._mapped(path)
+        file = self.enter_context(path.open("rb"))
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         source = pa.BufferReader(pa.py_buffer(self._map))
         try:
-            self._reader = pa.ipc.open_file(source)
-            self._n = self._reader.num_record_batches
+            reader = pa.ipc.open_file(source)
+            self._batches = map(reader.get_batch, range(reader.num_record_batches))
         except pa.ArrowInvalid:
-            self._reader = pa.ipc.open_stream(source)
-            self._n = None
-        self.names = list(self._reader.schema.names)
+            self._batches = reader = pa.ipc.open_stream(source)
+        self.names = list(reader.schema.names)
         self.width = len(self.names)
-
-    def _record_batches(self) -> Iterator[Any]:
-        if self._n is None:
-            yield from self._reader
-        else:
-            for i in range(self._n):
-                yield self._reader.get_batch(i)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         step = _rows_at_a_time(len(places))
         try:
-            for batch in self._record_batches():
-                for first in range(0, batch.num_rows, step):
-                    part = batch.slice(first, step)
-                    self.done += part.num_rows
-                    yield Batch(part.num_rows, [part.column(i) for i in places])
+            for batch in self._batches:
+                for part in self._slices([batch.column(i) for i in places], step):
+                    self.done += part.n_rows
+                    yield part
                     self._map.madvise(mmap.MADV_DONTNEED)
         except (OSError, ValueError) as error:
             raise unreadable(self.name, error) from error

@@ -113,13 +113,13 @@ def _parsed(cells: Sequence[str | None]) -> Array:
         return np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
     except (ValueError, TypeError):
         pass
-    found = np.empty(len(cells))
+    values = np.empty(len(cells))
     for row, cell in enumerate(cells):
         number = np.nan if cell is None else number_in(cell)
         if number is None:
             raise NotNumbersError(f"has {cell!r}", row)
-        found[row] = number
-    return found
+        values[row] = number
+    return values
 
 
 def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any], Array]:
@@ -131,43 +131,40 @@ def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any],
     if isinstance(column, list):
         places: dict[Any, int] = {}
         codes = np.array([places.setdefault(cell, len(places)) for cell in column])
-        found = [*places]
+        distinct = [*places]
     elif holds_texts(column):
         import pyarrow as pa
 
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        found = column.dictionary.to_pylist()
+        distinct = column.dictionary.to_pylist()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     else:
-        values = numbers(column)
-        kept, codes = np.unique(values, return_inverse=True)
-        whole = bool((kept[~np.isnan(kept)] % 1 == 0).all())
-        found = [int(v) if whole and v == v else float(v) for v in kept.tolist()]
-        gone = [v != v for v in found]
-        return found, np.where(np.array([*gone, False])[codes], -1, codes)
-    gone = [w is None or (spelled and is_missing(w, known)) for w in found]
+        values, codes = np.unique(numbers(column), return_inverse=True)
+        whole = bool((values[~np.isnan(values)] % 1 == 0).all())
+        distinct = [int(v) if whole and v == v else float(v) for v in values.tolist()]
+    gone = [w is None or w != w or (spelled and is_missing(w, known)) for w in distinct]
     if any(gone):
         codes = np.where(np.array([*gone, True])[codes], -1, codes)
-    return found, codes
+    return distinct, codes
 
 
 def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Array:
     """Return a column's texts as objects, NaN for missing ones."""
-    found, codes = words(column, known, spelled)
-    every = np.empty(len(found) + 1, object)
-    every[:-1], every[-1] = found, np.nan
-    return every[codes]
+    distinct, codes = words(column, known, spelled)
+    table = np.empty(len(distinct) + 1, object)
+    table[:-1], table[-1] = distinct, np.nan
+    return table[codes]
 
 
 def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
     """Return a column as pandas' categories: those known, then those that are new."""
     from pandas import Categorical
 
-    found, codes = words(column, known, spelled)
+    distinct, codes = words(column, known, spelled)
     if known and isinstance(known[0], int):
-        found = [_whole(word) for word in found]
-    used = {found[code] for code in np.unique(codes) if code >= 0}
+        distinct = [_whole(word) for word in distinct]
+    used = {distinct[code] for code in np.unique(codes) if code >= 0}
     place: dict[Any, int] = {word: i for i, word in enumerate(known)}
     if used and all(map(_is_number, used)) and not any(map(_is_number, known)):
         # codes in place of texts: as new categories they would be missing values
@@ -176,9 +173,9 @@ def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
             f"holds numbers, and the model's categories are texts ({some}); write its "
             "categories as they were in training"
         )
-    new = [word for word in found if word in used and word not in place]
+    new = [word for word in distinct if word in used and word not in place]
     place |= {word: i for i, word in enumerate(dict.fromkeys(new), len(place))}
-    table = np.array([*(place.get(word, -1) for word in found), -1])
+    table = np.array([*(place.get(word, -1) for word in distinct), -1])
     return Categorical.from_codes(table[codes], categories=list(place))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from skforge.compiler.system import TRIPLE_SUFFIX, WINDOWS
 from skforge.exceptions import TargetError
 
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
@@ -120,7 +120,7 @@ class Target:
                 f"{', '.join(map(repr, _X86_64_LEVELS))}."
             )
         enabled = _X86_64_LEVELS[level]
-        triple = f"x86_64-{_os_suffix()}"
+        triple = f"x86_64-{TRIPLE_SUFFIX}"
         return cls(
             "cpu",
             triple=triple,
@@ -132,7 +132,7 @@ class Target:
     @classmethod
     def aarch64(cls) -> Target:
         """Return any 64-bit Arm CPU (NEON, no SVE)."""
-        triple = f"aarch64-{_os_suffix()}"
+        triple = f"aarch64-{TRIPLE_SUFFIX}"
         return cls(
             "cpu",
             triple=triple,
@@ -165,7 +165,7 @@ class Target:
     def _gpu(cls, kind: Kind, arch: str, warp_size: int, shared_bytes: int) -> Target:
         return cls(
             kind,
-            triple=f"{_machine()}-{_os_suffix()}",
+            triple=f"{_machine()}-{TRIPLE_SUFFIX}",
             cpu=arch,
             features="",
             vector_bits=32 * warp_size,
@@ -372,13 +372,6 @@ def _machine() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
-def _os_suffix() -> str:
-    """Return the triple's vendor, system and ABI, so that objects load here."""
-    return {"darwin": "apple-darwin", "win32": "pc-windows-msvc"}.get(
-        sys.platform, "unknown-linux-gnu"
-    )
-
-
 @lru_cache(maxsize=1)
 def _host() -> Target:
     import joblib
@@ -391,6 +384,8 @@ def _host() -> Target:
     triple = str(binding.get_process_triple())
     if triple.startswith("arm64"):
         triple = "aarch64" + triple.removeprefix("arm64")
+    if WINDOWS:
+        triple = f"{_machine()}-{TRIPLE_SUFFIX}"
     on = frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
     l1, l2, l3 = _cache_bytes()
     return Target(

@@ -20,7 +20,7 @@ from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
-from skforge.exceptions import InvalidInputError, VerificationWarning
+from skforge.exceptions import InvalidInputError, VerificationWarning, plural
 from skforge.prediction.dispatch import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
@@ -65,9 +65,7 @@ class Displayed(Delegated):
         ('DecisionTreeRegressor', 'scikit-learn', 1, True)
         """
         check_is_fitted(self)
-        if X is None:
-            return summary_of(self)
-        return measured(self, X, method, batch_sizes)
+        return summary_of(self) if X is None else measured(self, X, method, batch_sizes)
 
     @documented(summary)
     def plot_latency(
@@ -134,13 +132,26 @@ class Displayed(Delegated):
 
     def _sk_visual_block_(self) -> Any:
         """Return the parts that a diagram around it draws."""
-        return visual_block(self)
+        model = model_of(self)
+        parts = [model if is_estimator(model) else type(model).__name__]
+        names = [f"estimator: {type(model).__name__}"]
+        details = [str(short_name(model))]
+        if self.__sklearn_is_fitted__():
+            if (split := self.__dict__.get("_split")) is not None:
+                parts.append(_Lines(split.summary, str(split).splitlines()))
+            lines = [f"target: {self.target_.cpu}"]
+            for (first, last), schedule in sorted(self.schedule_.items()):
+                sizes = f"{first}–{last or ''}" if last != first else f"{first}"
+                lines.append(f"{sizes} rows: {schedule!r}")
+            parts.append(_Lines(plural(len(self.schedule_), "schedule"), lines))
+            names, details = [*names, "compiled"], [*details, lines[0]]
+        return _block("parallel", parts, names, details)
 
     def _html_repr(self) -> str:
         """Return what notebooks show: the card, or a diagram before ``fit``."""
-        if not self.__sklearn_is_fitted__():
-            return html_of(self)
-        return summary_of(self)._repr_html_()
+        if self.__sklearn_is_fitted__():
+            return summary_of(self)._repr_html_()
+        return f'{_STYLE}<div class="skforge-box">{estimator_html_repr(self)}</div>'
 
     def _repr_html_inner(self) -> str:  # scikit-learn 1.6 does not call _html_repr
         return self._html_repr()
@@ -157,31 +168,6 @@ _STYLE = (
     "<style>.skforge-box div.sk-toggleable__content pre "
     "{white-space: pre-wrap; overflow-wrap: anywhere}</style>"
 )
-
-
-def html_of(wrapper: Any) -> str:
-    """Return the HTML of a wrapper, with one line per schedule."""
-    drawn: str = estimator_html_repr(wrapper)
-    return f'{_STYLE}<div class="skforge-box">{drawn}</div>'
-
-
-def visual_block(wrapper: Any) -> Any:
-    """Return the parts of a wrapper that scikit-learn draws."""
-    model = model_of(wrapper)
-    parts = [model if is_estimator(model) else type(model).__name__]
-    names, details = [f"estimator: {type(model).__name__}"], [str(short_name(model))]
-    if wrapper.__sklearn_is_fitted__():
-        split = wrapper.__dict__.get("_split")
-        if split is not None:
-            parts.append(_Lines(split.summary, str(split).splitlines()))
-        lines = [f"target: {wrapper.target_.cpu}"]
-        for (first, last), schedule in sorted(wrapper.schedule_.items()):
-            sizes = f"{first}–{last or ''}" if last != first else f"{first}"
-            lines.append(f"{sizes} rows: {schedule!r}")
-        n = len(wrapper.schedule_)
-        parts.append(_Lines(f"{n} schedule{'s'[: n > 1]}", lines))
-        names, details = [*names, "compiled"], [*details, lines[0]]
-    return _block("parallel", parts, names, details)
 
 
 class _Lines:
@@ -225,7 +211,6 @@ METHODS = (
 
 def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     """Time single calls on rows of ``X``; return the summary and remember the times."""
-    check_is_fitted(wrapper)
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -256,7 +241,16 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
                 k: n["calls"] - before[k]["calls"]
                 for k, n in wrapper.counters().items()
             }
-            times.append(_call_time(size, seconds, max(after, key=after.__getitem__)))
+            quantiles = {
+                who: np.quantile(samples, (0.5, 0.99)).tolist()
+                for who, samples in seconds.items()
+            }
+            middle, high = quantiles["ours"]
+            its_middle, its_high = quantiles.get("theirs", (None, None))
+            route = max(after, key=after.__getitem__)
+            times.append(
+                CallTime(size, middle, "measured", high, its_middle, its_high, route)
+            )
     timed = method, tuple(times), source
     wrapper._compiled().timed = timed
     return summary_of(wrapper, *timed)
@@ -274,17 +268,15 @@ def _source(
     """Return the name and the function of a live source; None if it cannot be timed."""
     model, predictor = model_of(wrapper), wrapper._compiled()
     adapter = predictor.source
-    if adapter.model is None:  # a file, or a stored model
-        return "", None
-    if is_mapped(X) and predictor.framed(X) is not X:  # it takes no mappings
-        return "", None
-    if is_estimator(model):
-        if not hasattr(model, method):
-            return "", None
-        return type(model).__name__, getattr(model, method)
-    if method not in ("predict", "predict_raw"):
-        return "", None
-    return type(model).__name__, partial(adapter.call, method)
+    takes_no_mapping = is_mapped(X) and predictor.framed(X) is not X
+    function: Callable[[Any], object] | None = None
+    if adapter.model is None or takes_no_mapping:  # a file, or a stored model
+        pass
+    elif is_estimator(model):
+        function = getattr(model, method, None)
+    elif method in ("predict", "predict_raw"):
+        function = partial(adapter.call, method)
+    return "" if function is None else type(model).__name__, function
 
 
 def _batches(X: Any, n_rows: int, size: int) -> list[Any]:
@@ -336,16 +328,6 @@ def _slot(ring: Any, seconds: float) -> list[float]:
         if stop > end:
             break
     return times
-
-
-def _call_time(
-    n_rows: int, taken: Mapping[str, NDArray[np.float64]], route: str
-) -> CallTime:
-    quantiles = {
-        k: np.quantile(times, (0.5, 0.99)).tolist() for k, times in taken.items()
-    }
-    (middle, high), theirs = quantiles["ours"], quantiles.get("theirs", (None, None))
-    return CallTime(n_rows, middle, "measured", high, theirs[0], theirs[1], route)
 
 
 def draw(summary: Summary, ax: Any = None) -> Any:

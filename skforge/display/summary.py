@@ -22,6 +22,7 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.exceptions import plural
 from skforge.prediction.arrival import REFERENCE_ROWS
 from skforge.prediction.fallback import who_answers
 from skforge.sources.base import Source
@@ -96,7 +97,8 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
         if costs is None:
             target = Target.host() if wrapper.target_.is_gpu else wrapper.target_
             costs = CostEstimate(wrapper.forest_, target, known_profile(target))
-        sizes = _sizes(batch)
+        first, last = batch
+        sizes = [n for n in SIZES if first <= n <= (last or n)]
         seconds = np.atleast_1d(costs.seconds(schedule, sizes, n_threads))
         for n_rows, time in zip(sizes, seconds, strict=True):
             if np.isfinite(time) and time > 0:
@@ -105,25 +107,19 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
 
 
 def _searched(
-    found: Any, batch: BatchRange, schedule: Schedule, n_threads: int
+    result: Any, batch: BatchRange, schedule: Schedule, n_threads: int
 ) -> list[CallTime]:
     """Return what a search measured of a range's schedule, a time for each size."""
-    if found is None or found.n_threads != n_threads:
+    if result is None or result.n_threads != n_threads:
         return []
     first, last = batch
     seconds: dict[int, float] = {}
-    for trial in found.trials:
-        inside = first <= trial.n_rows <= (trial.n_rows if last is None else last)
+    for trial in result.trials:
+        inside = first <= trial.n_rows <= (last or trial.n_rows)
         if inside and trial.usable and trial.schedule == schedule:
             before = seconds.get(trial.n_rows, np.inf)
             seconds[trial.n_rows] = min(before, trial.seconds)
     return [CallTime(n, s, "timed in fit") for n, s in sorted(seconds.items())]
-
-
-def _sizes(batch: BatchRange) -> list[int]:
-    """Return the sizes to estimate in a range."""
-    first, last = batch
-    return [n for n in SIZES if first <= n and (last is None or n <= last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +133,10 @@ class Table:
 
     def lines(self) -> list[str]:
         """Return the table as lines, with columns aligned to the right."""
-        widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
-        body = [
-            "  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in self.table
-        ]
+        table = [self.head, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        body = ["  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in table]
         return [self.title, *body, *([self.note] if self.note else [])]
-
-    @property
-    def table(self) -> list[list[str]]:
-        """The head and the rows."""
-        return [self.head, *self.rows]
 
 
 def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
@@ -157,15 +147,6 @@ def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
     """
     width = max(len(label) for label, _ in facts)
     return [f"  {label.ljust(width)}  {text}" for label, text in facts]
-
-
-def plural(n: int, what: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "row"), plural(2000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{n:,} {what}{'s' if n != 1 else ''}"
 
 
 def duration(seconds: float | None) -> str:
@@ -273,6 +254,7 @@ LIBRARIES = {
     "sklearn": "scikit-learn",
     "xgboost": "XGBoost",
     "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
     "onnx": "ONNX",
 }
 
@@ -467,16 +449,14 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return the card, for notebooks."""
-        details = [("Schedules", "\n".join(self._schedule_lines()))]
+        lines = (
+            f"{ranges_of({batch: schedule})}: {schedule!r}"
+            for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
+        )
+        details = [("Schedules", "\n".join(lines))]
         if self.steps:
             details.insert(0, ("Steps", self.steps))
         return card(self.title, self.facts, self.table, details)
-
-    def _schedule_lines(self) -> list[str]:
-        return [
-            f"{ranges_of({batch: schedule})}: {schedule!r}"
-            for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
-        ]
 
 
 def summary_of(
@@ -571,16 +551,16 @@ def _times(faster: float | None) -> str:
     return f"{faster:,.0f}×" if faster >= 100 else f"{faster:.3g}×"
 
 
-def _search_line(found: Any) -> str:
-    if found.strategy == RECORD:
+def _search_line(result: Any) -> str:
+    if result.strategy == RECORD:
         return "the schedules of an earlier search"
-    counts = found.counts()
+    counts = result.counts()
     timed = sum(counts.get(name, 0) for name in ("measured", "stopped", "same code"))
-    if found.trials:
-        tried = f"{timed} of {len(found.trials)} candidates timed"
+    if result.trials:
+        tried = f"{timed} of {len(result.trials)} candidates timed"
     else:
         tried = "no schedule promised enough gain to be timed"
-    return f"{found.strategy}, {duration(found.seconds)}, {tried}"
+    return f"{result.strategy}, {duration(result.seconds)}, {tried}"
 
 
 def name_of(model: Any) -> str:

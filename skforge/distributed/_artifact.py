@@ -66,12 +66,12 @@ class Artifact:
                 f"The artifact {self.checksum[:12]} was damaged on its way to this "
                 "process; send it again."
             )
-        made: CompiledForest
+        model: CompiledForest
         if self.pickled:
-            made = pickle.loads(self.payload)
+            model = pickle.loads(self.payload)
         else:
-            made = from_bytes(self.payload, f"The artifact {self.checksum[:12]}")
-        return made
+            model = from_bytes(self.payload, f"The artifact {self.checksum[:12]}")
+        return model
 
 
 def pack(

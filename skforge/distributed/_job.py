@@ -64,12 +64,15 @@ class Job:
         and missing ones are NaN. A column without any value has lost its type;
         ``category_names`` tells whether it is categorical.
         """
+        from pandas import Categorical, DataFrame, Series
+
         names, changed = self.feature_names, {}
         for place, dtype in enumerate(frame.dtypes):
             known = self.category_names[place] if self.category_names else ()
             column = frame.iloc[:, place]
             if known and column.first_valid_index() is None:
-                changed[place] = _all_missing(column, known)
+                missing = Categorical([None] * len(column), list(known))
+                changed[place] = Series(missing, index=column.index)
             elif self.texts and _may_be_text(column):
                 changed[place] = _texts(column)
             elif not _is_taken(dtype):
@@ -77,27 +80,23 @@ class Job:
         labels = range(frame.shape[1]) if names is None else names
         if not changed:
             return frame.set_axis(labels, axis=1)
-        from pandas import DataFrame
-
         columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
     def columns_of(
-        self, given: Iterable[Any], wanted: Sequence[Any] | None
+        self, there: Iterable[Any], wanted: Sequence[Any] | None
     ) -> list[Any]:
         """Return the feature columns in the model's order.
 
-        These are ``wanted``, else the model's feature names, else all ``given``.
+        These are ``wanted``, else the model's feature names, else all that are there.
         """
-        there = list(given)
-        columns: list[Any] = list(self.feature_names or there)
-        if wanted is not None:
-            if isinstance(wanted, str):
-                raise InvalidInputError(
-                    f"columns must be a list of names. Got {wanted!r} instead; use "
-                    f"[{wanted!r}] for one column."
-                )
-            columns = list(wanted)
+        if isinstance(wanted, str):
+            raise InvalidInputError(
+                f"columns must be a list of names. Got {wanted!r} instead; use "
+                f"[{wanted!r}] for one column."
+            )
+        there = list(there)
+        columns = list((self.feature_names or there) if wanted is None else wanted)
         missing = [name for name in columns if name not in there]
         if missing:
             raise InvalidInputError(
@@ -147,7 +146,8 @@ def job(
     forest = here.forest_
     model_here = model_of(here)
     pipeline = is_pipeline(model_here) or getattr(model_here, "kind", "") == "pipeline"
-    own = start_of(here) is None  # the forest's columns are those of the rows
+    # the forest's columns are those of the rows
+    direct = start_of(here) is None and not pipeline
     return Job(
         artifact,
         method,
@@ -155,8 +155,8 @@ def job(
         described(here, method),
         n_features(here),
         None if names is None else tuple(names),
-        forest.category_names if own and not pipeline else (),
-        own and not pipeline and _by_name(forest),
+        forest.category_names if direct else (),
+        direct and _by_name(forest),
         pipeline,
     )
 
@@ -178,24 +178,16 @@ def _listed(names: Sequence[Any]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
 
 
-def _is_taken(dtype: Any) -> bool:
-    """Return whether models accept columns of this dtype without conversion."""
-    return is_category(dtype) or (isinstance(dtype, np.dtype) and dtype.kind in "fiub")
-
-
-def _all_missing(column: Any, names: Sequence[str | int]) -> Any:
-    from pandas import Categorical, Series
-
-    codes = np.full(len(column), -1, np.int8)
-    missing = Categorical.from_codes(codes, categories=list(names))
-    return Series(missing, index=column.index)
-
-
 def _texts(column: Any) -> Any:
     from pandas import Series
 
     values = column.to_numpy(np.object_, na_value=np.nan)
     return Series(values, index=column.index, dtype=np.object_)
+
+
+def _is_taken(dtype: Any) -> bool:
+    """Return whether models accept columns of this dtype without conversion."""
+    return is_category(dtype) or (isinstance(dtype, np.dtype) and dtype.kind in "fiub")
 
 
 def _column(column: Any, categories: bool) -> Any:
@@ -215,10 +207,8 @@ def _column(column: Any, categories: bool) -> Any:
             f"The column {column.name!r} holds text, but the model has no category "
             "names; encode it as in training."
         )
-    if isinstance(dtype, np.dtype) and dtype.kind == "O":
-        numbers = _numbers_of_objects(column)
-        if numbers is not None:
-            return numbers
+    if dtype == np.object_ and all(map(_is_number, column.to_list())):
+        return column.astype("float64")
     raise InvalidInputError(
         f"The column {column.name!r} has the dtype {dtype}, which holds neither "
         "numbers nor categories; convert it to float64."
@@ -239,16 +229,12 @@ def _is_text(column: Any) -> bool:
     return bool(is_string_dtype(column.dtype))
 
 
-def _numbers_of_objects(column: Any) -> Any:
-    """Return numbers, booleans and missing values as float64, else None."""
+def _is_number(value: Any) -> bool:
+    """Tell whether a value is a number, a boolean or missing."""
     from pandas import isna
 
     known = (bool, int, float, np.bool_, np.integer, np.floating)
-    fine = (
-        value is None or bool(isna(value)) or isinstance(value, known)
-        for value in column.to_list()
-    )
-    return column.astype("float64") if all(fine) else None
+    return value is None or bool(isna(value)) or isinstance(value, known)
 
 
 # Each model is loaded once for all tasks: a worker gets the same artifact in every

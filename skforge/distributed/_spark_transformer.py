@@ -20,7 +20,7 @@ from pyspark.ml.util import (  # noqa: TID253
 
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.distributed._job import job
-from skforge.distributed._spark_udf import udf_of
+from skforge.distributed._spark_udf import quoted, udf_of
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -30,16 +30,17 @@ __all__ = ["ForestTransformer"]
 
 
 def _setter(parameter: str, what: str) -> Callable[[Any, Any], ForestTransformer]:
-    """Return the method that sets a parameter."""
-
     def method(self: Any, value: Any) -> ForestTransformer:
-        self._set(**{parameter: value})
-        made: ForestTransformer = self
-        return made
+        stage: ForestTransformer = self._set(**{parameter: value})
+        return stage
 
     method.__doc__ = f"Set {what}."
     method.__name__ = f"set{parameter[0].upper()}{parameter[1:]}"
     return method
+
+
+def _param(name: str, what: str, convert: Callable[[Any], Any]) -> Param[Any]:
+    return Param(Params._dummy(), name, what, typeConverter=convert)
 
 
 class ForestTransformer(
@@ -83,24 +84,13 @@ class ForestTransformer(
     as a pickle: load only files you trust.
     """
 
-    method: Param[str] = Param(
-        Params._dummy(),
-        "method",
-        "the method of the model",
-        typeConverter=TypeConverters.toString,
-    )
-    outputVector: Param[bool] = Param(
-        Params._dummy(),
+    method = _param("method", "the method of the model", TypeConverters.toString)
+    outputVector = _param(
         "outputVector",
         "whether several values per row become a vector of doubles instead of an array",
-        typeConverter=TypeConverters.toBoolean,
+        TypeConverters.toBoolean,
     )
-    nJobs: Param[int] = Param(
-        Params._dummy(),
-        "nJobs",
-        "number of threads per task",
-        typeConverter=TypeConverters.toInt,
-    )
+    nJobs = _param("nJobs", "number of threads per task", TypeConverters.toInt)
 
     def __init__(
         self,
@@ -120,7 +110,7 @@ class ForestTransformer(
         self._setDefault(
             outputCol="prediction", method="predict", outputVector=False, nJobs=1
         )
-        given = {
+        params = {
             "inputCols": inputCols,
             "featuresCol": featuresCol,
             "outputCol": outputCol,
@@ -128,7 +118,7 @@ class ForestTransformer(
             "outputVector": outputVector,
             "nJobs": nJobs,
         }
-        self._set(**{name: v for name, v in given.items() if v is not None})
+        self._set(**{name: v for name, v in params.items() if v is not None})
         self.artifact: Artifact | None = None
         if model is not None:
             self.artifact = pack(model, keep_estimator=keep_estimator)
@@ -152,12 +142,8 @@ class ForestTransformer(
                 "The ForestTransformer has no model; create it as "
                 "ForestTransformer(model)."
             )
-        work = job(
-            self.artifact,
-            self.getOrDefault(self.method),
-            self.getOrDefault(self.nJobs),
-            "auto",
-        )
+        method, n_jobs = map(self.getOrDefault, (self.method, self.nJobs))
+        work = job(self.artifact, method, n_jobs, "auto")
         if self.isSet(self.featuresCol) and self.isSet(self.inputCols):
             raise InvalidInputError(
                 "inputCols and featuresCol are both set; clear one of them."
@@ -168,10 +154,10 @@ class ForestTransformer(
             asked = self.getInputCols() if self.isSet(self.inputCols) else None
             names = work.columns_of(dataset.columns, asked)
             columns = [_checked(dataset, name, work.categories) for name in names]
-        found = udf_of(work)(*columns)
+        predicted = udf_of(work)(*columns)
         if self.getOrDefault(self.outputVector) and work.answer.width is not None:
-            found = array_to_vector(found.cast("array<double>"))
-        return dataset.withColumn(self.getOutputCol(), found)
+            predicted = array_to_vector(predicted.cast("array<double>"))
+        return dataset.withColumn(self.getOutputCol(), predicted)
 
     def write(self) -> MLWriter:
         """Return the writer of this stage."""
@@ -183,10 +169,6 @@ class ForestTransformer(
         return _Reader()
 
 
-def _column(dataset: Any, name: str) -> Any:
-    return dataset[f"`{name.replace('`', '``')}`"]
-
-
 def _array(dataset: Any, name: str) -> Any:
     """Return a column of arrays, converted from vectors if needed."""
     from pyspark.ml.functions import vector_to_array
@@ -196,7 +178,7 @@ def _array(dataset: Any, name: str) -> Any:
             f"The rows lack the column {name!r} of features; they have "
             f"{', '.join(map(repr, dataset.columns))}."
         )
-    column = _column(dataset, name)
+    column = dataset[quoted(name)]
     kind = dataset.schema[name].dataType.typeName()
     if kind == "array":
         return column
@@ -210,7 +192,7 @@ def _array(dataset: Any, name: str) -> Any:
 
 def _checked(dataset: Any, name: str, categories: bool) -> Any:
     """Return a column of numbers or categories; decimals are cast to doubles."""
-    column, kind = _column(dataset, name), dataset.schema[name].dataType.typeName()
+    column, kind = dataset[quoted(name)], dataset.schema[name].dataType.typeName()
     if kind == "decimal":
         return column.cast("double")
     if kind in _NUMBERS or (kind in ("string", "varchar", "char") and categories):
@@ -242,9 +224,9 @@ class _Writer(MLWriter):
         DefaultParamsWriter.saveMetadata(self._stage, path, session)
         row = (bytearray(artifact.payload), artifact.pickled, artifact.checksum)
         schema = "payload binary, pickled boolean, checksum string"
-        made = session.createDataFrame([row], schema).coalesce(1)
+        table = session.createDataFrame([row], schema).coalesce(1)
         # uncompressed: compression needs a native library and gains little
-        made.write.option("compression", "none").parquet(f"{path}/artifact")
+        table.write.option("compression", "none").parquet(f"{path}/artifact")
 
 
 class _Reader(MLReader[ForestTransformer]):

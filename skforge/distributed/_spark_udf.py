@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,24 +40,22 @@ def udf_of(work: Job) -> Callable[..., Any]:
                     "The model was trained without feature names; pass the columns of "
                     f"its {width} features, in the order of training."
                 )
-            columns = tuple(F.col(f"`{name.replace('`', '``')}`") for name in names)
+            columns = tuple(F.col(quoted(name)) for name in names)
         if len(columns) not in (1, width):
             raise InvalidInputError(
                 f"The model was trained on {width} features. Got {len(columns)} "
                 "columns instead; give one for each feature, or one of arrays."
             )
-        given = [F.col(c) if isinstance(c, str) else c for c in columns]
+        features = [F.col(c) if isinstance(c, str) else c for c in columns]
         # rename: expressions may have odd or equal names
-        return predicted(F.struct(*(c.alias(f"f{i}") for i, c in enumerate(given))))
+        return predicted(F.struct(*(c.alias(f"f{i}") for i, c in enumerate(features))))
 
     return udf
 
 
-class _Here:
-    """Replaces a broadcast: the value is pickled with the function."""
-
-    def __init__(self, value: Job) -> None:
-        self.value = value
+def quoted(name: str) -> str:
+    """Return the name of a column as Spark's expressions spell it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _broadcast(work: Job) -> Any:
@@ -64,7 +63,8 @@ def _broadcast(work: Job) -> Any:
     from pyspark.sql.utils import is_remote
 
     if is_remote():
-        return _Here(work)  # Spark Connect has no broadcasts
+        # Spark Connect has no broadcasts: the job is pickled with the function
+        return SimpleNamespace(value=work)
     session = SparkSession.getActiveSession()
     if session is None:
         raise RuntimeError(
@@ -98,14 +98,14 @@ def _series(work: Job, frame: Any) -> Any:
     """Return one batch's result as a series that Arrow takes without a copy."""
     from pandas import Series
 
-    found = _answer(work, frame)
+    answer = _answer(work, frame)
     if work.answer.width is None:
-        return Series(found)
+        return Series(answer)
     import pandas as pd
     import pyarrow as pa
 
-    values = pa.array(found.ravel())
-    ends = np.arange(0, found.size + 1, work.answer.width or 1, dtype=np.int32)
+    values = pa.array(answer.ravel())
+    ends = np.arange(0, answer.size + 1, work.answer.width or 1, dtype=np.int32)
     lists = pa.ListArray.from_arrays(pa.array(ends), values)
     return Series(pd.arrays.ArrowExtensionArray(lists))
 

@@ -157,7 +157,7 @@ def _part(frame: Any, work: Job) -> Any:
     """Return the result for a frame as a frame or series with its index."""
     from pandas import DataFrame, Series
 
-    found, names = work.of_frame(frame), work.answer.names
+    values, names = work.of_frame(frame), work.answer.names
     if work.answer.width is None:
-        return Series(found, index=frame.index, name=names[0])
-    return DataFrame(found, index=frame.index, columns=list(names))
+        return Series(values, index=frame.index, name=names[0])
+    return DataFrame(values, index=frame.index, columns=list(names))

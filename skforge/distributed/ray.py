@@ -163,12 +163,12 @@ class Predictor:
         """
         is_table = hasattr(batch, "column_names")
         names = list(batch.column_names if is_table else batch)
-        kept, values = self._kept(names), self._values(batch, names)
+        inputs, values = self._kept(names), self._values(batch, names)
         if isinstance(batch, dict):
-            return {name: batch[name] for name in kept} | values
+            return {name: batch[name] for name in inputs} | values
         if not is_table:
-            return batch[kept].assign(**values)
-        table = batch.select(kept)
+            return batch[inputs].assign(**values)
+        table = batch.select(inputs)
         for name, value in values.items():
             table = table.append_column(name, [value])
         return table
@@ -176,14 +176,14 @@ class Predictor:
     def _kept(self, names: list[str]) -> list[str]:
         if self._keep is True:
             return names
-        kept = list(self._keep or ())
-        missing = [name for name in kept if name not in names]
+        inputs = list(self._keep or ())
+        missing = [name for name in inputs if name not in names]
         if missing:
             raise InvalidInputError(
                 f"keep names {', '.join(map(repr, missing))}, but the dataset has "
                 f"only the columns {', '.join(map(repr, names))}."
             )
-        return kept
+        return inputs
 
     def _values(self, batch: Any, names: list[str]) -> dict[str, Array]:
         """Return the predictions of a batch by column name."""
@@ -193,24 +193,21 @@ class Predictor:
             if tensor.ndim != 2:
                 tensor = tensor.reshape(len(tensor), -1)
             work.check_width(tensor.shape[1])
-            found = work.of_rows(tensor)
+            values = work.of_rows(tensor)
         else:
             columns = work.columns_of(names, self._columns)
-            found = work.of_frame(_frame(batch, columns))
+            values = work.of_frame(_frame(batch, columns))
         if answer.width is None:
-            return {answer.names[0]: found}
-        return {
-            name: np.ascontiguousarray(found[:, i])
-            for i, name in enumerate(answer.names)
-        }
+            return {answer.names[0]: values}
+        return dict(zip(answer.names, map(np.ascontiguousarray, values.T), strict=True))
 
     def _tensor(self, batch: Any, names: list[str]) -> Array | None:
         """Return the single column that holds all features as a tensor, or None."""
         columns = names if self._columns is None else list(self._columns)
         if not isinstance(batch, dict) or len(columns) != 1:
             return None
-        found = batch.get(columns[0])
-        return found if isinstance(found, np.ndarray) and found.ndim > 1 else None
+        column = batch.get(columns[0])
+        return column if isinstance(column, np.ndarray) and column.ndim > 1 else None
 
 
 def _frame(batch: Any, columns: list[str]) -> Any:

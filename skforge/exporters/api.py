@@ -129,7 +129,7 @@ def export(
     folder = Path(os.path.abspath(path))
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
-    forest, table, own, reduction = _parts(compiled)
+    forest, table, fitted_target, reduction = _parts(compiled)
     sizes = _sizes(batch_sizes)
     targets = _targets(target)
     package = check_package(chosen, version) if kind == "wheel" else None
@@ -152,7 +152,7 @@ def export(
         library, binary = export_source(forest, chosen, apply)
         file, verified = f"{chosen}.c", False
     else:
-        tables: list[Table | None] = [table if one == own else None for one in targets]
+        tables = [table if cpu == fitted_target else None for cpu in targets]
         library, binary = export_object(
             forest, targets, tables, reduction, chosen, sizes, apply, contribs
         )
@@ -197,7 +197,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         )
     if folder.is_dir() and not folder.is_symlink():
         inside = list(folder.iterdir())
-        if not inside or any(_is_export(file) for file in inside):
+        if not inside or any(map(_facts, inside)):
             return
     raise InvalidInputError(
         f"{folder} is not an export of skforge, so overwrite=True does not replace "
@@ -205,14 +205,13 @@ def _check_free(folder: Path, overwrite: bool) -> None:
     )
 
 
-def _is_export(file: Path) -> bool:
-    if file.suffix != ".json":
-        return False
+def _facts(file: Path) -> dict[str, Any]:
+    """Return what the JSON file of an export says; nothing for other files."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        facts = json.loads(file.read_text("utf-8")) if file.suffix == ".json" else {}
     except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("format") == FORMAT
+        return {}
+    return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
 
 
 def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
@@ -220,11 +219,11 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
     if isinstance(compiled, Forest):
         return compiled, None, None, "exact"
     if isinstance(compiled, CompiledModule):
-        own = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
-        return compiled.forest, compiled.schedules, own, compiled.reduction
+        cpu = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
+        return compiled.forest, compiled.schedules, cpu, compiled.reduction
     from skforge.compiler.frontends import answers_itself
     from skforge.estimators import CompiledForest
-    from skforge.sources.delegation import model_of
+    from skforge.sources.delegation import model_of, start_of
 
     if not isinstance(compiled, CompiledForest):
         raise InvalidInputError(
@@ -232,8 +231,6 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
             f"Got {type(compiled).__name__} instead; load_forest(model) reads one."
         )
     from sklearn.utils.validation import check_is_fitted
-
-    from skforge.sources.delegation import start_of
 
     check_is_fitted(compiled)
     model = model_of(compiled)
@@ -249,24 +246,21 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
             "scikit-learn objects, which cannot be exported; "
             "skforge.export(fast.forest_, …) exports the raw scores."
         )
-    own, table = compiled.target_, compiled.schedule_
+    cpu, table = compiled.target_, compiled.schedule_
     if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module
-        module = (compiled.__dict__.get("_predictor") or compiled._revive()).module
+        module = compiled._compiled().module
         module = getattr(module, "cpu", module)
-        own, table = module.target, module.schedules
-    own = _cpu_of(own, "its forest, skforge.export(fast.forest_, …)")
-    return compiled.forest_, table, own, compiled.reduction
+        cpu, table = module.target, module.schedules
+    cpu = _cpu_of(cpu, "its forest, skforge.export(fast.forest_, …)")
+    return compiled.forest_, table, cpu, compiled.reduction
 
 
 def _codes(compiled: Any) -> Mapping[int, Any]:
     """Return the codes of columns of texts, if the model is a pipeline with any."""
-    from skforge.estimators import CompiledForest
-
-    if not isinstance(compiled, CompiledForest):
+    if isinstance(compiled, (Forest, CompiledModule)):
         return {}
-    predictor = compiled.__dict__.get("_predictor") or compiled._revive()
-    found: Mapping[int, Any] = predictor.source.codes()
-    return found
+    codes: Mapping[int, Any] = compiled._compiled().source.codes()
+    return codes
 
 
 def _cpu_of(target: Target, instead: str) -> Target:
@@ -282,21 +276,23 @@ def _cpu_of(target: Target, instead: str) -> Target:
 def _sizes(sizes: Sequence[int] | None) -> list[int] | None:
     if sizes is None:
         return None
-    found = list(sizes)
-    if not found or not all(is_count(n, 1) for n in found):
+    counts = list(sizes)
+    if not counts or not all(is_count(n, 1) for n in counts):
         raise InvalidInputError(
             f"batch_sizes must be positive numbers of rows. Got {sizes!r} instead."
         )
-    return [int(n) for n in found]
+    return [int(n) for n in counts]
 
 
 def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
-    given = [target] if isinstance(target, (str, Target)) else list(target)
-    names: list[str | Target] = []
-    for one in given:
-        several = _SEVERAL.get(one) if isinstance(one, str) else None
-        names += several or (one,)
-    targets = list(dict.fromkeys(Target.parse(one) for one in names))
+    asked = [target] if isinstance(target, (str, Target)) else list(target)
+    targets = list(
+        dict.fromkeys(
+            Target.parse(cpu)
+            for name in asked
+            for cpu in (_SEVERAL.get(name, [name]) if isinstance(name, str) else [name])
+        )
+    )
     if len(targets) > 1 and targets[0].arch == "aarch64":
         raise TargetError("target names 'aarch64' more than once; name it once.")
     # Wider vectors first, then more features: the library takes the first that runs.
@@ -340,7 +336,7 @@ def _metadata(
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
             "feature_names": forest.feature_names,
-            "texts": {str(column): one for column, one in library.texts.items()},
+            "texts": {str(column): codes for column, codes in library.texts.items()},
             "class_labels": forest.class_labels,
             "row_dtype": library.row_dtype,
             "missing_value": str(float(forest.missing_value)),
@@ -375,9 +371,9 @@ def _metadata(
 def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Return the files in a folder that belong neither to an export nor to this one."""
     names = set(files)
-    for file in filter(_is_export, folder.iterdir()):
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        names |= {file.name, *facts.get("sha256", ())}
+    for file in folder.iterdir():
+        if facts := _facts(file):
+            names |= {file.name, *facts.get("sha256", ())}
     return [file for file in folder.iterdir() if file.name not in names]
 
 

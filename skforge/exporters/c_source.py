@@ -32,6 +32,9 @@ C_TYPES = {
     "int64": "int64_t",
 }
 
+#: The type of rows in C, by the suffix of the functions that take them.
+_ROWS = {"f32": "float", "f64": "double"}
+
 _SAYS = {
     "predict_raw": "margins (raw scores)",
     "predict": "the predictions of the model's own booster or estimator:\n"
@@ -98,8 +101,8 @@ def header_text(library: Library) -> str:
         out = C_TYPES[dtype]
         each = f"{columns} {out}{'s' if columns != 1 else ''} per row"
         lines += ["", f"/* {each}: {_SAYS[function]}. */"]
-        for given, c_type in (("f32", "float"), ("f64", "double")):
-            head = f"int {name}_{function}_{given}("
+        for suffix, c_type in _ROWS.items():
+            head = f"int {name}_{function}_{suffix}("
             space = " " * len(head)
             lines += [
                 f"{head}const {model} *model, const {c_type} *rows,",
@@ -120,7 +123,7 @@ def header_text(library: Library) -> str:
             " * best first. The functions return the variant that a model uses and the",
             " * name of a variant, and make a model use a variant",
             f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
-            *(f"/*   {k}: {one.target.cpu} */" for k, one in enumerate(variants)),
+            *(f"/*   {k}: {v.target.cpu} */" for k, v in enumerate(variants)),
             f"int {name}_variant(const {model} *model);",
             f"const char *{name}_variant_name(int variant);",
             f"int {name}_select({model} *model, int variant);",
@@ -367,11 +370,10 @@ def source_text(library: Library) -> str:
         "item": item,
         "together": _TOGETHER,
     }
-    given = (("f32", "float"), ("f64", "double"))
     zero = c_number(ZERO_THRESHOLD, forest.input_dtype.name)
     zero_is_missing = int((forest.missing == Missing.ZERO).any())
     kinds = np.unique(forest.comparison).tolist()
-    categories = int(any(one >= Comparison.IN for one in kinds))
+    categories = int(any(kind >= Comparison.IN for kind in kinds))
     # If all tests are of one kind, compilers remove the code of the others.
     kind = str(kinds[0]) if len(kinds) == 1 else "test_kind[test]"
     unused = set() if len(kinds) != 1 else {"test_kind"}
@@ -397,10 +399,11 @@ def source_text(library: Library) -> str:
             ),
         )
         for function, (dtype, columns) in results.items()
-        for suffix, c_type in given
+        for suffix, c_type in _ROWS.items()
     )
     walks = "\n".join(
-        _WALK.format(given=suffix, c_type=c_type, **shared) for suffix, c_type in given
+        _WALK.format(given=suffix, c_type=c_type, **shared)
+        for suffix, c_type in _ROWS.items()
     )
     cases = "\n".join(
         f'    case {k}: return "{text}";' for k, text in enumerate(ERRORS.values())

@@ -10,6 +10,7 @@ import numpy as np
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.cpu.jit import load_object
@@ -50,7 +51,7 @@ def verify(library: Library, binary: bytes) -> bool:
         raw = module.predict_raw(rows)
     else:
         raw = reference.reference_raw(forest, rows)
-    limit = np.zeros(len(rows))
+    limit = exact = np.zeros(len(rows))
     if reduction == "fast":
         limit = reference.sum_limits(forest, leaves)
     try:
@@ -58,28 +59,31 @@ def verify(library: Library, binary: bytes) -> bool:
             variant = library.variants[number]
             loaded.select(number)
             contributed = Contributions(forest, variant.target)
-            lasts = {last or len(rows) for last, _ in variant.ranges}
+            lasts = {last or len(rows) for last, _ in variant.ranges[""]}
             for size in sorted({min(last, len(rows)) for last in lasts}):
                 sums = loaded.predict("predict_raw", rows[:size])
-                none = np.zeros(size)
-                wrong = [] if _same(sums, raw[:size], limit[:size]) else ["predict_raw"]
-                for function in {} if wrong else library.results:
-                    found = loaded.predict(function, rows[:size])
-                    if function == "predict_contribs":
-                        wanted = contributed.values(rows[:size], 1)
+                for function in library.results:
+                    result, gap = loaded.predict(function, rows[:size]), exact
+                    if function == "predict_raw":
+                        wanted, gap = raw[:size], limit
+                    elif function == "predict_contribs":
+                        wanted = contributed.values(
+                            prepare_rows(forest, rows[:size]), 1
+                        )
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])
-                    if not _same(found, wanted, none):
-                        wrong.append(function)
-                if wrong:
-                    raise VerificationError(
-                        f"{wrong[0]} of the library for {variant.target.cpu} differs "
-                        f"from the model on {size} rows; nothing was written. Please "
-                        "report this."
-                    )
+                    if not _same(result, wanted, gap[:size]):
+                        raise _fault(
+                            f"{function} of the library for {variant.target.cpu} "
+                            f"differs from the model on {size} rows"
+                        )
     finally:
         loaded.close()
     return True
+
+
+def _fault(what: str) -> VerificationError:
+    return VerificationError(f"{what}; nothing was written. Please report this.")
 
 
 class _Loaded:
@@ -96,17 +100,11 @@ class _Loaded:
         self._close, self._select = _CLOSE(closes), _SELECT(selects)
         self._model = _P()
         if code := _OPEN(opens)(1, ctypes.byref(self._model)):
-            raise VerificationError(
-                f"the library's open returned error {code}; nothing was written. "
-                "Please report this."
-            )
+            raise _fault(f"the library's open returned error {code}")
 
     def select(self, variant: int) -> None:
         if self._select(self._model, variant):
-            raise VerificationError(
-                f"the library refused its own variant {variant}; nothing was written. "
-                "Please report this."
-            )
+            raise _fault(f"the library refused its own variant {variant}")
 
     def predict(self, function: str, rows: Array) -> Array:
         dtype, columns = self._results[function]
@@ -115,10 +113,7 @@ class _Loaded:
             self._model, rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
         )
         if code:
-            raise VerificationError(
-                f"the library's {function} returned error {code}; nothing was "
-                "written. Please report this."
-            )
+            raise _fault(f"the library's {function} returned error {code}")
         return out
 
     def close(self) -> None:
@@ -141,18 +136,18 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
                 return predict_proba(forest, raw)
 
 
-def _same(found: Array, wanted: Any, limit: Array) -> bool:
+def _same(result: Array, wanted: Any, limit: Array) -> bool:
     """Return whether values have equal bits, or differ by at most a limit > 0."""
-    wanted = np.asarray(wanted).reshape(found.shape)
-    if wanted.dtype != found.dtype:
+    wanted = np.asarray(wanted).reshape(result.shape)
+    if wanted.dtype != result.dtype:
         return False
-    if found.dtype.kind != "f":
-        return bool((found == wanted).all())
-    bits = f"i{found.itemsize}"
-    same = found.view(bits) == np.ascontiguousarray(wanted).view(bits)
-    same |= np.isnan(found) & np.isnan(wanted)
+    if result.dtype.kind != "f":
+        return bool((result == wanted).all())
+    bits = f"i{result.itemsize}"
+    same = result.view(bits) == np.ascontiguousarray(wanted).view(bits)
+    same |= np.isnan(result) & np.isnan(wanted)
     with np.errstate(all="ignore"):
-        gap = np.abs(found.astype(np.float64) - wanted)
+        gap = np.abs(result.astype(np.float64) - wanted)
     return bool((same | (gap <= limit[:, None]) & (limit[:, None] > 0)).all())
 
 

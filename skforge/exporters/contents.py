@@ -50,16 +50,15 @@ class ExportedKernel:
 class ExportedVariant:
     """The kernels for one CPU.
 
-    ``ranges`` holds the last batch size of each range (None: no limit) and the number
-    of its kernel. ``whole`` holds the ranges of functions whose kernels compute results
-    without sums: ``apply`` and ``predict_contribs``, if they are there.
+    ``ranges`` holds, for each function, the last batch size of each range (None: no
+    limit) and the number of its kernel. The function "" computes sums; ``apply`` and
+    ``predict_contribs``, if they are there, have kernels of their own.
     """
 
     target: Target
     schedules: Table
     kernels: tuple[ExportedKernel, ...]
-    ranges: Ranges
-    whole: Mapping[str, Ranges] = field(default_factory=dict)
+    ranges: Mapping[str, Ranges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +112,13 @@ class Library:
     def results(self) -> dict[str, tuple[str, int]]:
         """Return the dtype and the number of columns of every function's results."""
         sums = self.forest.n_outputs, self.sum_dtype
-        found = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
+        shapes = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
         if self.apply and self.forest.n_trees:
-            found["apply"] = "int32", self.forest.n_trees
+            shapes["apply"] = "int32", self.forest.n_trees
         if self.contribs:
             columns = self.forest.n_outputs * (self.forest.n_features + 1)
-            found["predict_contribs"] = self.sum_dtype, columns
-        return found
+            shapes["predict_contribs"] = self.sum_dtype, columns
+        return shapes
 
     @property
     def part_rows(self) -> int:
@@ -141,11 +140,11 @@ class Library:
 
     def scratch_rows(self, function: str) -> int:
         """Return the smallest batch size whose kernel needs scratch."""
-        found = [1 << 62]
+        sizes = [1 << 62]
         for variant in self.variants:
             first = 1
-            for last, k in variant.whole.get(function, variant.ranges):
+            for last, k in variant.ranges.get(function, variant.ranges[""]):
                 if variant.kernels[k].scratch:
-                    found.append(first)
+                    sizes.append(first)
                 first = (last or 0) + 1
-        return min(found)
+        return min(sizes)

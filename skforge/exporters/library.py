@@ -6,8 +6,9 @@ functions. The result contains no Python, and making it needs only LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
 from skforge.compiler.passes.lir import place_scratch
@@ -29,15 +30,23 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
-from skforge.exporters import contents
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.c_source import source_text
-from skforge.exporters.contents import ExportedKernel, ExportedVariant, Library, Table
+from skforge.exporters.contents import (
+    ExportedKernel,
+    ExportedVariant,
+    Library,
+    Ranges,
+    Table,
+)
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
 #: The batch range whose traversal schedule is used to find leaves.
 _LEAVES: BatchRange = (128, 2048)
+
+#: What the kernels of a function compute: of which forest, by which schedules.
+_Wanted: TypeAlias = tuple[Forest, Table, Element, Reduction]
 
 
 def export_object(
@@ -63,12 +72,19 @@ def export_object(
         left_out["predict_contribs"] = "no tree of the model tests a feature"
     texts: list[str] = []
     variants = []
-    extra = _Extra(reduction, batch_sizes, apply, contributing)
-    for number, (target, given) in enumerate(zip(targets, tables, strict=True)):
-        table = default_schedules(forest, target, reduction) if given is None else given
-        table = fewer_ranges(table, batch_sizes)
-        prefix = f"{name}_k{number}"
-        variants.append(_variant(forest, target, table, prefix, extra, texts))
+    for number, (target, table) in enumerate(zip(targets, tables, strict=True)):
+        table = table or default_schedules(forest, target, reduction)
+        wanted: dict[str, _Wanted] = {
+            "": (forest, fewer_ranges(table, batch_sizes), "accumulator", reduction)
+        }
+        if apply and forest.n_trees:
+            walks: Table = {(1, None): walking_schedules(forest, target)[_LEAVES]}
+            wanted["apply"] = forest, walks, "leaf_number", reduction
+        if contributing is not None:
+            table = contribution_schedules(forest, "contributions")
+            table = fewer_ranges(table, batch_sizes)
+            wanted["predict_contribs"] = contributing, table, "contribution", "exact"
+        variants.append(_variant(target, wanted, f"{name}_k{number}", texts))
     library = Library(
         name,
         forest,
@@ -79,8 +95,10 @@ def export_object(
         reduction,
         contribs=0 if contributing is None else contributing.n_outputs,
     )
-    binary = emit_object([*code.library_code(library), *texts], _oldest(targets))
-    return library, binary
+    baseline = targets[0]  # of the library's own functions
+    if baseline.arch == "x86_64":
+        baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
+    return library, emit_object([*code.library_code(library), *texts], baseline)
 
 
 def export_source(
@@ -128,8 +146,8 @@ def fewer_ranges(
     ranges = sorted(table.items())
     if sizes:
         firsts = [first for (first, _), _ in ranges]
-        kept = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
-        ranges = [ranges[k] for k in sorted(kept)]
+        needed = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
+        ranges = [ranges[k] for k in sorted(needed)]
     firsts = [first for (first, _), _ in ranges]
     ends = [*(first - 1 for first in firsts[1:]), None]
     return {
@@ -160,69 +178,33 @@ def _contributing(forest: Forest) -> Forest | None:
     return first
 
 
-@dataclass(frozen=True, slots=True)
-class _Extra:
-    """The options of an export that say which kernels a variant has."""
-
-    reduction: Reduction
-    batch_sizes: Sequence[int] | None
-    apply: bool
-    contributing: Forest | None
-
-
 def _variant(
-    forest: Forest,
-    target: Target,
-    table: Table,
-    prefix: str,
-    extra: _Extra,
-    texts: list[str],
+    target: Target, wanted: Mapping[str, _Wanted], prefix: str, texts: list[str]
 ) -> ExportedVariant:
     """Lower every function's schedules and append their LLVM IR to ``texts``."""
     kernels: list[ExportedKernel] = []
+    ranges: dict[str, Ranges] = {}
     attributes = machine_attributes(target)
-
-    def lowered(
-        one: Forest, table: Table, element: Element, mode: Reduction
-    ) -> contents.Ranges:
-        """Lower each schedule of a table once; return the ranges."""
-        cache, numbers, ranges = HirCache(), dict[Schedule, int](), []
-        for (_, last), schedule in sorted(table.items()):
-            if schedule not in numbers:
-                numbers[schedule] = len(kernels)
-                hir = build_hir(one, schedule, mode, cache, element=element)
-                kernels.append(add(hir, element))
-            ranges.append((last, numbers[schedule]))
-        return tuple(ranges)
-
-    def add(hir: PredictEnsemble, element: Element) -> ExportedKernel:
-        symbol = f"{prefix}_{len(kernels)}"
-        made = lower(hir, target, name=symbol, element=element)
-        most = most_rows(made, SCRATCH_BYTES)
-        function, scratch = place_scratch.run(
-            made.kernel.function, 1 << 40 if most is None else most
+    for function, (forest, table, element, reduction) in wanted.items():
+        cache, numbers = HirCache(), dict[Schedule, int]()
+        for schedule in (schedule for _, schedule in sorted(table.items())):
+            if schedule in numbers:
+                continue
+            numbers[schedule] = len(kernels)
+            symbol = f"{prefix}_{len(kernels)}"
+            hir = build_hir(forest, schedule, reduction, cache, element=element)
+            lowered = lower(hir, target, name=symbol, element=element)
+            most = most_rows(lowered, SCRATCH_BYTES)
+            kernel, scratch = place_scratch.run(
+                lowered.kernel.function, 1 << 40 if most is None else most
+            )
+            texts.append(code.kernel_text(emit_llvm(kernel, target), *attributes))
+            data = tuple(item.data for item in lowered.kernel.data)
+            kernels.append(ExportedKernel(symbol, data, most, scratch))
+        ranges[function] = tuple(
+            (last, numbers[schedule]) for (_, last), schedule in sorted(table.items())
         )
-        texts.append(code.kernel_text(emit_llvm(function, target), *attributes))
-        data = tuple(item.data for item in made.kernel.data)
-        return ExportedKernel(symbol, data, most, scratch)
-
-    ranges, whole = lowered(forest, table, "accumulator", extra.reduction), {}
-    if extra.apply and forest.n_trees:
-        walks: Table = {(1, None): walking_schedules(forest, target)[_LEAVES]}
-        whole["apply"] = lowered(forest, walks, "leaf_number", extra.reduction)
-    if extra.contributing is not None:
-        given = contribution_schedules(forest, "contributions")
-        given = fewer_ranges(given, extra.batch_sizes)
-        part = extra.contributing
-        whole["predict_contribs"] = lowered(part, given, "contribution", "exact")
-    return ExportedVariant(target, table, tuple(kernels), ranges, whole)
-
-
-def _oldest(targets: Sequence[Target]) -> Target:
-    """Return the baseline target that the library's own functions are compiled for."""
-    if targets[0].arch != "x86_64":
-        return targets[0]
-    return replace(Target.x86_64("v1"), triple=targets[0].triple)
+    return ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
 
 
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
@@ -241,11 +223,11 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
     if forest.classifies:
         wanted |= {"predict_proba": proba_output(forest), "predict_class": "labels"}
-    found: dict[str, Steps] = {}
+    functions: dict[str, Steps] = {}
     left_out = {}
     for name, output in wanted.items():
-        made = steps(forest, output)
-        if made is None or made.function == "path_length":
+        arithmetic = steps(forest, output)
+        if arithmetic is None or arithmetic.function == "path_length":
             left_out[name] = (
                 "the model does not name its objective"
                 if forest.outputs.function == "unknown"
@@ -253,5 +235,5 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
                 f"{forest.outputs.name!r} bit for bit; predict in Python"
             )
         else:
-            found[name] = made
-    return found, left_out
+            functions[name] = arithmetic
+    return functions, left_out

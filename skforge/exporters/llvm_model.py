@@ -20,31 +20,47 @@ from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
 from skforge.exporters.contents import ERRORS, LINE, Library, Scratch
 
-#: The bit of each feature, by its LLVM name, in the words of ``cpuid``. Kernels use no
-#: other features.
+#: Questions to ``cpuid``: a leaf and its part. Each is answered by four words.
+_QUESTIONS = (0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0)
+#: The bit of each feature, by its LLVM name, in a question's word. Kernels use no other
+#: features.
 _BITS = {
-    "one.c": {
+    (1, 2): {
         "sse3": 0, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20,
         "movbe": 22, "popcnt": 23, "xsave": 26, "avx": 28, "f16c": 29,
     },
-    "seven.b": {
+    (2, 1): {
         "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "adx": 19,
         "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31,
     },
-    "seven.c": {
+    (2, 2): {
         "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "vaes": 9, "vpclmulqdq": 10,
         "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14,
     },
-    "subleaf.a": {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
-    "extended.c": {"sahf": 0, "lzcnt": 5, "sse4a": 6},
+    (3, 0): {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
+    (4, 2): {"sahf": 0, "lzcnt": 5, "sse4a": 6},
 }  # fmt: skip
 #: Register state (XCR0 bits) that the system must save for 256- and 512-bit vectors.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
 
-_ASK = """\
-  %r{k} = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid", \
+_X86 = """
+define hidden void @{name}.cpuid(i32 %leaf, i32 %part, ptr %words) nounwind {{
+  %r = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid", \
 "={{ax}},={{bx}},={{cx}},={{dx}},0,2,~{{dirflag}},~{{fpsr}},~{{flags}}"\
-(i32 {leaf}, i32 {subleaf})"""
+(i32 %leaf, i32 %part)
+  store {{ i32, i32, i32, i32 }} %r, ptr %words
+  ret void
+}}
+define hidden i64 @{name}.saved() nounwind {{
+  %x = call {{ i32, i32 }} asm sideeffect "xgetbv", \
+"={{ax}},={{dx}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}"(i32 0)
+  %x.a = extractvalue {{ i32, i32 }} %x, 0
+  %saved = zext i32 %x.a to i64
+  ret i64 %saved
+}}"""
+
+
+_MODEL, _VARIANT, _AT = Value("model", I64), Value("variant", I32), Value("at", I64)
 
 
 def fail(cond: Value, error: Literal["", "NULL", "COUNT", "CPU", "MEMORY"]) -> None:
@@ -61,96 +77,53 @@ def variant_code(name: str, variants: Sequence[Target]) -> list[str | Routine]:
     ``NAME.runs`` returns whether this CPU can run a variant. ``NAME.best`` returns the
     number of the first variant that it can run, or -1. Variants are ordered best first.
     """
-    variant, count = Value("variant", I32), len(variants)
     with Builder() as b:
-        for k in range(count):
+        for k in range(len(variants)):
             number = b.const(k, I32)
             with b.when(b.call(f"{name}.runs", number, gives=BOOL)):
                 b.give(number)
         b.give(b.const(-1, I32))
     best = Routine(f"{name}.best", (), b.finish(), I32, local=True)
-    if variants[0].arch == "x86_64":
-        return [best, _x86_text(name, variants)]
-    with Builder() as b:  # aarch64 always has NEON
-        b.give((variant >= 0) & (variant < count))
-    return [best, Routine(f"{name}.runs", (variant,), b.finish(), BOOL, local=True)]
+    text = []
+    with Builder() as b:
+        if variants[0].arch == "x86_64":
+            text.append(_X86.format(name=name))
+            _check_x86(b, name, variants)
+        else:  # aarch64 always has NEON
+            b.give((_VARIANT >= 0) & (len(variants) > _VARIANT))
+    runs = Routine(f"{name}.runs", (_VARIANT,), b.finish(), BOOL, local=True)
+    return [*text, best, runs]
 
 
-def _x86_text(name: str, variants: Sequence[Target]) -> str:
-    asks = [
-        _ASK.format(k=k, leaf=leaf, subleaf=subleaf)
-        for k, (leaf, subleaf) in enumerate(
-            ((0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0))
-        )
-    ]
-    found = (  # word, question, register
-        ("one.c", 1, 2),
-        ("seven.b", 2, 1),
-        ("seven.c", 2, 2),
-        ("subleaf.a", 3, 0),
-        ("extended.c", 4, 2),
+def _check_x86(b: Builder, name: str, variants: Sequence[Target]) -> None:
+    """Write the comparison of what the CPU answers with the bits of a variant."""
+    words = b.local("words", I32, 4 * len(_QUESTIONS))
+    for k, question in enumerate(_QUESTIONS):
+        leaf, part = (b.const(number, I32) for number in question)
+        b.run(f"{name}.cpuid", leaf, part, b.address(words, 4 * k))
+    has_seven, none, answers = words[0] > 6, b.const(0), {}
+    for k, register in _BITS:
+        word = words[4 * k + register].to(I64)
+        answers[k, register] = b.select(has_seven, word, none) if k in (2, 3) else word
+    saved = b.either(
+        (answers[1, 2] & 1 << 27).ne(0),
+        lambda: b.call(f"{name}.saved"),
+        lambda: none,
     )
-    values = [
-        f"  %all.{word} = extractvalue {{ i32, i32, i32, i32 }} %r{ask}, {at}\n"
-        f"  %{word} = select i1 %has.seven, i32 %all.{word}, i32 0"
-        if word.startswith(("seven", "subleaf"))
-        else f"  %{word} = extractvalue {{ i32, i32, i32, i32 }} %r{ask}, {at}"
-        for word, ask, at in found
-    ]
-    cases = []
     for k, variant in enumerate(variants):
-        cases.append(f"case{k}:")
-        last = "true"
-        for n, (word, mask) in enumerate(_masks(variant).items()):
-            cases += [
-                f"  %m{k}.{n} = and i32 %{word}, {mask}",
-                f"  %e{k}.{n} = icmp eq i32 %m{k}.{n}, {mask}",
-                f"  %a{k}.{n} = and i1 {last}, %e{k}.{n}",
-            ]
-            last = f"%a{k}.{n}"
-        cases.append(f"  ret i1 {last}")
-    table = " ".join(f"i32 {k}, label %case{k}" for k in range(len(variants)))
-    lines = "\n".join
-    return f"""
-define hidden i1 @{name}.runs(i32 %variant) nounwind {{
-start:
-{lines(asks)}
-  %most = extractvalue {{ i32, i32, i32, i32 }} %r0, 0
-  %has.seven = icmp uge i32 %most, 7
-{lines(values)}
-  %os = and i32 %one.c, {1 << 27}
-  %is.os = icmp ne i32 %os, 0
-  br i1 %is.os, label %ask, label %decide
-ask:
-  %x = call {{ i32, i32 }} asm sideeffect "xgetbv", \
-"={{ax}},={{dx}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}"(i32 0)
-  %x.a = extractvalue {{ i32, i32 }} %x, 0
-  br label %decide
-decide:
-  %saved = phi i32 [ 0, %start ], [ %x.a, %ask ]
-  switch i32 %variant, label %none [ {table} ]
-{lines(cases)}
-none:
-  ret i1 false
-}}"""
-
-
-def _masks(variant: Target) -> dict[str, int]:
-    """Return the bits that must be set in each word."""
-    enabled = set(variant.enabled)
-    masks = {
-        word: sum(1 << bits[feature] for feature in enabled & bits.keys())
-        for word, bits in _BITS.items()
-    }
-    saved = enabled & _SAVED.keys()
-    masks["saved"] = max((_SAVED[feature] for feature in saved), default=0)
-    return {word: mask for word, mask in masks.items() if mask}
+        enabled = set(variant.enabled)
+        state = max((_SAVED[feature] for feature in enabled & _SAVED.keys()), default=0)
+        runs = _VARIANT.eq(k) & (saved & state).eq(state)
+        for place, bits in _BITS.items():
+            mask = sum(1 << bits[feature] for feature in enabled & bits.keys())
+            runs = runs & (answers[place] & mask).eq(mask)
+        with b.when(runs):
+            b.give(b.const(True, BOOL))
+    b.give(b.const(False, BOOL))
 
 
 #: States of a slot.
 _FREE, _TAKEN, _ALLOCATED = 0, 1, 2
-
-_MODEL, _VARIANT, _AT = Value("model", I64), Value("variant", I32), Value("at", I64)
 
 
 def model_routines(name: str, scratch: Scratch) -> list[Routine]:
@@ -189,10 +162,10 @@ def _open(name: str, slot: int) -> Routine:
 
 def _cleared(b: Builder, size: Value) -> Value:
     """Return the address of so many zeros in whole cache lines, or 0."""
-    made = b.call("aligned_alloc", b.const(LINE), size)
-    with b.when(made.ne(0)):
-        b.call("memset", made, b.const(0, I32), size)
-    return made
+    block = b.call("aligned_alloc", b.const(LINE), size)
+    with b.when(block.ne(0)):
+        b.call("memset", block, b.const(0, I32), size)
+    return block
 
 
 def _variant(name: str) -> list[Routine]:
@@ -229,11 +202,11 @@ def _acquire(name: str, slot: int) -> Routine:
                 after = at[0] + 1
                 at[0] = b.select(after.eq(count), b.const(0), after)
         # Rows that pad a block are computed like others: nothing may be undefined.
-        made = _cleared(b, b.const(slot))
-        with b.when(made.eq(0)):
-            b.give(made)
-        b.view("state", I32, made)[0] = b.const(_ALLOCATED, I32)
-        b.give(made + LINE)
+        block = _cleared(b, b.const(slot))
+        with b.when(block.eq(0)):
+            b.give(block)
+        b.view("state", I32, block)[0] = b.const(_ALLOCATED, I32)
+        b.give(block + LINE)
     return Routine(f"{name}.acquire", (_MODEL,), b.finish(), I64, local=True)
 
 

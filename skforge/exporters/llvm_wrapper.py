@@ -15,7 +15,7 @@ have attributes with their own CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -40,33 +40,41 @@ from skforge.exporters.llvm_model import (
 #: Padding bytes after constants, because kernels' vector loads may read past the end.
 PADDING = 64
 
-GIVEN = {"f32": F32, "f64": F64}
+#: The type of rows, by the suffix of the functions that take them.
+ROW_TYPES = {"f32": F32, "f64": F64}
 
 
 def data_bytes(library: Library) -> int:
     """Return the bytes of all constants, counting equal ones once."""
-    return sum(len(one) for one in _Constants(library).bytes.values())
+    return sum(len(payload) for payload in _constants(library).values())
 
 
 def library_code(library: Library) -> list[str | Routine]:
     """Return the modules that are linked with the kernels: constants and functions."""
-    constants = _Constants(library)
-    whole = library.variants[0].whole
+    constants = [
+        f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], [{PADDING} x i8] }}> "
+        f"<{{ [{len(payload)} x i8] {_bytes(payload)}, "
+        f"[{PADDING} x i8] zeroinitializer }}>, align 64"
+        for symbol, payload in _constants(library).items()
+    ]
+    _, *whole = library.variants[0].ranges
     texts, facts = _facts(library)
     parts: list[str | Routine] = [
-        "\n".join([*constants.text(), *texts]),
+        "\n".join([*constants, *texts]),
         *variant_code(library.name, [v.target for v in library.variants]),
         *model_routines(library.name, library.scratch),
         *facts,
-        *_run(library, constants),
-        *(_convert(library, given) for given in GIVEN),
+        *_run(library),
+        *(_convert(library, suffix) for suffix in ROW_TYPES),
     ]
     if finishes_contributions(library):
         parts.append(contributions(library))
     for output, steps in library.outputs.items():
         parts += _finish(f"{library.name}.finish.{output}", library, steps)
-        parts += [_predict(library, given, output, steps) for given in GIVEN]
-    return parts + [_predict(library, given, name) for name in whole for given in GIVEN]
+        parts += [_predict(library, suffix, output, steps) for suffix in ROW_TYPES]
+    return parts + [
+        _predict(library, suffix, name) for name in whole for suffix in ROW_TYPES
+    ]
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
@@ -81,31 +89,17 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
     return re.sub(r"^define void ", "define hidden void ", text, flags=re.MULTILINE)
 
 
-class _Constants:
-    """The constant arrays of all kernels; equal arrays are stored once."""
+def _constants(library: Library) -> dict[str, bytes]:
+    """Return the constant arrays of all kernels; equal arrays are stored once."""
+    kernels = [kernel for variant in library.variants for kernel in variant.kernels]
+    return dict(
+        _constant(library, array) for kernel in kernels for array in kernel.data
+    )
 
-    def __init__(self, library: Library) -> None:
-        self.name = library.name
-        self.bytes: dict[str, bytes] = {}
-        for variant in library.variants:
-            for kernel in variant.kernels:
-                for array in kernel.data:
-                    self.symbol(array)
 
-    def symbol(self, array: NDArray[Any]) -> str:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        payload = little.tobytes()
-        symbol = f"{self.name}.data.{sha256(payload).hexdigest()[:16]}"
-        self.bytes.setdefault(symbol, payload)
-        return symbol
-
-    def text(self) -> list[str]:
-        return [
-            f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], "
-            f"[{PADDING} x i8] }}> <{{ [{len(payload)} x i8] {_bytes(payload)}, "
-            f"[{PADDING} x i8] zeroinitializer }}>, align 64"
-            for symbol, payload in self.bytes.items()
-        ]
+def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
+    payload = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return f"{library.name}.data.{sha256(payload).hexdigest()[:16]}", payload
 
 
 # ------------------------------------------------------------ dispatch
@@ -115,33 +109,24 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 )
 
 
-def _run(library: Library, constants: _Constants) -> Iterator[Routine]:
+def _run(library: Library) -> Iterator[Routine]:
     """Yield the functions that select a batch's kernel and call it."""
-    name = library.name
+    name, forest = library.name, library.forest
+    item = forest.accumulator_dtype.itemsize
+    row_bytes = {
+        "": item * forest.n_outputs,
+        "apply": 4 * forest.n_trees,
+        "predict_contribs": item * library.contribs * (forest.n_features + 1),
+    }
     for v, variant in enumerate(library.variants):
-        functions = {"": variant.ranges, **variant.whole}
-        for function, ranges in functions.items():
-            item = _result_bytes(library, function)
+        for function, ranges in variant.ranges.items():
             for k in sorted({k for _, k in ranges}):
                 symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
-                yield _call(library, symbol, kernel, constants, item)
+                yield _call(library, symbol, kernel, row_bytes[function])
             yield _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
-    for function in ("", *library.variants[0].whole):
+    for function in library.variants[0].ranges:
         calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
         yield _choose(f"{name}.run.{function}".rstrip("."), calls)
-
-
-def _result_bytes(library: Library, function: str) -> int:
-    """Return the bytes of a row that a function's kernels write."""
-    forest = library.forest
-    item = forest.accumulator_dtype.itemsize
-    match function:
-        case "apply":
-            return 4 * forest.n_trees
-        case "predict_contribs":
-            return item * library.contribs * (forest.n_features + 1)
-        case _:
-            return item * forest.n_outputs
 
 
 def _by_rows(symbol: str, call: str, ranges: Ranges) -> Routine:
@@ -170,16 +155,12 @@ def _choose(symbol: str, functions: list[str]) -> Routine:
 
 
 def _call(
-    library: Library,
-    symbol: str,
-    kernel: ExportedKernel,
-    constants: _Constants,
-    result_bytes: int,
+    library: Library, symbol: str, kernel: ExportedKernel, result_bytes: int
 ) -> Routine:
     """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
-        fixed = [b.symbol(constants.symbol(array)) for array in kernel.data]
+        fixed = [b.symbol(_constant(library, array)[0]) for array in kernel.data]
         at = library.scratch.rows + library.scratch.sums
         for size in kernel.scratch:
             fixed.append(_SCRATCH + at)
@@ -214,12 +195,12 @@ def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routi
 _COLUMNS, _TO, _OUT = (Value(name, I64) for name in ("columns", "to", "out"))
 
 
-def _convert(library: Library, given: str) -> Routine:
+def _convert(library: Library, suffix: str) -> Routine:
     """Return the function that copies rows densely in the forest's dtype, with NaN.
 
     The cast is that of C: round to nearest, and too large values become infinity.
     """
-    theirs, mine = GIVEN[given], scalar_of(np.dtype(library.row_dtype))
+    theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     n_features, marker = library.forest.n_features, library.forest.missing_value
     with Builder() as b, b.loop(_N) as i:
         source = b.view("source", theirs, _ROWS + i * _STRIDE * theirs.bytes)
@@ -232,12 +213,12 @@ def _convert(library: Library, given: str) -> Routine:
             target[j] = x
             at[0] = at[0] + _COLUMNS
     params = _ROWS, _N, _STRIDE, _COLUMNS, _TO
-    symbol = f"{library.name}.convert_{given}"
+    symbol = f"{library.name}.convert_{suffix}"
     return Routine(symbol, params, b.finish(), local=True)
 
 
 def _predict(
-    library: Library, given: str, output: str, steps: Steps | None = None
+    library: Library, suffix: str, output: str, steps: Steps | None = None
 ) -> Routine:
     """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
@@ -248,7 +229,7 @@ def _predict(
         run = f"{run}.{output}"
         finishes = output == "predict_contribs" and finishes_contributions(library)
     marked = not np.isnan(library.forest.missing_value)
-    theirs, mine = GIVEN[given], scalar_of(np.dtype(library.row_dtype))
+    theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     with Builder() as b:
         fail(_MODEL.eq(0), "NULL")
         fail(_N < 0, "COUNT")
@@ -274,7 +255,7 @@ def _predict(
 
             def converted() -> Value:
                 parts = rows, count, _STRIDE, _COLUMNS, scratch
-                b.run(f"{name}.convert_{given}", *parts)
+                b.run(f"{name}.convert_{suffix}", *parts)
                 return scratch
 
             dense = b.either(converts, converted, lambda: rows)
@@ -287,7 +268,7 @@ def _predict(
             b.run(f"{name}.give", scratch)
         b.give(b.const(0, I32))
     params = _MODEL, _ROWS, _N, _STRIDE, _COLUMNS, _OUT
-    return Routine(f"{name}_{output}_{given}", params, b.finish(), I32)
+    return Routine(f"{name}_{output}_{suffix}", params, b.finish(), I32)
 
 
 # ------------------------------------------------------------ facts
@@ -316,22 +297,19 @@ def _facts(library: Library) -> tuple[list[str], list[Routine]]:
         texts.append(f"@{whole} = hidden constant {kind} {_bytes(payload)}")
         return b.symbol(whole)
 
-    def table(symbol: str, values: Sequence[str]) -> None:
+    cpus = [variant.target.cpu for variant in library.variants]
+    for symbol, values, last, otherwise in (
+        ("version", [], "version", __version__),
+        ("checksum", [], "checksum", library.forest.content_hash()),
+        ("error", [*ERRORS.values()], "error.other", "unknown"),
+        ("variant_name", cpus, "variant_name.other", "unknown"),
+    ):
         # A table of pointers needs relocations; code stays in read-only pages.
         with Builder() as b:
             for k, value in enumerate(values):
                 with b.when(number.eq(k)):
                     b.give(text(b, f"{symbol}.{k}", value))
-            b.give(text(b, f"{symbol}.other", "unknown"))
-        routines.append(Routine(f"{name}_{symbol}", (number,), b.finish(), I64))
-
-    for symbol, value in (
-        ("version", __version__),
-        ("checksum", library.forest.content_hash()),
-    ):
-        with Builder() as b:
-            b.give(text(b, symbol, value))
-        routines.append(Routine(f"{name}_{symbol}", (), b.finish(), I64))
-    table("error", list(ERRORS.values()))
-    table("variant_name", [v.target.cpu for v in library.variants])
+            b.give(text(b, last, otherwise))
+        params = (number,) if values else ()
+        routines.append(Routine(f"{name}_{symbol}", params, b.finish(), I64))
     return texts, routines

@@ -31,7 +31,7 @@ def link_shared(binary: bytes, file: str, target: Target) -> bytes:
     ``file`` becomes the library's soname. Raises :class:`TargetError` if no linker for
     the target is available, or linking fails.
     """
-    commands = list(_commands(target, file))
+    commands = _commands(target, file)
     if not commands:
         wanted = ", ".join(_drivers(target))
         raise TargetError(
@@ -76,18 +76,18 @@ def _commands(target: Target, file: str) -> list[list[str]]:
     name = ["-install_name", f"@rpath/{file}"] if apple else ["-soname", file]
     safe = [] if apple else ["-z", "noexecstack", "-z", "relro", "-z", "now"]
     flags = [*name, *safe, *([] if apple else ["--as-needed"])]
-    made = ["-o", "library.so", "library.o"]
-    found = []
+    files = ["-o", "library.so", "library.o"]
+    commands = []
     for driver in _drivers(target):
         words = shlex.split(driver)
         if words and shutil.which(words[0]):
             passed = [f"-Wl,{flag}" for flag in flags]
-            found.append([*words, "-shared", *passed, *made, "-lm"])
+            commands.append([*words, "-shared", *passed, *files, "-lm"])
             break
     if not apple and shutil.which("ld.lld"):
         machine = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}[target.arch]
-        found.append(["ld.lld", "-m", machine, "-shared", *flags, *made])
-    return found
+        commands.append(["ld.lld", "-m", machine, "-shared", *flags, *files])
+    return commands
 
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
@@ -264,22 +264,22 @@ def platform_tag(binary: bytes, target: Target) -> str:
     Symbol versions are stored in the library as text. A library linked without glibc
     has none and gets the generic ``linux`` tag.
     """
-    found = re.findall(rb"GLIBC_2\.(\d+)", binary)
-    if not found:
+    versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
+    if not versions:
         return f"linux_{target.arch}"
     # 2.17 is the oldest glibc that PEP 599's successors tag for every architecture.
-    return f"manylinux_2_{max(17, *map(int, found))}_{target.arch}"
+    return f"manylinux_2_{max(17, *map(int, versions))}_{target.arch}"
 
 
 def _module(package: Package, library: Library, file: str) -> str:
+    forest = library.forest
     text = _MODULE.format(
         name=package.module,
         version=package.version,
         made_by=__version__,
-        n_features=library.forest.n_features,
+        n_features=forest.n_features,
         file=file,
     )
-    forest = library.forest
     for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"
         shape = ""
@@ -293,7 +293,7 @@ def _module(package: Package, library: Library, file: str) -> str:
             columns=columns,
             shape=shape,
             what="the leaf in each tree" if function == "apply" else many,
-            n_features=library.forest.n_features,
+            n_features=forest.n_features,
         )
     return text
 

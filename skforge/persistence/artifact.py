@@ -196,13 +196,9 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
     try:
         return _load(manifest, arrays)
     except SkforgeError as error:
-        if isinstance(error, InvalidModelError):
-            reason: str = str(error)
-        else:
-            reason = f"{type(error).__name__}: {error}"
-        raise InvalidModelError(
-            f"{name} cannot be loaded: {shortened(reason)}"
-        ) from error
+        ours = isinstance(error, InvalidModelError)
+        reason = shortened(str(error) if ours else f"{type(error).__name__}: {error}")
+        raise InvalidModelError(f"{name} cannot be loaded: {reason}") from error
 
 
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
@@ -457,10 +453,8 @@ def _model_in(
     else:
         of_forest = entry({"forest": of_forest}, "forest", dict)
         forest = forest_in(of_forest, arrays, f"{name}forest").validate()
-    attributes = {
-        key: _value_in(key, value, arrays)
-        for key, value in entry(record, "attributes", dict).items()
-    }
+    stored = entry(record, "attributes", dict)
+    attributes = {key: _value_in(key, value, arrays) for key, value in stored.items()}
     methods = entry(record, "methods", list)
     class_name = entry(record, "class_name", str)
     if not all(type(member) is str for member in methods):

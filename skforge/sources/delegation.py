@@ -96,6 +96,8 @@ def is_fitted(estimator: Any) -> bool:
     """Tell whether an estimator is fitted; True for anything else."""
     if not is_estimator(estimator):
         return True
+    if is_a(estimator, "catboost.core.CatBoost"):
+        return bool(estimator.is_fitted())  # also a sum of models
     try:
         check_is_fitted(estimator)
     except NotFittedError:
@@ -268,7 +270,7 @@ def fitted_model(
             "use prefit='auto'."
         )
     if frozen or wrapper.prefit is True:
-        if is_estimator(model):
+        if not is_fitted(model):
             check_is_fitted(model)
         return model
     if wrapper.prefit == "auto" and is_fitted(model):

@@ -14,7 +14,7 @@ from skforge.sources.base import Array, Source, register
 from skforge.sources.plain import Reading, most_entries
 
 #: Libraries that compare the names of columns.
-_COMPARES = ("sklearn", "xgboost")
+_COMPARES = ("catboost", "sklearn", "xgboost")
 
 
 @register

@@ -13,6 +13,7 @@ from skforge.compiler.frontends.pipeline.model import load
 from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources import (  # noqa: F401 - register
+    catboost,
     files,
     lightgbm,
     pipeline,

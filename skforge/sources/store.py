@@ -284,7 +284,7 @@ def _try_answers(source: Source, model: StoredModel) -> None:
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
     """Tell whether there is a label for every class index that can be looked up."""
-    if forest.source not in ("sklearn", "lightgbm") or labels is None:
+    if forest.source not in ("catboost", "sklearn", "lightgbm") or labels is None:
         return True
     if not forest.classifies:
         return True

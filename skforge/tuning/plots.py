@@ -17,9 +17,9 @@ from skforge.tuning.search.trial import Trial
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
     ax = axes_for(ax)
-    times = {n: found / found.min() for n, found in _ratios(trials).items()}
-    most = max((values.max() for values in times.values()), default=2.0)
-    edges = np.geomspace(1.0, max(2.0, most), 25)
+    times = {n: ratios / ratios.min() for n, ratios in _ratios(trials).items()}
+    most = max(2.0, *(values.max() for values in times.values()))
+    edges = np.geomspace(1.0, most, 25)
     labels = [f"{n_rows:,} rows" for n_rows in times]
     ax.hist(list(times.values()), bins=edges, stacked=True, label=labels)
     ax.set_xscale("log")
@@ -61,20 +61,18 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
         if trial.usable and trial.schedule is not None:
             times[trial.n_rows][trial.schedule] = trial.relative
     matrix = np.full((len(sizes), len(sizes)), np.nan)
-    for column, own in enumerate(times.values()):
-        best = min(own, key=own.__getitem__, default=None)
-        for row, other in enumerate(times.values()):
-            if best is not None and best in other:
-                matrix[row, column] = other[best] / min(other.values())
+    for column, used in enumerate(times.values()):
+        best = min(used, key=used.__getitem__, default=None)
+        for row, run in enumerate(times.values()):
+            if best in run:
+                matrix[row, column] = run[best] / min(run.values())
     return sizes, matrix
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
-    return draw_matrix(
-        [f"{size}" for size in sizes], matrix, "batch size", axes_for(ax)
-    )
+    return draw_matrix([*map(str, sizes)], matrix, "batch size", ax)
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
@@ -132,14 +130,10 @@ def axes_for(ax: Any) -> Any:
         raise InvalidInputError(
             "drawing needs matplotlib: pip install matplotlib."
         ) from error
-    if "matplotlib.pyplot" in sys.modules or _in_notebook():
+    shell = sys.modules.get("IPython")
+    in_notebook = shell is not None and shell.get_ipython() is not None
+    if "matplotlib.pyplot" in sys.modules or in_notebook:
         from matplotlib import pyplot  # which shows what it draws
 
         return pyplot.subplots(layout="constrained")[1]
     return Figure(layout="constrained").add_subplot()
-
-
-def _in_notebook() -> bool:
-    """Tell whether IPython runs this code."""
-    shell = sys.modules.get("IPython")
-    return shell is not None and shell.get_ipython() is not None

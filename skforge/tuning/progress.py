@@ -31,7 +31,7 @@ class Progress:
         self._verbose, self._seconds, self._stream = verbose or 0, seconds, stream
         self._bar: Any = None
         self._task: Any = None
-        self._last: tuple[BatchRange, int, float, float] | None = None
+        self._last: tuple[BatchRange, str] | None = None
 
     def __enter__(self) -> Progress:
         """Start the bar, if it was asked for."""
@@ -60,16 +60,19 @@ class Progress:
 
     def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
         """Show the result of a candidate."""
-        now = (trial.batch, n_trials, best, seconds)
-        before, self._last = self._last, now
+        line = (
+            f"{range_text(trial.batch)} rows, {n_trials} trials, {1 / best:.2f} times "
+            f"as fast as the default, {seconds:.1f} s"
+        )
+        before, self._last = self._last, (trial.batch, line)
         if self._patient and seconds > PATIENCE:
             self._patient = False
             if _is_watched(self._stream or sys.stderr):
                 self._start()
         if self._bar is not None:
-            self._bar.update(self._task, completed=seconds, what=_line(*now))
+            self._bar.update(self._task, completed=seconds, what=line)
         elif self._verbose and before is not None and before[0] != trial.batch:
-            self._print(_line(*before))
+            self._print(before[1])
         if self._verbose > 1:
             self._print(trial_line(trial))
 
@@ -78,7 +81,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
         elif self._verbose and self._last is not None:
-            self._print(_line(*self._last))
+            self._print(self._last[1])
 
     def _print(self, text: str) -> None:
         text = f"tuning: {text}"
@@ -112,20 +115,11 @@ def trial_line(trial: Trial) -> str:
     >>> trial_line(Trial((1, 1), 1, two, "too large", "1,000 loops."))
     '1 rows: too large, 1,000 loops: Schedule().interleave("tree", 2)'
     """
-    what: Any = trial.schedule
-    if what is None:
-        what = dict(trial.candidate.params)
-    told: str = trial.status
+    tried = dict(trial.candidate.params) if trial.schedule is None else trial.schedule
+    outcome: str = trial.status
     if trial.samples:
-        times = 1 / trial.relative
-        told = f"{trial.seconds * 1e6:.2f} us, {times:.2f} times as fast as the default"
+        times = f"{1 / trial.relative:.2f} times as fast as the default"
+        outcome = f"{trial.seconds * 1e6:.2f} us, {times}"
     if trial.reason:
-        told += f", {trial.reason.splitlines()[0].rstrip('.')}"
-    return f"{trial.n_rows} rows: {told}: {what!r}"
-
-
-def _line(batch: BatchRange, n_trials: int, best: float, seconds: float) -> str:
-    return (
-        f"{range_text(batch)} rows, {n_trials} trials, {1 / best:.2f} times as fast "
-        f"as the default, {seconds:.1f} s"
-    )
+        outcome += f", {trial.reason.splitlines()[0].rstrip('.')}"
+    return f"{trial.n_rows} rows: {outcome}: {tried!r}"

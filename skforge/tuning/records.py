@@ -1,8 +1,17 @@
-"""Tuning records: a file with the results of earlier searches.
+"""What earlier searches found: a file of the user's, and the user's own store.
 
-The file holds JSON lines and is only appended to; each search adds one line. A line
-holds the forest shape, ranges of batch sizes, machine and release, and the schedules
-that won. A later search with the same key measures nothing.
+Both hold the same records, one line of JSON each: the forest's shape, the ranges of
+batch sizes, the machine and release, and the schedules that won. A later search that
+finds a record measures nothing.
+
+A file of :class:`TuningRecords` is only appended to, and its keys are exact. The
+:class:`UserStore` is for default searches. It lies in the cache of machine code
+(:mod:`skforge.compiler.runtime.object_cache` has the rules for its place, damage, size
+and several writers), so ``SKFORGE_CACHE=off`` switches it off. Its key is exact in what
+decides which schedules are legal, in the machine, in the versions of skforge and LLVM
+and in what was asked for; the sizes of the forest and the machine's profile may differ
+by ``NEAR``, so that the folds of a cross-validation share a search. A doubtful result
+counts for a day, at first.
 """
 
 from __future__ import annotations
@@ -11,29 +20,51 @@ import hashlib
 import json
 import math
 import os
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TuningWarning, warn, with_article
+from skforge.exceptions import InvalidInputError, TuningWarning, warn
+from skforge.tuning.search.odds import layout_of
 
 T = TypeVar("T")
 
 VERSION = 1
 
+#: A predicate that a record must satisfy to be found.
+Usable: TypeAlias = Callable[["Record"], bool]
+
 #: Value of ``records`` that stands for the user's own store.
 AUTO = "auto"
+
+
+#: Largest ratio of two sizes of forests that share a search. Folds of 80 % of the rows
+#: differ by 1.01 to 1.05 in nodes and predicates; a grid of sizes by 1.5 or more.
+NEAR = 1.25
+
+#: Seconds for which a doubtful result counts, and any other.
+SOON, LATER = 86400.0, 90 * 86400.0
+
+#: Entries of one key, and seconds between two looks at the lock.
+MOST_ENTRIES, LOOK = 16, 0.02
+
+
+def _hash(facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
 
 
 def forest_key(forest: Forest) -> str:
@@ -57,13 +88,12 @@ def forest_key(forest: Forest) -> str:
         np.bincount(forest.comparison).tolist(),
         np.bincount(forest.missing).tolist(),
     )
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
+    return _hash(facts)
 
 
 def target_key(target: Target) -> str:
     """Return a hash of a target: its kind, CPU or GPU model, features and caches."""
-    facts = json.loads(target.to_json())
-    return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:24]
+    return _hash(sorted(json.loads(target.to_json()).items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +119,10 @@ class RecordKey:
         ranges: Mapping[BatchRange, int] | None,
     ) -> RecordKey:
         """Return the key of a search."""
-        asked: tuple[tuple[BatchRange, int | None], ...] = ()
-        if ranges is not None:
-            asked = tuple(sorted(ranges.items(), key=lambda item: item[0][0]))
+        asked = tuple(sorted((ranges or {}).items(), key=lambda item: item[0][0]))
+        machine = target_key(target)
         return cls(
-            forest_key(forest),
-            target_key(target),
-            reduction,
-            n_threads,
-            asked,
-            __version__,
+            forest_key(forest), machine, reduction, n_threads, asked, __version__
         )
 
 
@@ -115,13 +139,11 @@ class Record:
 
     def to_line(self) -> str:
         """Return the record as a line of JSON."""
-        key = {name: getattr(self.key, name) for name in RecordKey.__slots__}
+        table = [[*batch, json.loads(s.to_json())] for batch, s in self.table.items()]
         content = {
             "record": VERSION,
-            **key,
-            "table": [
-                [*batch, json.loads(s.to_json())] for batch, s in self.table.items()
-            ],
+            **asdict(self.key),
+            "table": table,
             "strategy": self.strategy,
             "complete": self.complete,
             "seconds": self.seconds,
@@ -130,56 +152,46 @@ class Record:
         return json.dumps(content) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Record | None:
+    def from_line(cls, line: str | bytes) -> Record | None:
         """Parse a line; return None if it is damaged or has another version."""
         try:
-            content = json.loads(line, parse_constant=_no_number)
-            if not isinstance(content, dict) or content.get("record") != VERSION:
+            content = json.loads(line)
+            if content["record"] != VERSION:
+                return None
+            names = ("forest", "target", "reduction", "version", "strategy", "machine")
+            forest, target, reduction, release, strategy, machine = (
+                _as(str, content[name]) for name in names
+            )
+            ranges = tuple(
+                (_range(first, last), None if n is None else _whole(n))
+                for (first, last), n in content["ranges"]
+            )
+            threads, seconds = _whole(content["n_threads"]), content["seconds"]
+            if type(seconds) not in (int, float) or not 0 <= float(seconds) < math.inf:
                 return None
             return cls(
-                RecordKey(
-                    _as(str, content["forest"]),
-                    _as(str, content["target"]),
-                    _as(str, content["reduction"]),
-                    _whole(content["n_threads"]),
-                    tuple(
-                        (_range(first, last), None if n is None else _whole(n))
-                        for (first, last), n in content["ranges"]
-                    ),
-                    _as(str, content["version"]),
-                ),
+                RecordKey(forest, target, reduction, threads, ranges, release),
                 _table(content["table"]),
-                _as(str, content["strategy"]),
+                strategy,
                 _as(bool, content["complete"]),
-                _seconds(content["seconds"]),
-                _as(str, content["machine"]),
+                float(seconds),
+                machine,
             )
         except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
-            return None  # ScheduleError is a ValueError
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+            return None  # ScheduleError is a ValueError, and so are bytes without UTF-8
 
 
 def _as(kind: type[T], value: Any) -> T:
     """Return ``value`` if its type is exactly ``kind``, else raise ValueError."""
     if type(value) is not kind:
-        raise ValueError(f"{value!r:.60} is not {with_article(kind.__name__)}")
+        raise ValueError(value)
     return value
 
 
 def _whole(value: Any) -> int:
     if not 1 <= _as(int, value) < 1 << 63:
-        raise ValueError(f"{value} is not a count")
+        raise ValueError(value)
     return int(value)
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value) if type(value) in (int, float) else math.nan
-    if not 0 <= seconds < math.inf:
-        raise ValueError("no seconds")
-    return seconds
 
 
 def _range(first: Any, last: Any) -> BatchRange:
@@ -202,6 +214,7 @@ def _table(lines: Any) -> Mapping[BatchRange, Schedule]:
     return schedule_table(table) or table
 
 
+@dataclass(unsafe_hash=True, init=False, repr=False)
 class TuningRecords:
     """A file of tuning records that several processes can append to at once.
 
@@ -219,20 +232,14 @@ class TuningRecords:
     0
     """
 
+    path: Path
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"TuningRecords({str(self.path)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both have the same path."""
-        return isinstance(other, TuningRecords) and self.path == other.path
-
-    def __hash__(self) -> int:
-        """Hash the path."""
-        return hash(self.path)
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the records in the order they were added, without damaged lines.
@@ -259,9 +266,7 @@ class TuningRecords:
         """Return the number of readable records."""
         return len(self._read()[0])
 
-    def find(
-        self, key: RecordKey, usable: Callable[[Record], bool] | None = None
-    ) -> Record | None:
+    def find(self, key: RecordKey, usable: Usable | None = None) -> Record | None:
         """Return the latest complete record of a key, or else the latest, or None.
 
         Parameters
@@ -271,12 +276,10 @@ class TuningRecords:
         usable : callable, default=None
             A predicate that records must satisfy; None accepts all.
         """
-        found = None
-        for record in self:
-            better = record.complete or found is None or not found.complete
-            if record.key == key and better and (usable is None or usable(record)):
-                found = record
-        return found
+        matching = [record for record in self if record.key == key]
+        suitable = [*filter(usable, matching)] if usable else matching
+        suitable.reverse()
+        return max(suitable, key=lambda record: record.complete, default=None)
 
     def add(self, *records: Record) -> None:
         """Append records in a single write."""
@@ -285,7 +288,8 @@ class TuningRecords:
         self._check_file()
         text = "".join(record.to_line() for record in records).encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+b") as file, _locked(file):
+        with self.path.open("a+b") as file:
+            _lock(file)
             file.seek(0, os.SEEK_END)
             if file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -306,10 +310,7 @@ class TuningRecords:
             Export only records of this machine; None exports all.
         """
         key = None if target is None else target_key(target)
-        latest: dict[RecordKey, Record] = {}
-        for record in self:
-            if key is None or record.key.target == key:
-                latest[record.key] = record
+        latest = {r.key: r for r in self if key in (None, r.key.target)}
         if Path(path).resolve() == self.path.resolve():
             raise InvalidInputError(
                 f"records cannot be exported to their own file {self.path}; choose "
@@ -342,10 +343,7 @@ class TuningRecords:
             ) from error
         good, damaged = [], []
         for number, line in enumerate(content.split(b"\n"), 1):
-            try:
-                record = Record.from_line(line.decode())
-            except UnicodeDecodeError:
-                record = None
+            record = Record.from_line(line)
             if record is not None:
                 good.append(record)
             elif line.strip():
@@ -354,35 +352,26 @@ class TuningRecords:
 
     def _check_file(self) -> None:
         """Raise if the path exists and is not a regular file: a pipe would block."""
-        with suppress(OSError):
-            if not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise InvalidInputError(
-                    f"the records {self.path} are not a regular file; give the path "
-                    "of a regular file or of a new one."
-                )
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise InvalidInputError(
+                f"the records {self.path} are not a regular file; give the path "
+                "of a regular file or of a new one."
+            )
 
 
-@contextmanager
-def _locked(file: IO[bytes]) -> Iterator[None]:
-    """Lock a file exclusively."""
-    try:
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file exclusively until it is closed."""
+    with suppress(ImportError):  # Windows: rely on a single append of one buffer
         import fcntl
-    except ImportError:  # Windows: rely on a single append of one buffer
-        yield
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        file.flush()
-        fcntl.flock(file, fcntl.LOCK_UN)
+
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def as_records(value: Any) -> TuningRecords | None:
     """Return the records at a path, or None for None and "auto", the user's store."""
-    if value is None or isinstance(value, TuningRecords):
+    if isinstance(value, TuningRecords):
         return value
-    if isinstance(value, (str, os.PathLike)) and value == AUTO:
+    if value is None or value == AUTO:
         return None
     if isinstance(value, (str, os.PathLike)):
         return TuningRecords(value)
@@ -391,4 +380,132 @@ def as_records(value: Any) -> TuningRecords | None:
     )
 
 
-__all__: Sequence[str] = ["Record", "RecordKey", "TuningRecords"]
+# ------------------------------------------------------------- the user's store
+
+
+def sizes_of(forest: Forest) -> tuple[int, ...]:
+    """Return the sizes of a forest that schedules depend on."""
+    low, high = forest.leaf_depths()
+    return (
+        forest.n_trees,
+        forest.n_nodes,
+        forest.n_predicates,
+        int(low.sum()),
+        int(high.sum()),
+        int(high.max(initial=0)),
+        int(np.diff(forest.tree_offset).max(initial=0)),
+        64 + len(forest.category_words),
+    )
+
+
+def shape_key(
+    forest: Forest, defaults: Iterable[Schedule], budget: float
+) -> tuple[object, ...]:
+    """Return what must be equal of two forests and searches that share a result."""
+    return (
+        forest.n_features,
+        forest.n_outputs,
+        forest.threshold.dtype.str,
+        forest.input_dtype.str,
+        forest.accumulator_dtype.str,
+        np.unique(forest.comparison).tolist(),
+        np.unique(forest.missing).tolist(),
+        sorted({layout_of(schedule) for schedule in defaults}),
+        budget,
+        version("llvmlite"),
+    )
+
+
+@dataclass(frozen=True)
+class UserStore:
+    """The stored results for forests of one shape, on one machine."""
+
+    key: RecordKey  # what is equal; its ``forest`` is the hash of a ``shape_key``
+    #: The sizes of this forest, see ``sizes_of``, and the profile of the CPU.
+    sizes: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls,
+        forest: Forest,
+        key: RecordKey,
+        defaults: dict[BatchRange, Schedule],
+        budget: float,
+        profile: tuple[float, ...],
+    ) -> UserStore:
+        """Return the store for a search with the records' key ``key``."""
+        shape = _hash(shape_key(forest, defaults.values(), budget))
+        return cls(replace(key, forest=shape), (*sizes_of(forest), *profile))
+
+    @property
+    def _name(self) -> str:
+        return object_cache.key_of(("tuning", repr(self.key)))
+
+    def find(self, usable: Usable) -> Record | None:
+        """Return the latest record of a forest of similar sizes, or None."""
+        now = time.time()
+        valid = (record for record, end in self._similar() if now < end)
+        return next(filter(usable, valid), None)
+
+    def add(self, record: Record, doubtful: bool = False) -> None:
+        """Keep a record. Of two processes that add at the same time, one may win."""
+        confirmed = any(old.table == record.table for old, _ in self._similar())
+        end = time.time() + (SOON if doubtful and not confirmed else LATER)
+        entries = [*self._entries(), (list(self.sizes), record.to_line(), end)]
+        text = json.dumps(entries[-MOST_ENTRIES:])
+        object_cache.store(self._name, text.encode())
+
+    def _similar(self) -> Iterator[tuple[Record, float]]:
+        """Yield the records of similar forests, and until when they count."""
+        for sizes, line, end in reversed(self._entries()):
+            if _near(sizes, self.sizes) and (record := Record.from_line(line)):
+                yield record, end
+
+    def _entries(self) -> list[tuple[list[float], str, float]]:
+        content = object_cache.find(self._name)
+        with suppress(ValueError, TypeError, RecursionError):
+            return [
+                ([float(size) for size in sizes], str(line), float(end))
+                for sizes, line, end in json.loads(content or b"[]")
+            ]
+        return []
+
+
+def _near(sizes: Sequence[float], others: Sequence[float]) -> bool:
+    pairs = zip(sizes, others, strict=False)
+    near = all(max(pair) <= NEAR * min(pair) for pair in pairs)
+    return near and len(sizes) == len(others)
+
+
+@contextmanager
+def alone(seconds: float) -> Iterator[bool]:
+    """Wait until no other process on this machine measures; yield whether that is so.
+
+    Yields False if others still measure after ``seconds``, and True if locks cannot be
+    had here. The lock ends with the process that holds it.
+    """
+    file = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        folder = object_cache.opened("locks", create=True)
+        if folder is not None:
+            machine = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
+            path = folder / f"tuning-{machine}.lock"
+            file = object_cache.open_own(path, os.O_WRONLY | os.O_CREAT)
+    if file is None:
+        yield True
+        return
+    with file:
+        end, held = time.monotonic() + seconds, False
+        while not held:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(LOOK)
+            except OSError:  # a file system without locks
+                held = True
+        yield held

@@ -90,18 +90,17 @@ class TuningResult:
 
         Omits ranges without measurements, such as those from a record.
         """
-        found = {}
+        best = {}
         for (first, last), schedule in self.table.items():
-            inside = [
+            timed = [
                 t
                 for t in self.trials
-                if t.schedule == schedule
-                and t.usable
-                and first <= t.n_rows <= (t.n_rows if last is None else last)
+                if t.schedule == schedule and t.usable
+                if first <= t.n_rows <= (t.n_rows if last is None else last)
             ]
-            if inside:
-                found[first, last] = min(inside, key=lambda t: t.relative)
-        return found
+            if timed:
+                best[first, last] = min(timed, key=lambda t: t.relative)
+        return best
 
     def speedup(self, n_rows: int) -> float:
         """Return the speedup of the choice for a batch size over the default schedule.
@@ -114,32 +113,29 @@ class TuningResult:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the trials as a list of dicts."""
-        made = []
-        for number, trial in enumerate(self.trials):
-            low, high = trial.spread
-            made.append(
-                {
-                    "trial": number,
-                    "machine": trial.machine,
-                    "first_row": trial.batch[0],
-                    "last_row": trial.batch[1],
-                    "n_rows": trial.n_rows,
-                    "origin": trial.candidate.origin,
-                    "status": trial.status,
-                    "reason": trial.reason,
-                    "seconds": trial.seconds,
-                    "low": low,
-                    "high": high,
-                    "us_per_row": trial.seconds / trial.n_rows * 1e6,
-                    "relative": trial.relative,
-                    "n_samples": len(trial.samples),
-                    "compile_seconds": trial.compile_seconds,
-                    "digest": trial.digest,
-                    "schedule": trial.schedule,
-                    "params": dict(trial.candidate.params),
-                }
-            )
-        return made
+        return [
+            {
+                "trial": number,
+                "machine": trial.machine,
+                "first_row": trial.batch[0],
+                "last_row": trial.batch[1],
+                "n_rows": trial.n_rows,
+                "origin": trial.candidate.origin,
+                "status": trial.status,
+                "reason": trial.reason,
+                "seconds": trial.seconds,
+                "low": trial.spread[0],
+                "high": trial.spread[1],
+                "us_per_row": trial.seconds / trial.n_rows * 1e6,
+                "relative": trial.relative,
+                "n_samples": len(trial.samples),
+                "compile_seconds": trial.compile_seconds,
+                "digest": trial.digest,
+                "schedule": trial.schedule,
+                "params": dict(trial.candidate.params),
+            }
+            for number, trial in enumerate(self.trials)
+        ]
 
     def to_pandas(self) -> Any:
         """Return a data frame with a row for each trial.
@@ -222,11 +218,12 @@ class TuningResult:
             trial = best.get(batch)
             speed = "not measured"
             if trial is not None:
-                low, high = (1e6 * s / trial.n_rows for s in trial.spread)
+                times = (trial.seconds, *trial.spread)
+                middle, low, high = (1e6 * s / trial.n_rows for s in times)
                 speed = (
-                    f"{trial.seconds / trial.n_rows * 1e6:.3g} us per row ({low:.3g} "
-                    f"to {high:.3g}) at {trial.n_rows} rows, {1 / trial.relative:.2f} "
-                    "times as fast as the default"
+                    f"{middle:.3g} us per row ({low:.3g} to {high:.3g}) at "
+                    f"{trial.n_rows} rows, {1 / trial.relative:.2f} times as fast as "
+                    "the default"
                 )
             lines.append(f"  {range_text(batch)} rows: {speed}\n    {schedule!r}")
         lines += [f"note: {note}" for note in self.notes]
@@ -265,13 +262,12 @@ class TuningResult:
         """
         from skforge.tuning.plots import distribution, sensitivity, slowdown
 
-        plots = (distribution, slowdown, sensitivity)
-        made = {plot.__name__: plot for plot in plots}
-        if kind not in made:
+        plots = {plot.__name__: plot for plot in (distribution, slowdown, sensitivity)}
+        if kind not in plots:
             raise InvalidInputError(
-                f"kind must be one of {', '.join(made)}. Got {kind!r} instead."
+                f"kind must be one of {', '.join(plots)}. Got {kind!r} instead."
             )
-        return made[kind](self.trials, **options)
+        return plots[kind](self.trials, **options)
 
     # --------------------------------------------------------------- storage
 
@@ -295,7 +291,7 @@ class TuningResult:
                 "refused": t.candidate.refused,
                 "status": t.status,
                 "reason": t.reason,
-                "samples": [one.hex() for one in t.samples],
+                "samples": [seconds.hex() for seconds in t.samples],
                 "relative": t.relative.hex(),
                 "compile_seconds": t.compile_seconds,
                 "digest": t.digest,
@@ -303,10 +299,9 @@ class TuningResult:
             }
             for t in self.trials
         ]
-        facts = {name: getattr(self, name) for name in _PLAIN}
         content = {
             "version": VERSION,
-            **facts,
+            **{name: getattr(self, name) for name in _PLAIN},
             "notes": list(self.notes),
             "table": table,
             "trials": trials,
@@ -330,14 +325,16 @@ class TuningResult:
                     f"the tuning result has version {content['version']!r}, but this "
                     f"skforge reads version {VERSION}."
                 )
-            listed = [Schedule.from_json(json.dumps(s)) for s in content["schedules"]]
+            schedules = [
+                Schedule.from_json(json.dumps(s)) for s in content["schedules"]
+            ]
             facts = {name: content[name] for name in _PLAIN}
             for name, types in _PLAIN.items():
                 if type(facts[name]) not in types:
                     raise TypeError(name)
             return cls(
-                table={(a, b): listed[i] for a, b, i in content["table"]},
-                trials=tuple(_trial(one, listed) for one in content["trials"]),
+                table={(a, b): schedules[i] for a, b, i in content["table"]},
+                trials=tuple(_trial(t, schedules) for t in content["trials"]),
                 notes=tuple(map(str, content["notes"])),
                 **facts,
             )
@@ -365,42 +362,41 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 }
 
 
-def _trial(one: Mapping[str, Any], listed: Sequence[Schedule]) -> Trial:
-    number = one["schedule"]
-    schedule = None if number is None else listed[number]
+def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
+    number, (first, last) = content["schedule"], content["batch"]
     params = {
-        name: listed[value["schedule"]] if isinstance(value, dict) else value
-        for name, value in one["params"].items()
+        name: schedules[value["schedule"]] if isinstance(value, dict) else value
+        for name, value in content["params"].items()
     }
-    if one["status"] not in STATUSES:
-        raise ValueError(one["status"])
-    first, last = one["batch"]
+    if content["status"] not in STATUSES:
+        raise ValueError(content["status"])
+    texts = {name: str(content[name]) for name in ("reason", "digest", "machine")}
     return Trial(
         (first, last),
-        int(one["n_rows"]),
-        Candidate(schedule, params, str(one["origin"]), str(one["refused"])),
-        one["status"],
-        str(one["reason"]),
-        tuple(float.fromhex(text) for text in one["samples"]),
-        float.fromhex(one["relative"]),
-        float(one["compile_seconds"]),
-        str(one["digest"]),
-        str(one["machine"]),
+        int(content["n_rows"]),
+        Candidate(
+            None if number is None else schedules[number],
+            params,
+            str(content["origin"]),
+            str(content["refused"]),
+        ),
+        content["status"],
+        samples=tuple(map(float.fromhex, content["samples"])),
+        relative=float.fromhex(content["relative"]),
+        compile_seconds=float(content["compile_seconds"]),
+        **texts,
     )
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return a point with JSON types; other values become their repr."""
-    return {
-        name: value if isinstance(value, (str, int, float, bool, type(None))) else
-        repr(value)
-        for name, value in params.items()
-    }  # fmt: skip
+    plain = (str, int, float, bool, type(None))
+    return {k: v if isinstance(v, plain) else repr(v) for k, v in params.items()}
 
 
-def _sum(one: Any, other: Any) -> Any:
-    """Return the sum of two numbers, None if one is not known."""
-    return None if one is None or other is None else one + other
+def _sum(*numbers: Any) -> Any:
+    """Return the sum of numbers, None if one is not known."""
+    return None if None in numbers else sum(numbers)
 
 
 def _share(part: float, whole: float) -> str:

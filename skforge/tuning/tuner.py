@@ -19,7 +19,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
-from skforge.tuning.records import AUTO, TuningRecords, as_records
+from skforge.tuning.records import AUTO, TuningRecords, alone, as_records
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search import strategies
 from skforge.tuning.search.heuristic import Heuristic
@@ -28,7 +28,6 @@ from skforge.tuning.search.run import INTERRUPTED, Run
 from skforge.tuning.search.search import Search, untimed_note
 from skforge.tuning.search.strategies import Random, Strategy, SuccessiveHalving
 from skforge.tuning.space.space import ScheduleSpace
-from skforge.tuning.store import alone
 
 #: Strategies by their names.
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -144,9 +143,9 @@ class Tuner:
         """
         begin = time.perf_counter()
         strategy, machine = strategy_of(self.strategy), Target.parse(target)
-        space, n_threads = self.space, resolve_n_jobs(n_jobs)
+        space = self.space
         if space is None:
-            space = default_space(strategy, machine, n_threads)
+            space = default_space(strategy, machine, resolve_n_jobs(n_jobs))
         check_space(space)
         search = Search(
             leaf_finder(forest),  # the traversal, even if scores are not sums
@@ -160,15 +159,13 @@ class Tuner:
             random_state,
             kernels,
         )
-        records = as_records(self.records)
-        store = search.store() if self._uses_store() else None
-        kept = search.from_records(records) or search.from_store(store)
-        if kept is not None:
-            return kept
-        if store is None:
-            result = self._searched(search, rows, verbose, begin)
-            keep(search, result, records)
-            return result
+        if not self._uses_store():
+            records = as_records(self.records)
+            earlier = None if records is None else search.from_records(records)
+            return earlier or self._searched(search, rows, verbose, begin, records)
+        store = search.store()
+        if (earlier := search.from_store(store)) is not None:
+            return earlier
         patience = search.budget or search.promised()
         if not patience:  # compiles nothing, and needs no lock
             return search.result(
@@ -178,15 +175,14 @@ class Tuner:
             )
         waiting = time.perf_counter()
         with alone(patience) as quiet:
-            if (kept := search.from_store(store)) is not None:
-                return kept  # found while this process waited
+            if (earlier := search.from_store(store)) is not None:
+                return earlier  # found while this process waited
             if not quiet:
                 why = "other processes on this machine were searching for"
                 notes = (f"{why} {patience:.2g} s: nothing was measured",)
                 return search.result(notes=notes, complete=False)
-            waited = time.perf_counter() - waiting
-            result = self._searched(search, rows, verbose, begin + waited)
-            keep(search, result, records)
+            begin += time.perf_counter() - waiting
+            result = self._searched(search, rows, verbose, begin)
             if is_timed(result) and INTERRUPTED not in result.notes:
                 search.put(store, result)
             return result
@@ -197,21 +193,28 @@ class Tuner:
         return plain and self.strategy == "heuristic" and self.records == AUTO
 
     def _searched(
-        self, search: Search, rows: Any, verbose: int | None, begin: float
+        self,
+        search: Search,
+        rows: Any,
+        verbose: int | None,
+        begin: float,
+        records: TuningRecords | None = None,
     ) -> TuningResult:
-        """Measure; the budget runs from ``begin`` on."""
+        """Measure, and add the result to records; the budget runs from ``begin`` on."""
         ours = search.measurer()
         measurer = self.measurer or ours
         if not getattr(search.strategy, "measures", True):
-            return search.predicted(measurer, begin)
-        seed = int(search.problem.random.integers(1 << 31))
-        sample = SampleRows(search.forest, rows, seed, search.reduction)
-        # Setup time counts towards the budget, except with a custom clock.
-        real = self.measurer is None
-        start = measurer.clock() - (time.perf_counter() - begin) * real
-        lean = self._uses_store() and search.budget is None
-        result = Run(search, measurer, sample, start, lean).result(verbose)
-        ours.keep(result.table.values())
+            result = search.predicted(measurer, begin)
+        else:
+            seed = int(search.problem.random.integers(1 << 31))
+            sample = SampleRows(search.forest, rows, seed, search.reduction)
+            # Setup time counts towards the budget, except with a custom clock.
+            real = self.measurer is None
+            start = measurer.clock() - (time.perf_counter() - begin) * real
+            lean = self._uses_store() and search.budget is None
+            result = Run(search, measurer, sample, start, lean).result(verbose)
+            ours.keep(result.table.values())
+        keep(search, result, records)
         return result
 
 

@@ -68,12 +68,12 @@ def strided(rows: np.ndarray, apart: int, guarded: Guarded, at_end: bool) -> np.
 def main(all_levels: bool) -> None:
     """Compare every forest, number of rows, stride and place with the reference.
 
-    This machine meets every forest; unless all are asked for, older ones take turns.
+    Unless all are asked for, targets take turns.
     """
-    older = list(levels())
+    targets = ["cpu", *levels()]
     for at, name in enumerate(FORESTS):
-        turn = older if all_levels else older[at % 3 : at % 3 + 1]
-        for level in ("cpu", *turn):
+        turn = at % len(targets)
+        for level in targets if all_levels else targets[turn : turn + 1]:
             compare(name, level)
     print("all read within bounds")
 

@@ -29,12 +29,13 @@ def refused_by(schedule: Schedule, representation: str) -> bool:
     return representation == "reorg" and "tile_nodes" in repr(schedule)
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", MAKERS)
 def test_default_schedules(name: str) -> None:
     check_exact(name, None, apply=True)
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("family", CORE)
 def test_forests(name: str, family: str) -> None:
@@ -48,7 +49,7 @@ def test_families(family: str) -> None:
         check_exact(name, FAMILIES[family], apply=name == "mixed trees")
 
 
-@pytest.mark.sampled(72)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_representations(representation: str, family: str) -> None:
@@ -86,6 +87,7 @@ PARALLEL = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("family", PARALLEL)
 @pytest.mark.parametrize("name", ["mixed trees", "multiclass", "vector 3"])
 def test_threads(family: str, name: str) -> None:

@@ -70,7 +70,7 @@ SLICED = [
 EDGES = (0, 1, 63, 64, 65, 127, 129, 511, 513, 1000)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", SLICED)
 def test_forests(name: str) -> None:
     sizes = (0, 1, 3) if name == "wide records" else EDGES
@@ -78,6 +78,7 @@ def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["64"], batches=sizes)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: str) -> None:
     for name in ("multiclass", "extremes", "double categories", "vector 3"):
@@ -99,6 +100,7 @@ def test_x86_64_levels(level: str, name: str) -> None:
         check_exact(name, SCHEDULES[schedule], target=target, batches=(1, 65, 513))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
 def test_nothing_is_read_or_written_out_of_bounds(level: str, name: str) -> None:
@@ -172,7 +174,7 @@ def test_what_bit_logic_cannot_express_is_refused(case: str) -> None:
 
 
 quick = settings(
-    max_examples=30,
+    max_examples=10,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

@@ -23,7 +23,7 @@ def _check(name: str, block: int, target: str, batches: tuple[int, ...]) -> None
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], (name, block, target, n))
 
 
-@pytest.mark.sampled(22)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_batch_size(name: str) -> None:
     # the default's block, and each of the others for every tenth forest
@@ -32,12 +32,14 @@ def test_every_batch_size(name: str) -> None:
         _check(name, block, "cpu", BATCHES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("block", [2048, 8192])
 @pytest.mark.parametrize("name", ["counts", "lists and folds", "501 features"])
 def test_blocks_larger_than_a_part_of_the_input_stage(name: str, block: int) -> None:
     _check(name, block, "cpu", (1, 1025, 1537))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_every_target(name: str, level: str) -> None:
@@ -45,7 +47,7 @@ def test_every_target(name: str, level: str) -> None:
     _check(name, block, level, (1, 65, 513, 1537))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 def test_forests_take_turns_at_targets(level: str, part: int) -> None:

@@ -28,7 +28,7 @@ TARGETS = {
 NAMES = [name for name in MAKERS if "features" not in name or "1" in name[:2]]
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_interpreted(name: str) -> None:
     """The interpreter stops at any access out of bounds of any buffer."""
@@ -44,6 +44,7 @@ def test_interpreted(name: str) -> None:
         assert_same_bits(got, raw[:n], (name, target.cpu, n))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_interpreted_in_larger_blocks(target: str) -> None:
     made, rows, raw = case("17 features")
@@ -88,6 +89,7 @@ def test_rows_between_guarded_pages(levels: str) -> None:
     assert (last, done.returncode) == ("all read within bounds", 0), done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["lt", "double", "501 features", "categories"])
 def test_rows_however_they_lie(name: str) -> None:
     made, rows, raw = case(name)
@@ -125,6 +127,7 @@ def _read_only(rows: np.ndarray) -> np.ndarray:
     return made
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("n_jobs", [1, 2, 8])
 @pytest.mark.parametrize("name", ["lt", "vector 3", "lists and folds", "501 features"])
 def test_threads(name: str, n_jobs: int) -> None:

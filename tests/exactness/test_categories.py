@@ -60,6 +60,7 @@ def of_one_set(dtype: str, missing: Missing, test: Comparison) -> Forest:
     ).validate()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_values_at_the_edges_of_a_huge_set(schedule: str, dtype: str) -> None:

@@ -109,7 +109,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "level"), in_turns(FORESTS, ["v2", "v3", "v4", "host"], often=2)
 )
@@ -126,7 +126,7 @@ def test_every_value_of_every_kind_of_set(name: str, level: str, way: str) -> No
     assert_same_bits(module.apply(rows), leaves, "apply")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("level", ["v3", "v4", "aarch64"])
 @pytest.mark.parametrize("name", ["masks", "members", "complete", "many features"])
 def test_nothing_is_read_or_written_out_of_bounds(

@@ -104,6 +104,7 @@ def totals(one: Lowered) -> list[mir.ReduceDimension]:
     return [s for s in statements(body) if isinstance(s, mir.ReduceDimension)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -150,6 +151,7 @@ def test_the_interpreter_of_mir_agrees() -> None:
     assert_same_bits(got, reference_raw(made, rows), "MIR")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
@@ -171,6 +173,7 @@ def test_a_thousand_trees(kind: str, target: str) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), (kind, target))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("n_trees", "machine"),
     [*((1000, name) for name in MACHINES), (26000, "sm_89"), (26000, "gfx90a")],

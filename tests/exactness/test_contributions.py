@@ -272,7 +272,7 @@ def test_bits_of_every_block_and_level(name: str) -> None:
             assert_close(other, here.astype(np.longdouble), axes=1 + (found is pairs))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", ["", "interactions", "approximate"])
 @pytest.mark.parametrize("name", KINDS)
 def test_bits_of_every_batch_and_number_of_threads(name: str, option: str) -> None:

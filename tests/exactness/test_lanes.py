@@ -61,6 +61,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str, way: str) -> None:
     check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
@@ -70,6 +71,7 @@ def test_rows_in_parallel() -> None:
     check_exact("multiclass", IN_BLOCKS, n_jobs=3)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("name", "level"),
     in_turns(
@@ -86,6 +88,7 @@ def test_x86_64_levels(level: str, name: str, way: str) -> None:
     check_exact(name, LANES, target=levels()[level], batches=(1, 65))
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64", "host"])
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
 def test_nothing_is_read_or_written_out_of_bounds(
@@ -108,6 +111,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 WIDTHS = (10, 30, 60, 120, 250)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
@@ -120,7 +124,7 @@ def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), width)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("missing", [*[(kind,) for kind in Missing], ALL_MISSING])
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -142,6 +146,7 @@ def test_columns_of_any_length(dtype: str, comparison: Comparison, missing) -> N
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["scalar", "vector 3", "double categories"])
 def test_aarch64_code_is_emitted(name: str, way: str) -> None:
     text, code = emitted(forest(name), LANES, Target.aarch64())
@@ -158,7 +163,7 @@ def test_fast_sums_are_within_their_bound() -> None:
 
 
 quick = settings(
-    max_examples=12,
+    max_examples=6,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,
@@ -231,7 +236,7 @@ def test_refusals() -> None:
     )
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("n_outputs", [2, 3, 7, 8, 9, 63, 64, 65, 100])
 @pytest.mark.parametrize("vector", [False, True])
 def test_any_number_of_outputs(n_outputs: int, vector: bool, way: str) -> None:

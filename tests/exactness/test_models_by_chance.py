@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime")
 from tests.random_models import drawn, outcome
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "seed",
     [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 300))],

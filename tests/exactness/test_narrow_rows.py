@@ -60,7 +60,7 @@ def rows_near(made: Forest, n: int, seed: int) -> np.ndarray:
     return np.choose(picked, choices)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("missing", "level"), in_turns(Missing, ["v2", "v3", "v4"], often=2)
 )

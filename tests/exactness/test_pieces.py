@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestRegressor
 
+from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.frontends import load_forest
 from skforge.compiler.layouts.pieces import pieces
 from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
+from skforge.compiler.layouts.pieces.pieces import Pieces
 from skforge.compiler.pipeline import build_hir
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import pieces_schedule, row_blocks
@@ -49,13 +53,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "USUAL", 3)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, pieces_schedule(128), batches=EDGES, apply=True)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_small_pieces(name: str, small: None) -> None:
     check_exact(name, pieces_schedule(512), batches=EDGES, apply=True)
@@ -68,6 +72,7 @@ def test_forests_that_are_refused(name: str) -> None:
         compile_forest(forest(name), pieces_schedule())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str, small: None) -> None:
     if level not in levels():
@@ -81,6 +86,7 @@ def test_full_depth(kind: str, level: str, small: None) -> None:
     assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["deep", "vector 3", "any missing", "multiclass"])
 def test_no_access_is_out_of_bounds(name: str, small: None) -> None:
     rows, raw, _ = expected(name)
@@ -103,8 +109,7 @@ def test_parts_of_trees() -> None:
         check_exact(name, schedule, batches=EDGES)
 
 
-@given(random_forest(), st.integers(1, 6))
-def test_random_forests(made: Forest, most: int) -> None:
+def check_random(made: Forest, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "USUAL", most)
         try:
@@ -114,6 +119,19 @@ def test_random_forests(made: Forest, most: int) -> None:
             return
         rows = edge_rows(made, 70)
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), most)
+
+
+@settings(max_examples=10)
+@given(random_forest(), st.integers(1, 6))
+def test_random_forests(made: Forest, most: int) -> None:
+    check_random(made, most)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(random_forest(), st.integers(1, 6))
+def test_random_forests_often(made: Forest, most: int) -> None:
+    check_random(made, most)
 
 
 # ------------------------------------------------------------ the cut
@@ -185,9 +203,16 @@ def test_trees_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -
         compile_forest(trained("numbers")[0], pieces_schedule())
 
 
-def test_no_column_has_more_ranks_than_a_signed_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pieces, "MOST_RANKS", 20)
-    with pytest.raises(ScheduleError, match="more than 20 thresholds"):
-        compile_forest(trained("numbers")[0], pieces_schedule())
+def test_columns_are_split_where_signed_words_cannot_count() -> None:
+    rows = np.random.default_rng(0).random((40_000, 1))
+    target = np.sin(90 * rows[:, 0])
+    model = RandomForestRegressor(8, min_samples_leaf=3, random_state=0, n_jobs=2)
+    made = load_forest(model.fit(rows, target))
+    assert Pieces.plan_codes(made).n_columns == 2
+    assert plan_codes(made, np.uint16, merge=True).n_columns == 1
+    edges = np.sort(made.threshold)[[0, 1, 32766, 32767, 32768, -1]]
+    rows = np.concatenate([edges, np.nextafter(edges, 2), rows[:300, 0]])[:, None]
+    check = compile_forest(made, pieces_schedule(512)).predict_raw(rows)
+    assert_same_bits(
+        check, compile_forest(made, Schedule()).predict_raw(rows), "split columns"
+    )

@@ -181,6 +181,7 @@ def raw_scores(model: Any, X: np.ndarray) -> np.ndarray | None:
     return model.predict_proba(X) if hasattr(model, "predict_proba") else None
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_the_sources(name):
     model, X = CASES[name]()

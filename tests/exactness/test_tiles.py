@@ -91,7 +91,7 @@ NAMES = [
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 513)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES, apply=True)
@@ -99,6 +99,7 @@ def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["by row"], batches=(0, 1, 2, 65), apply=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: str) -> None:
     for name in ("deep", "multiclass", "double categories", "vector 3", "any missing"):
@@ -133,6 +134,7 @@ def trained(kind: str) -> tuple[Forest, np.ndarray, np.ndarray]:
 KINDS = ("numbers", "extra", "classes", "vectors", "outputs")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():
@@ -147,6 +149,7 @@ def test_full_depth(kind: str, level: str) -> None:
         assert_same_bits(raw_of(module, whole), reference_raw(made, whole), kind)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [3, 17, 33, 70, 128])
 def test_features_of_any_number(n_features: int, dtype: type) -> None:
@@ -161,6 +164,7 @@ def test_features_of_any_number(n_features: int, dtype: type) -> None:
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n_features)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n_trees", [1, 15, 16, 17, 33])
 def test_trees_of_any_number(n_trees: int) -> None:
     for kind in ("numbers", "classes", "vectors"):
@@ -221,6 +225,7 @@ def test_bytes_of_a_node() -> None:
     assert kernel_data(made, tiles())["leaf_index"].dtype == np.uint8
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "level"),
     in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),
@@ -329,7 +334,7 @@ def test_what_tiles_cannot_express_is_refused(case: str) -> None:
 
 
 quick = settings(
-    max_examples=30,
+    max_examples=10,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

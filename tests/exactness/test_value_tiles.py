@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 
@@ -70,7 +70,7 @@ TAKEN = [n for n in MAKERS if refusal(normalize_predicates.run(forest(n))[0]) is
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 257)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str) -> None:
     if forest(name).n_features > 1 << 16:
@@ -79,12 +79,14 @@ def test_forests(name: str) -> None:
     check_exact(name, SCHEDULES["15"], batches=EDGES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule: str) -> None:
     for name in ("deep", "multiclass", "vector 3", "wide rows"):
         check_exact(name, SCHEDULES[schedule], batches=EDGES)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "level"), in_turns(KINDS, ["v2", "v3", "v4"]))
 def test_full_depth(kind: str, level: str) -> None:
     if level not in levels():
@@ -96,7 +98,7 @@ def test_full_depth(kind: str, level: str) -> None:
             assert_same_bits(raw_of(module, rows[:n]), raw[:n], (kind, level, n))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [1, 3, 17, 128, 129, 400])
 def test_features_of_any_number(n_features: int, dtype: type) -> None:
@@ -154,6 +156,7 @@ def test_tops_compare_registers_of_rows(level: str) -> None:
     assert value_tests(replace(made, feature=many)).top_levels == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [Missing.NAN, Missing.NEVER])
 @pytest.mark.parametrize("left", [False, True])
 def test_missing_values(kind: Missing, left: bool) -> None:
@@ -179,6 +182,7 @@ def test_items_of_large_trees_are_numbered_by_32_bits(
         assert_same_bits(raw_of(module, rows), raw, schedule)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "level"),
     in_turns(["numbers", "classes", "vectors"], ["v2", "v3", "v4", "aarch64"], often=2),
@@ -301,9 +305,7 @@ def test_what_values_cannot_express_is_refused(case: str) -> None:
     assert error.value.why == message
 
 
-@quick
-@given(st.data())
-def test_random_forests(data: st.DataObject) -> None:
+def check_random(data: st.DataObject) -> None:
     missing = data.draw(st.sampled_from([Missing.NAN, Missing.NEVER]))
     depth = data.draw(st.sampled_from([3, 7, 9]))
     made = data.draw(random_forest(max_trees=5, max_depth=depth, missing=(missing,)))
@@ -319,3 +321,16 @@ def test_random_forests(data: st.DataObject) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), len(rows))
     leaves = made.source_node[reference_leaves(made, rows)]
     assert_same_bits(module.apply(rows), leaves, "apply")
+
+
+@quick
+@given(st.data())
+def test_random_forests(data: st.DataObject) -> None:
+    check_random(data)
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=1000)
+@given(st.data())
+def test_random_forests_often(data: st.DataObject) -> None:
+    check_random(data)

@@ -201,7 +201,7 @@ DECLINED = {("boost", "apply", "missing"), ("baggi", "predict_raw", "infinite")}
 DECLINED |= {("bagge", "predict_raw", "infinite")}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", SOURCES)
 def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
     compiled = fitted(name)
@@ -236,6 +236,7 @@ def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
         assert not hasattr(other, "estimator_")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SKLEARN)
 def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
     compiled, loaded = fitted(name), saved(fitted(name), tmp_path)
@@ -385,9 +386,10 @@ def test_histogram_boosting_with_categories(named, tmp_path):
             other.predict(form)
 
 
-def test_models_that_were_files(tmp_path):
+@pytest.mark.parametrize("step", [8, pytest.param(3, marks=pytest.mark.slow)])
+def test_models_that_were_files(step, tmp_path):
     sources = set()
-    for file in sorted((Path(__file__).parents[1] / "data").glob("*/*"))[::3]:
+    for file in sorted((Path(__file__).parents[1] / "data").glob("*/*"))[::step]:
         if file.suffix == ".skforge":
             continue
         try:
@@ -422,6 +424,7 @@ PARAMS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("params", PARAMS, ids=lambda params: "-".join(params))
 def test_parameters_are_kept(params, tmp_path):
     compiled = CompiledForest(random_forest(Y), **params).fit(X)
@@ -810,7 +813,7 @@ def outcome(path):
 @pytest.mark.parametrize(
     ("kind", "step"),
     [
-        ("forest", 5),
+        ("forest", 13),
         pytest.param("forest", 1, marks=pytest.mark.slow),
         pytest.param("estimator", 1, marks=pytest.mark.slow),
     ],
@@ -835,12 +838,13 @@ def test_every_damaged_byte_is_noticed_or_harmless(kind, step, tmp_path):
 
 
 @pytest.mark.parametrize("n_bytes", [4, 64])
-def test_damage_of_many_bytes_is_noticed(tmp_path, n_bytes):
+@pytest.mark.parametrize("often", [50, pytest.param(150, marks=pytest.mark.slow)])
+def test_damage_of_many_bytes_is_noticed(tmp_path, n_bytes, often):
     path = small_file(tmp_path)
     whole = path.read_bytes()
     expected = outcome(path)
     draw = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(often):
         damaged = bytearray(whole)
         at = int(draw.integers(len(whole)))
         damaged[at : at + n_bytes] = draw.bytes(n_bytes)
@@ -887,8 +891,9 @@ def wrapper_file(tmp_path):
 @pytest.mark.parametrize(
     ("made", "step"),
     [
-        (small_file, 1),
+        (small_file, 5),
         (wrapper_file, 29),
+        pytest.param(small_file, 1, marks=pytest.mark.slow),
         pytest.param(wrapper_file, 1, marks=pytest.mark.slow),
     ],
 )
@@ -950,6 +955,7 @@ def test_labels_that_are_not_the_forests_are_refused(name, fitted, tmp_path):
     assert equal(skforge.load(path).predict(X), model.predict(X))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "answer",
     [[], ["<f4"], {}, ["<f4", [0], 0], ["<f4", [1]], ["<f4", [0, -1]], ["a, b", [0]]],

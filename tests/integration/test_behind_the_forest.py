@@ -154,6 +154,7 @@ def kernels_answer(fast, monkeypatch, but=""):
 # ------------------------------------------------------------------- calibration
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
@@ -164,6 +165,7 @@ def test_calibrated(name, method, y, monkeypatch):
     check(fast, wrapper)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("y", [NAMES, THREE_NAMES], ids=["two", "three"])
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 def test_calibrated_text_labels(y, method):
@@ -175,6 +177,7 @@ def test_calibrated_text_labels(y, method):
     assert fast.classes_.tolist() == wrapper.classes_.tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["forest", "gb", "xgboost"])
 def test_calibrated_without_ensemble_and_frozen(name):
     one = CalibratedClassifierCV(CLASSIFIERS[name], ensemble=False, cv=2).fit(X, TWO)
@@ -198,6 +201,7 @@ def test_calibrated_folds_that_miss_a_class(method):
 # -------------------------------------------------------------------- thresholds
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 def test_thresholds(name, monkeypatch):
     fixed = FixedThresholdClassifier(CLASSIFIERS[name], threshold=0.3).fit(X, TWO)
@@ -210,6 +214,7 @@ def test_thresholds(name, monkeypatch):
         monkeypatch.undo()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("response", ["predict_proba", "decision_function", "auto"])
 @pytest.mark.parametrize("label", ["no", "yes", None])
 @pytest.mark.parametrize("threshold", ["auto", 0.1])
@@ -235,6 +240,7 @@ def test_tuned_threshold_for_another_label():
 # ----------------------------------------------------------------------- targets
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", some(REGRESSORS))
 def test_transformed_targets(name, monkeypatch):
     y = np.exp(SCORE / 3)
@@ -272,6 +278,7 @@ def test_an_inverse_function_of_all_rows():
     check(compiled(wrapper), wrapper)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", some(REGRESSORS))
 @pytest.mark.parametrize("columns", [1, 3])
 def test_multi_output_regressors(name, columns, monkeypatch):
@@ -307,6 +314,7 @@ def test_hard_votes_with_negative_weights_are_counted_in_scikit_learn():
     check(compiled(wrapper), wrapper)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 def test_multi_output_classifiers(name):
     y = np.column_stack([TWO, THREE, TWO])
@@ -325,6 +333,7 @@ def test_multi_output_text_labels():
 # ------------------------------------------------------------------- one against all
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", some(CLASSIFIERS))
 @pytest.mark.parametrize("y", [THREE_NAMES, NAMES], ids=["three", "two"])
 def test_one_vs_rest(name, y, monkeypatch):
@@ -336,6 +345,7 @@ def test_one_vs_rest(name, y, monkeypatch):
     check(fast, wrapper)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["forest", "gb", "xgboost", "lightgbm"])
 def test_one_vs_rest_of_several_labels(name):
     y = np.column_stack([TWO, THREE == 1, THREE == 2]).astype(int)
@@ -343,6 +353,7 @@ def test_one_vs_rest_of_several_labels(name):
     check(compiled(wrapper), wrapper)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:Label")
 @pytest.mark.parametrize("name", ["forest", "gb"])
 @pytest.mark.parametrize("first", [0, 1])
@@ -372,6 +383,7 @@ def test_one_vs_rest_over_regressors():
 MIXED = ("forest", "gb", "hist", "xgboost", "lightgbm")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("voting", "y", "weights"),
     [
@@ -475,6 +487,7 @@ NESTED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NESTED)
 def test_nested(name):
     wrapper = clone(NESTED[name]).fit(X, TWO)
@@ -611,6 +624,7 @@ def test_weights_of_samples_in_fit():
     same(fast.predict(X), wrapper.fit(X, SCORE, sample_weight=weights).predict(X))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

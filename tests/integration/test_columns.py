@@ -144,7 +144,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_of_every_kind(fitted: Any, kind: str) -> None:
     model, fast, frame = fitted
@@ -156,6 +156,7 @@ def test_sequences_of_every_kind(fitted: Any, kind: str) -> None:
     same(fast.predict_raw(columns), fast.predict_raw(frame[:40]))
 
 
+@pytest.mark.sampled(6)
 def test_methods_and_mappings(fitted: Any) -> None:
     model, fast, frame = fitted
     columns, wanted = shuffled(frame, list), model.predict(frame)
@@ -174,6 +175,7 @@ def test_methods_and_mappings(fitted: Any) -> None:
         same(fast.predict_contribs(few), wanted)
 
 
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize(
     "values",
     [

@@ -77,7 +77,7 @@ def fitted():
     return get
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", MODELS)
 def test_saved_models_contribute_the_same_bits(name, option, fitted, tmp_path):

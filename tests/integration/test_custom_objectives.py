@@ -76,6 +76,7 @@ def margins(model, rows):
     return model.predict(rows, raw_score=True)
 
 
+@pytest.mark.sampled(3)
 def test_answers_and_warnings_are_the_models(model, tmp_path):
     rows = pd.DataFrame(X, columns=list("abcdef"))
     compiled = CompiledForest(model, tuning="off").fit(rows)
@@ -111,6 +112,7 @@ def test_it_is_trained(model):
     assert found.tobytes() == margins(compiled.estimator_, X).tobytes()
 
 
+@pytest.mark.sampled(3)
 def test_boosters_and_files(model, tmp_path):
     rows = pd.DataFrame(X, columns=list("abcdef"))
     if isinstance(model, xgb.XGBModel):

@@ -38,6 +38,7 @@ def test_demo_with_xgboost():
     assert "batches of 1" in out
 
 
+@pytest.mark.slow
 def test_demo_without_xgboost_says_what_it_uses_instead():
     out = run_demo(WITHOUT_XGBOOST)
     assert "xgboost is not installed" in out

@@ -58,6 +58,7 @@ def X():
     return many_rows(500)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_arrays_have_the_metadata_they_announce(X, method):
     found = predict(slow_model(), da.from_array(X, chunks=(200, 3)), method=method)
@@ -85,6 +86,7 @@ def test_sparse_blocks(X):
     same_bits(found.compute(scheduler="sync"), quick_model().predict_raw(X))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_frames_keep_index_and_divisions(method):
     frame = table().assign(id="a")[["tax", "id", "rooms", "age", "income"]]

@@ -53,7 +53,7 @@ def cluster():
 
 def test_a_dataset_with_names_missing_values_and_an_id(cluster):
     frame = table().assign(id=np.arange(len(table())))
-    dataset = ray.data.from_pandas(frame).repartition(5)
+    dataset = ray.data.from_pandas([frame[k : k + 120] for k in range(0, 600, 120)])
     scored = predict(
         named_model(),
         dataset,

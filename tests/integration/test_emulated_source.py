@@ -320,6 +320,7 @@ def test_functions_by_hand(sanitize: Sanitizer | None) -> None:
                 compare(batch.run(number, args, order), wanted, what)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [tree_sum, neighbours, read_between_regions, atomics])
 def test_no_barrier_of_the_text_is_idle(make: Callable[[], Made]) -> None:
     """Without any one of its barriers, a kernel has a race."""
@@ -341,12 +342,14 @@ def test_no_barrier_of_the_text_is_idle(make: Callable[[], Made]) -> None:
 # ---------------------------------------------------------------- drawn
 
 
-@lru_cache(maxsize=1)
-def drawn() -> tuple[GridProgram, ...]:
+@lru_cache(maxsize=2)
+def drawn(count: int) -> tuple[GridProgram, ...]:
     """Return programs, always the same, to be compiled all at once."""
     found = []
 
-    @settings(max_examples=20, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(
+        max_examples=count, derandomize=True, database=None, phases=[Phase.generate]
+    )
     @given(grid_programs())
     def collect(program: GridProgram) -> None:
         found.append(program)
@@ -355,10 +358,11 @@ def drawn() -> tuple[GridProgram, ...]:
     return tuple(found)
 
 
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sanitize", ["address", "thread"])
-def test_drawn_functions_do_nothing_undefined(sanitize: Sanitizer) -> None:
+def test_drawn_functions_do_nothing_undefined(sanitize: Sanitizer, count: int) -> None:
     need(sanitize)
-    programs = drawn()
+    programs = drawn(count)
     with Batch([program.function for program in programs], sanitize) as batch:
         for number, program in enumerate(programs):
             args = program.arguments()

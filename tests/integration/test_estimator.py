@@ -75,6 +75,7 @@ def message(call, kind):
 # ------------------------------------------------------------------- values
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("model", "target"),
     [

@@ -32,6 +32,7 @@ def right(model):
     return all(np.array_equal(model.predict_proba(X[:n]), EXPECTED[:n]) for n in SIZES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("n_jobs", [None, 2])
 @pytest.mark.parametrize("fresh", [False, True], ids=["compiled", "unpickled"])
@@ -83,6 +84,7 @@ def test_forked_children_predict(n_jobs):
     assert right(lazy)
 
 
+@pytest.mark.slow  # as test_concurrency's
 @pytest.mark.timeout(120)
 def test_workers_of_joblib_predict():
     model = compiled(n_jobs=2)

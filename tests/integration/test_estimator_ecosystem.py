@@ -55,7 +55,7 @@ def regressor():
     return RandomForestRegressor(4, random_state=0)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_grid_search_over_schedules_and_the_models_parameters(n_jobs):
     grid = {"schedule": SCHEDULES, "estimator__max_depth": [1, 4]}
     search = GridSearchCV(CompiledForest(forest()), grid, cv=2, n_jobs=n_jobs)
@@ -151,6 +151,7 @@ def test_column_transformers_with_frames():
     assert np.array_equal(ours[-1].feature_names_in_, bare[-1].feature_names_in_)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "wrap",
     [

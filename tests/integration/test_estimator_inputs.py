@@ -206,6 +206,7 @@ def kills(source, method, rows):
     return method == "apply" and rows == "wide" and isinstance(source, xgb.XGBModel)
 
 
+@pytest.mark.sampled(400)
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("rows", INPUTS)
 @pytest.mark.parametrize("model", MODELS)
@@ -351,6 +352,7 @@ CHOOSE = (
 )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 @pytest.mark.parametrize(
     ("kind", "name", "whose"),
@@ -426,6 +428,7 @@ def test_other_arguments_are_answered_by_the_model():
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:X has feature names:UserWarning")
 @pytest.mark.parametrize(
     "rows",

@@ -141,6 +141,7 @@ def inputs(X, forest):
     }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_input_ends_as_the_source_says(name):
     model, fast, X = fitted(name)
@@ -156,6 +157,7 @@ def test_every_input_ends_as_the_source_says(name):
     assert reached > 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gb three", "hist", "isolation", "bag", "ada two"])
 def test_frames_by_name(name):
     X, rng = data()
@@ -187,6 +189,7 @@ def test_categories_by_name():
     assert np.isfinite(fast.predict(unknown)).all()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:divide by zero encountered in log")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_kernels_are_what_answers(name, monkeypatch):
@@ -216,6 +219,7 @@ def test_copies(name):
             )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_verification_sees_a_wrong_leaf(name):
     from dataclasses import replace
@@ -232,6 +236,7 @@ def test_verification_sees_a_wrong_leaf(name):
         verify(Predictor(compile_forest(forest), model), X, False)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_forest_without_its_model(name):
     """As loaded where scikit-learn's estimator is not at hand."""

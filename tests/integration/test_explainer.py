@@ -183,6 +183,7 @@ def test_attributes_are_those_of_shap():
     assert all(hasattr(made, name) for name in {*FACTS["attributes"]} - OF_SHAP)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore:LightGBM binary classifier")
 @pytest.mark.parametrize("name", MOST)
 def test_expected_value(name):

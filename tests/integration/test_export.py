@@ -56,6 +56,7 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 def test_rows_and_columns_have_strides(forest: Any, tmp_path: Path, kind: str) -> None:
@@ -343,6 +344,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(7)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("make", MODELS)
@@ -365,7 +367,7 @@ def test_models_of_all_kinds(make: Any, kind: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, wanted, err_msg=function)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("post", ["none", "logistic", "softmax", "softmax_zero"])
@@ -437,6 +439,7 @@ def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
                 np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @pytest.mark.parametrize(
     "name",

@@ -82,6 +82,7 @@ MODELS = (
 )
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("make", MODELS)
 def test_models_of_all_kinds(make: Any, tmp_path: Path) -> None:
@@ -217,6 +218,12 @@ def test_what_differs_is_not_written(
             small_forest(), tmp_path / "tiny", batch_sizes=[1], contribs=True
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_marker_of_missing_values(tmp_path: Path) -> None:
+    forest = replace(small_forest(), missing_value=-1.0)
+    folder = skforge.export(forest, tmp_path / "tiny", batch_sizes=[1], contribs=True)
+    assert metadata(folder)["verified_here"]
 
 
 def test_fast_sums_leave_contributions_as_they_are(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ def test_an_entry_is_there_for_every_method_that_can_have_one():
     assert there == {name: set(methods) for name, (_, methods) in SOURCES.items()}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", SOURCES)
 def test_one_row_is_answered_as_the_source_answers(name, no_ordinary_path):
     model, own = wrapped(name), source(name)
@@ -310,6 +311,7 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
 ONNX = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("path", ONNX, ids=lambda path: path.stem)
 def test_onnx_models_answer_one_row_as_onnx_runtime(path):
     runtime = pytest.importorskip("onnxruntime")
@@ -435,6 +437,7 @@ def test_infinity_where_scikit_learn_is_told_that_all_is_finite():
         model.predict_proba(row)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "name", ["XGBClassifier", "LGBMClassifier", "RandomForestClassifier"]
 )
@@ -709,13 +712,13 @@ def test_many_threads_find_one_method_while_another_fits():
                 if str(found[0]) not in names:
                     wrong.append(found)
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
+    threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     try:
         for own in (three, two, three):
             model.set_params(estimator=own).fit(X)
-            for _ in range(20):
+            for _ in range(10):
                 assert_same(model.predict(X[:9]), own.predict(X[:9]))
     finally:
         stop.set()

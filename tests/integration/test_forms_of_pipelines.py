@@ -144,6 +144,7 @@ def compare(step: str, last: str, name: str) -> None:
                 np.testing.assert_array_equal(found, expected, strict=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_rows_of_any_form_equal_the_pipeline(name: str) -> None:
     compare("standard", "forest", name)
@@ -157,6 +158,7 @@ def test_rows_of_any_form_behind_any_step(name: str, step: str, last: str) -> No
     compare(step, last, name)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     model = fitted("median", "forest")
@@ -172,7 +174,7 @@ def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_large_rows_are_read_by_blocks(name: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(blocks, "MOST_VALUES", 256)
@@ -198,6 +200,7 @@ def test_a_dictionary_of_pyarrow_with_nulls_goes_to_the_pipeline() -> None:
         np.testing.assert_array_equal(fast.predict_proba(part), expected, strict=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["polars", "pyarrow"])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_tables_for_a_pipeline_of_arrays(kind: str, dtype: str) -> None:
@@ -215,6 +218,7 @@ def test_tables_for_a_pipeline_of_arrays(kind: str, dtype: str) -> None:
     assert not difference(fast.predict_proba, model.predict_proba, short)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["polars", "pyarrow"])
 @pytest.mark.parametrize("step", ["standard", "median"])
 def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
@@ -245,6 +249,7 @@ def test_a_table_s_only_row_is_read_by_values(kind: str, step: str) -> None:
 PANDAS = [name for name in FORMS if "polars" not in name and "table" not in name]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PANDAS)
 def test_a_frame_s_only_row_is_read_by_values(name: str) -> None:
     model = fitted("standard", "forest")
@@ -288,6 +293,7 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
     np.testing.assert_array_equal(fast.predict_proba(rows), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["bool", "Int64 with NA", "polars", "table"])
 def test_artifacts_know_the_forms_that_fit_or_calls_met(
     name: str, tmp_path: Path

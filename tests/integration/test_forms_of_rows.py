@@ -270,7 +270,7 @@ CASES = [(name, on) for name in MODELS for on in ("array", "frame")]
 CASES += [(name, "categories") for name in CATEGORICAL]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "on"), CASES, ids=lambda value: str(value))
 def test_calls_answer_as_the_source_does(name, on, turn):
@@ -307,7 +307,7 @@ REFUSED = {
 CATEGORIES = {f"frame, {name}" for name in FRAMES if "categor" in name}
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "on"), CASES, ids=lambda value: str(value))
 def test_artifacts_answer_as_the_source_does(name, on, tmp_path):
     """Errors may have other texts; a form that the source takes is not refused."""

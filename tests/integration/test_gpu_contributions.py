@@ -36,6 +36,7 @@ def model(request):
     return MODELS[request.param]()
 
 
+@pytest.mark.sampled(2)
 def test_a_thread_a_row_gives_the_bits_of_the_cpu(model):
     gpu, cpu = compile_forest(model, target="emulated"), compile_forest(model)
     for n in (1, 127, 150):
@@ -52,6 +53,7 @@ def test_the_text_of_the_kernel_does_the_same():
         np.testing.assert_array_equal(gpu.predict_contribs(X), wanted)
 
 
+@pytest.mark.sampled(2)
 def test_rows_of_a_thread_do_not_change_bits(model):
     cpu = compile_forest(model).predict_contribs(X)
     schedule = gpu_contribution_schedule(32)
@@ -59,6 +61,7 @@ def test_rows_of_a_thread_do_not_change_bits(model):
     np.testing.assert_array_equal(gpu.predict_contribs(X), cpu)
 
 
+@pytest.mark.sampled(2)
 def test_other_values_come_from_the_cpu(model):
     gpu, cpu = compile_forest(model, target="emulated"), compile_forest(model)
     for options in ({"interactions": True}, {"approximate": True}, {"background": X}):

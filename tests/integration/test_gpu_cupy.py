@@ -62,6 +62,7 @@ def what(cupy: FakeCupy, *names: str) -> list[str]:
 # ---------------------------------------------------------------- rows on the host
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 def test_rows_of_the_host_give_the_source_s_bits(cupy, name: str) -> None:
     rows, raw, leaves = expected(name)
@@ -244,6 +245,7 @@ def test_out_of_memory_at_last(cupy) -> None:
 # ---------------------------------------------------------------- rows on a device
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 def test_device_rows_give_device_results_and_nothing_waits(cupy, name: str) -> None:
     rows, raw, leaves = expected(name)
@@ -352,18 +354,20 @@ def _models():
     yield xgboost.XGBRegressor(n_estimators=6, max_depth=3).fit(X, y)
 
 
-def test_estimators_answer_on_the_device(cupy) -> None:
-    for model in _models():
-        fast = CompiledForest(model, target="cuda", schedule=DIRECT).fit(X)
-        assert_same_bits(fast.predict(X), model.predict(X), "host")
-        there = fast.predict(Array(X))
-        assert isinstance(there, Array)
-        np.testing.assert_array_equal(there.get(), model.predict(X))
-        leaves = np.asarray(model.apply(X))
-        assert_same_bits(fast.apply(Array(X)).get(), leaves, "apply")
-        if hasattr(model, "predict_proba"):
-            found, wanted = fast.predict_proba(Array(X)).get(), model.predict_proba(X)
-            np.testing.assert_allclose(found, wanted, rtol=8 * 2.0**-23)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("number", range(5))
+def test_estimators_answer_on_the_device(cupy, number: int) -> None:
+    model = [*_models()][number]
+    fast = CompiledForest(model, target="cuda", schedule=DIRECT).fit(X)
+    assert_same_bits(fast.predict(X), model.predict(X), "host")
+    there = fast.predict(Array(X))
+    assert isinstance(there, Array)
+    np.testing.assert_array_equal(there.get(), model.predict(X))
+    leaves = np.asarray(model.apply(X))
+    assert_same_bits(fast.apply(Array(X)).get(), leaves, "apply")
+    if hasattr(model, "predict_proba"):
+        found, wanted = fast.predict_proba(Array(X)).get(), model.predict_proba(X)
+        np.testing.assert_allclose(found, wanted, rtol=8 * 2.0**-23)
 
 
 def test_sample_rows_may_be_on_a_device(cupy) -> None:

@@ -74,6 +74,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_emulated_predictions_are_the_source_s_bits(source: str, name: str) -> None:
@@ -133,6 +134,7 @@ def test_default_schedules_compile_for_gpus(kind: str) -> None:
             assert used.registers <= most
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SOURCES)
 @needs_gxx
 def test_the_text_itself_gives_the_source_s_bits(name: str) -> None:
@@ -170,6 +172,7 @@ def test_blocks_are_shared_among_threads(monkeypatch) -> None:
 # ---------------------------------------------------------------- defaults
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 def test_default_schedules_run(name: str, reduction: str) -> None:

@@ -174,6 +174,7 @@ def compiled(name):
     return compile_forest(load_forest(trained(name)[0]))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_subset_of_features(name):
     forest, X = load_forest(trained(name)[0]), trained(name)[1]
@@ -241,6 +242,7 @@ def test_a_row_that_is_the_background_gets_zeros(name):
     np.testing.assert_allclose(found[0, ..., -1], raw, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_values_add_up_to_the_raw_score(name):
     X, module = trained(name)[1], compiled(name)

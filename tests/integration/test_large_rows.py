@@ -58,6 +58,7 @@ def called(predict, rows):
         return predict(rows), [str(one.message) for one in caught]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_blocks_answer_as_the_source_does(name, small_blocks, tmp_path):
     pl = pytest.importorskip("polars")

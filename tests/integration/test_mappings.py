@@ -129,6 +129,7 @@ def methods(model: Any) -> list[str]:
     return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
 
 
+@pytest.mark.sampled(6)
 def test_one_mapping(pair: Any) -> None:
     model, fast = pair
     for row in X.iloc[:6].to_dict("records"):
@@ -137,6 +138,7 @@ def test_one_mapping(pair: Any) -> None:
             same(getattr(fast, name)(row), getattr(model, name)(wanted))
 
 
+@pytest.mark.sampled(6)
 def test_lists(pair: Any) -> None:
     model, fast = pair
     rows = X.to_dict("records")
@@ -160,6 +162,7 @@ def test_raw_scores_and_leaves(pair: Any) -> None:
     same(out, fast.predict_raw(rows))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:Skipping features:UserWarning")
 def test_missing_values(pair: Any) -> None:
     model, fast = pair
@@ -186,6 +189,7 @@ def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
         same(fast.predict(given), wanted)
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, -1e300, 3.5e38, 0.0, -0.0])
 def test_extreme_values(pair: Any, value: float) -> None:
     model, fast = pair
@@ -195,6 +199,7 @@ def test_extreme_values(pair: Any, value: float) -> None:
         agree(model, fast, [row, row], frame_of([row, row]))
 
 
+@pytest.mark.sampled(52)
 @pytest.mark.parametrize(
     "value",
     [
@@ -313,6 +318,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("value", "text"), BAD)
 def test_a_value_that_is_no_number(value: Any, text: str) -> None:
     fast = compiled(FOREST.fit(X, y))
@@ -532,6 +538,7 @@ ENCODERS = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
 @pytest.mark.parametrize("dtype", ["str", "category", object])
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -648,6 +655,7 @@ def test_nothing_changes(pair: Any) -> None:
     same(fast.predict(X), model.predict(X))
 
 
+@pytest.mark.sampled(5)
 def test_copies_and_threads(pair: Any) -> None:
     model, fast = pair
     rows = X.iloc[:5].to_dict("records")

@@ -146,6 +146,7 @@ def fitted(name: str) -> Any:
         return clone(model).fit(X, y)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_are_the_model_s_own(name: str) -> None:

@@ -70,6 +70,7 @@ def as_float(column):
     return column.astype("float64")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("X", "what", "cast", "mend"),
     [
@@ -160,6 +161,7 @@ def test_rows_that_are_answered_alone_are_counted():
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "X",
     [
@@ -182,6 +184,7 @@ def test_rows_that_compiled_code_reads_give_no_warning(X):
     assert fitted(MIXED, X)[1] == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool", "float16"])
 def test_arrays_give_no_warning(dtype):
     for model in (SCALED, forest().fit(NUMBERS, Y)):

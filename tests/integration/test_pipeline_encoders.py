@@ -195,6 +195,7 @@ SELDOM = [
 ]
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("last", "fill"), OFTEN + SELDOM)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_encoder_folds(encoder, last, fill):
@@ -209,6 +210,7 @@ def test_an_encoder_folds(encoder, last, fill):
             assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoder", some(["one-hot", "ordinal", "target"], ["target"]))
 @pytest.mark.parametrize("trained", [0, 1, 2])
 def test_forms_of_frames(encoder, trained):
@@ -228,6 +230,7 @@ def test_three_classes(last):
         assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_numbers_as_categories_of_arrays(encoder, last):
@@ -345,6 +348,7 @@ def test_hist_gradient_boosting_with_categories():
         assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoder", ["one-hot", "one-hot-strict", "target"])
 def test_pickles_and_artifacts(encoder, tmp_path):
     model, fast = fitted(model_of(encoder, "forest", fill=encoder != "target"))
@@ -412,6 +416,7 @@ def test_exports_refuse_codes_of_numbers(tmp_path):
         skforge.export(fast, tmp_path / "bins")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keep", [True, False], ids=["live", "stored"])
 @pytest.mark.parametrize("encoder", ["one-hot", "one-hot-strict", "target"])
 def test_tables_in_parts(encoder, keep):

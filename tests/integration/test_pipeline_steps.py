@@ -165,6 +165,7 @@ MIDDLE = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MIDDLE)
 def test_a_step_runs_in_its_library(name):
     model = make_pipeline(
@@ -183,6 +184,7 @@ def test_a_step_runs_in_its_library(name):
     assert is_ours(fast, PLAIN)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name, last",
     [
@@ -368,6 +370,7 @@ def test_sparse_rows():
 # ------------------------------------------------------------ frames
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 @pytest.mark.parametrize("last", ["forest", "xgboost", "lightgbm"])
 def test_set_output(kind, last):

@@ -194,6 +194,7 @@ def is_ours(fast, rows):
 # ------------------------------------------------------------ every transformer
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("last", ["xgboost", "lightgbm"])
 @pytest.mark.parametrize("name", [n for n in TRANSFORMERS if n not in CODED])
 def test_a_transformer_folds_before_other_libraries(name, last):
@@ -210,6 +211,7 @@ def test_a_transformer_folds_before_other_libraries(name, last):
             same(raw, model[-1].predict(transformed, **asked))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_transformer_folds(name):
     model = trained(name, FORESTS["forest"])
@@ -220,6 +222,7 @@ def test_a_transformer_folds(name):
         assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", TAKE_NAN)
 def test_missing_values_fold(name):
     model = trained(name, FORESTS["forest"], GAPS)
@@ -230,6 +233,7 @@ def test_missing_values_fold(name):
         assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("last", MORE_FORESTS)
 def test_every_forest_may_be_the_last_step(last):
     model = make_pipeline(
@@ -309,7 +313,7 @@ def random_step(random, depth=2):
 
 @pytest.mark.parametrize(
     "seed",
-    [*range(10), *(pytest.param(i, marks=pytest.mark.slow) for i in range(10, 60))],
+    [*range(5), *(pytest.param(i, marks=pytest.mark.slow) for i in range(5, 60))],
 )
 def test_random_pipelines(seed):
     random = np.random.default_rng(seed)
@@ -379,13 +383,8 @@ def test_forms_of_rows():
     same(fast.predict_proba(whole * 2**50), model.predict_proba(whole * 2**50))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
-        for number, name in enumerate(TRANSFORMERS)
-    ],
-)
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_float32_rows_have_a_forest_of_their_own(name):
     last = ("forest", "xgboost", "lightgbm")[len(name) % 3]
     model = trained(name, FORESTS[last])
@@ -444,6 +443,7 @@ def by_name(last, **how):
     return make_pipeline(columns, clone(FORESTS[last]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rest", ["drop", "passthrough"])
 @pytest.mark.parametrize("last", FORESTS)
 def test_columns_by_name(last, rest):
@@ -561,6 +561,7 @@ def test_the_estimator():
         fast.decision_function(X)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("last", FORESTS)
 def test_a_pipeline_that_is_not_fitted_is_trained(last):
     model = make_pipeline(SimpleImputer(), pre.StandardScaler(), clone(FORESTS[last]))
@@ -620,6 +621,7 @@ def edit_bins(model):
     model[0].named_transformers_["bins"].bin_edges_[0][1:-1] += 0.5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("edit", [edit_mean, edit_category, edit_bins])
 def test_numbers_edited_inside_a_step_are_noticed(edit):
     rows = np.column_stack([X[:, :4], X[:, 4:5].round()])
@@ -769,6 +771,7 @@ def test_subclasses_are_refused():
         load_forest(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [pre.RobustScaler(), "passthrough"])
 @pytest.mark.parametrize("marker", [0.0, -3.0])
 def test_a_number_may_mean_missing_to_the_last_step(marker, step):

@@ -148,6 +148,7 @@ MANY = {
 RAW = {"no JSON": b"{", "nothing": b"", "no text": b"\xff\xfe", "deep": b"[" * 100_000}
 
 
+@pytest.mark.sampled(2)
 def test_no_body_gives_500(service):
     namespace, word = service
     bodies = [("/score", key, json.dumps(body).encode()) for key, body in ONE.items()]

@@ -196,6 +196,7 @@ RACES = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kernel", RACES)
 def test_races_are_reported_in_every_order(kernel: str, order: Order) -> None:
@@ -233,6 +234,7 @@ OVERRUNS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kernel", OVERRUNS)
 def test_the_address_sanitizer_reports(kernel: str) -> None:
     device("address")

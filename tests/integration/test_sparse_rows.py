@@ -180,6 +180,7 @@ REFUSED = {
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize(
     "turn", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)]

@@ -143,6 +143,7 @@ def source(request, tmp_path):
     return model if request.param == "model" else tmp_path / "model.json"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("size", [1, 2, 21, 40, 41, 57, 79])
 def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
     lie_at(monkeypatch, size)
@@ -158,6 +159,7 @@ def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
     assert len(fitted) == (size > 1)  # fit compiles the kernel of the smallest batches
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
 @pytest.mark.parametrize("size", [2, 21, 40])
 def test_a_wrong_kernel_never_answers(monkeypatch, source, tmp_path, size, how):

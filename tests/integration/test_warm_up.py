@@ -72,6 +72,7 @@ def models(folder):
 NAMES = ("forest", "words", "isolation", "xgboost", "lightgbm", "file")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
 def test_no_call_compiles(name, how, compilations, tmp_path):

@@ -91,6 +91,7 @@ def assert_same(fast: Any, model: Any, rows: Any, exact: bool = True) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_wrapper_answers_by_its_own_rules(step: str, wrapper: str) -> None:
@@ -98,6 +99,7 @@ def test_a_wrapper_answers_by_its_own_rules(step: str, wrapper: str) -> None:
     assert_same(plain(model).fit(X), model, NEW)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
 @pytest.mark.parametrize("wrapper", ["tuned", "calibrated", "mean", "target"])
 def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> None:
@@ -106,6 +108,7 @@ def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> N
     assert_same(fast, model, NEW, exact=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
 def test_sums_that_may_be_off_are_no_mistake(reduction: str, method: str) -> None:
@@ -130,6 +133,7 @@ def test_frames_of_several_dtypes_are_no_mistake_where_sums_may_be_off() -> None
     assert_same(fast, model, rows, exact=False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("behind", [True, False])
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 @pytest.mark.parametrize("n_rows", [0, 400])
@@ -173,6 +177,7 @@ CODED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("wrapper", ["soft", "hard", "outputs", "mean"])
 @pytest.mark.parametrize("step", CODED)
 def test_members_of_several_kinds_share_codes(step: str, wrapper: str) -> None:
@@ -209,6 +214,7 @@ AROUND = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", AROUND.values(), ids=AROUND)
 def test_wrappers_around_pipelines_whose_steps_do_not_fold(model: Any) -> None:
     model = clone(model).fit(TEXTS, TWO if is_classifier(model) else SCORE)

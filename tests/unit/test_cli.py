@@ -448,6 +448,7 @@ def test_bench_without_xgboost_compares_with_the_reference(
     assert "speedup" not in out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("library", "name", "predictor"),
     [

@@ -68,6 +68,7 @@ def test_batches_go_to_the_gpu_from_where_it_is_faster(machines, launch, wanted)
     assert machines.calls == [("cpu", len(rows) - 1), (kind, len(rows))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["cpu", "emulated"])
 @pytest.mark.parametrize("slow", [TRIED_ROWS[0], TRIED_ROWS[6], TRIED_ROWS[-1]])
 def test_one_size_that_was_timed_in_a_bad_second_does_not_decide(machines, kind, slow):

@@ -42,7 +42,7 @@ def check_ranges(table) -> None:
     assert lasts[-1] is None
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "arch"),
     in_turns([n for n in MAKERS if n != "wide records"], EXTREMES, often=2),
@@ -62,7 +62,7 @@ def test_rows_of_a_million_columns_stay_in_memory() -> None:
         assert ".cache(" not in repr(schedule)  # codes are of the few that are read
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n_features", [3, 100, 1000, 8000, 50_000])
 @pytest.mark.parametrize("arch", EXTREMES)
 def test_shared_memory_is_respected(arch: str, n_features: int) -> None:
@@ -74,6 +74,7 @@ def test_shared_memory_is_respected(arch: str, n_features: int) -> None:
             lowered(made, schedule, target_of(arch), reduction)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["scalar", "multiclass many", "vector 3", "double"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_defaults_are_right(name: str, reduction: Reduction) -> None:
@@ -92,6 +93,7 @@ def test_defaults_are_right(name: str, reduction: Reduction) -> None:
                 np.testing.assert_allclose(got, wanted[:n], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["many trees", "shallow", "deep", "categories"])
 def test_defaults_of_larger_forests_are_exact(kind: str) -> None:
     made = {
@@ -111,6 +113,7 @@ def test_defaults_of_larger_forests_are_exact(kind: str) -> None:
         assert_same_bits(got, wanted, (kind, schedule))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arch", "kind"),
     in_turns(

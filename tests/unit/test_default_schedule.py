@@ -37,7 +37,7 @@ def test_ranges_cover_every_batch_size_once() -> None:
     assert BATCH_RANGES == ((1, 1), (2, 15), (16, 127), (128, 2048), (2049, None))
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "level"), in_turns(MAKERS, ["v2", "v3", "v4", "aarch64"], often=2)
 )
@@ -119,6 +119,7 @@ def test_a_machine_with_slow_permutes_leaves_lanes_earlier() -> None:
     assert last_lanes(30.0) < last_lanes(0.3)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("name", ["multiclass", "categories", "wide rows", "deep"])
 def test_candidates_lower(name: str, level: str) -> None:

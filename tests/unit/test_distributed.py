@@ -103,6 +103,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_what_is_described_is_what_comes(kind):
@@ -352,6 +353,7 @@ def test_a_model_that_cannot_leave_its_source_behind():
     assert pack(named_model(), keep_estimator=True).pickled
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("categories", [False, True])
 def test_another_process_needs_neither_the_source_nor_the_estimator(
     tmp_path, categories

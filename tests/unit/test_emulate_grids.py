@@ -204,6 +204,7 @@ def test_private_memory_lives_through_a_uniform_loop() -> None:
     emulated(b, x=numbers(7), n=7, out=np.zeros(8, np.float32))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("element", [F32, F64, I32, U8, I64])
 def test_warps_sum_in_butterfly_order(width: int, element: Scalar) -> None:
@@ -446,7 +447,11 @@ def test_what_cannot_be_emulated_is_said() -> None:
 # ---------------------------------------------------------------- drawn programs
 
 
-@given(grid_programs())
-@settings(deadline=None, max_examples=20)
-def test_drawn_launches(program: GridProgram) -> None:
-    check_emulated(program.function, program.arguments())
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_drawn_launches(count: int) -> None:
+    @settings(max_examples=count)
+    @given(grid_programs())
+    def check(program: GridProgram) -> None:
+        check_emulated(program.function, program.arguments())
+
+    check()

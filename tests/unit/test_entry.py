@@ -168,6 +168,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
 def test_every_output_has_the_ordinary_bits(kind):
     transform, n_outputs, row_dtype, sum_dtype = kind
@@ -184,6 +185,7 @@ def test_every_output_has_the_ordinary_bits(kind):
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS[::4], ids=lambda kind: "-".join(map(str, kind)))
 def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
     transform, n_outputs, row_dtype, sum_dtype = kind
@@ -199,6 +201,7 @@ def test_predict_of_a_module_has_an_entry_after_few_calls(kind, monkeypatch):
         np.testing.assert_array_equal(answer, answers[0], strict=True)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("divisor", [1, 7])
 @pytest.mark.parametrize(
     "transform, n_outputs, task",
@@ -275,6 +278,7 @@ def test_votes_of_scikit_learns_forests(n_outputs):
     assert check_all_outputs(forest) == {"raw", "transformed", "labels"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "values",
     [(88.7, 89.0), (-88.8, -88.7), (np.inf, 1.0), (-np.inf, -np.inf), (3e38, 3e38)],
@@ -362,7 +366,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
-@pytest.mark.sampled(45)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [
@@ -395,6 +399,7 @@ def test_onnxs_post_transforms(number, post, row_dtype, sum_dtype, dtype):
         assert there == {"raw"} | labels | values
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("post", POSTS)
 def test_extreme_scores_of_onnx(post):
     values = np.float32([np.inf, -np.inf, 0.0, -0.0, 1e-7, 3e38, -3e38, 100.0])
@@ -443,6 +448,7 @@ def test_votes_of_adaboost(n_outputs):
     assert check_all_outputs(forest) == {"raw", "labels"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cutoff", [-0.3, -0.5, -0.8])
 @pytest.mark.parametrize("scale", [0.5, 13.0, 1024.7])
 def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
@@ -717,6 +723,7 @@ def test_taken_as_the_ordinary_path_takes_it(name):
 # ---------------------------------------------------------------- refused values
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("refused", ["infinite", "not_finite"])
 @pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40])
@@ -932,6 +939,7 @@ def test_it_is_a_builtin_function_without_a_wrapper():
 # ---------------------------------------------------------------- labels and methods
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize(
     "classes",

@@ -153,6 +153,7 @@ BOOSTING = {
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("boosting", BOOSTING)
 @pytest.mark.parametrize(
     ("objective", "options"),
@@ -182,6 +183,7 @@ MISSING = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("categories", [(), (3,)], ids=["numbers", "categories"])
 @pytest.mark.parametrize("objective", ["regression", "multiclass"])
@@ -248,6 +250,7 @@ def test_categories_of_every_kind(seed):
     check_booster(booster, rows, compiled=("default", *SCHEDULES))
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("missing", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize(
     "threshold",
@@ -407,6 +410,7 @@ def classifier(n_classes, objective=None, labels=None, **params):
     return model.fit(X, y), X
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("n_classes", "objective", "labels"),
     [
@@ -602,6 +606,7 @@ def random_tree(rng, features=3):
     return "".join(f"{k}={' '.join(map(str, v))}\n" for k, v in lines.items())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_texts(seed):
     """What training never makes: all types in one tree, sets that are empty."""

@@ -47,6 +47,7 @@ def train(objective: str = "regression", **params: Any) -> Any:
     return lgb.train(params, data, 4), X
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_a_dump_is_the_forest_of_its_text(path):
     text, dump = load_forest(path), load_forest(dump_of(path.name))
@@ -60,6 +61,7 @@ def test_a_dump_is_the_forest_of_its_text(path):
     assert dump.feature_names == text.feature_names
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("objective", "params"),
     [

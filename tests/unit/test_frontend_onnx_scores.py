@@ -14,6 +14,7 @@ import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
+from skforge.compiler.frontends.onnx import trees as trees_of_onnx
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -46,6 +47,7 @@ def regressor(trees: RandomTrees, n_targets: int, **attributes: Any) -> dict[str
 # ------------------------------------------------------------------ MIN and MAX
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
@@ -65,6 +67,7 @@ def test_the_least_and_the_greatest_of_several_trees(post, aggregate, n_targets,
     check(model, trees.rows(200), compiled=post == "NONE")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 @pytest.mark.parametrize("aggregate", [2, 3])
 @pytest.mark.parametrize("n_targets", [1, 4])
@@ -132,6 +135,7 @@ def test_every_schedule_finds_the_same_leaves(schedule):
     assert np.array_equal(module.apply(rows), number)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["exact", "reproducible", "fast"])
 @pytest.mark.parametrize("target", ["cpu", "emulated"])
 def test_the_least_leaf_is_exact_in_every_mode(target, reduction):
@@ -211,6 +215,7 @@ def with_more_weights(
         attributes[name] = [attributes[name][i] for i in order]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 @pytest.mark.parametrize("n_trees", [1, 6])
@@ -223,6 +228,7 @@ def test_several_weights_of_a_leaf_for_one_target(n_trees, aggregate, dtype):
         check(model, trees.rows(150), compiled=seed == 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("post", ["NONE", "SOFTMAX"])
 def test_several_weights_of_a_leaf_for_one_class(post, n_classes):
@@ -239,10 +245,11 @@ def test_several_weights_of_a_leaf_for_one_class(post, n_classes):
         check(model, trees.rows(150), compiled=True)
 
 
-def test_copies_of_trees_are_bounded():
+def test_copies_of_trees_are_bounded(monkeypatch):
+    monkeypatch.setattr(trees_of_onnx, "_MAX_NODES", 1 << 16)
     trees = RandomTrees(1, n_trees=1, depth=9)
     attributes = regressor(trees, 2)
-    size = 1 << 18
+    size = 1 << 8
     for name in ("treeids", "nodeids", "ids", "weights"):
         attributes[f"target_{name}"] += attributes[f"target_{name}"][:1] * size
     model = make_model("TreeEnsembleRegressor", attributes, 4)
@@ -275,7 +282,7 @@ def one_set(members: list[float], tracks: int, subtree: bool, dtype: str) -> Any
     return make_model("TreeEnsemble", attributes, 1, dtype, 5)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("subtree", [False, True])
 @pytest.mark.parametrize("tracks", [0, 1])
@@ -309,6 +316,7 @@ def test_random_trees_with_fractions_in_sets(dtype):
         check(model, trees.rows(300), compiled=seed < 2)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("tracks", [0, 1])
 @pytest.mark.parametrize(
     "values", [(0.5, 1.5), (1, 0.5, 3), (-1, 2), (0.5, -1.5, 2), (-1.5, -2)], ids=str

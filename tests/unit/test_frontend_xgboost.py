@@ -87,6 +87,7 @@ OBJECTIVES = [
 ]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("booster", ["gbtree", "dart", "forest"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_objective_by_booster(objective, booster):
@@ -105,6 +106,7 @@ def test_objective_by_booster(objective, booster):
     assert forest.n_trees >= 6
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_base_score_passes_the_objectives_link(objective):
     X, rng = make_rows()
@@ -468,8 +470,8 @@ def fitted(model):
             object,
             UnsupportedModelError,
             "skforge cannot read builtins.object; pass a fitted model, or the path or "
-            "bytes of a saved one. It reads models of lightgbm, onnx, sklearn, "
-            "xgboost.",
+            "bytes of a saved one. It reads models of catboost, lightgbm, onnx, "
+            "sklearn, xgboost.",
         ),
         (
             lambda: "absent.json",

@@ -41,6 +41,7 @@ def test_every_version_is_there():
     assert len(FILES) == 42
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_files_predict_as_the_version_that_wrote_them(path):
     expected = np.load(DATA / f"{path.name.split('-')[0]}.npz")
@@ -426,10 +427,11 @@ def test_files_that_are_no_json(text, message, tmp_path):
     [DATA / "3.2.0-dart.json", DATA / "3.2.0-softprob.ubj", DATA / "1.7.6-sets.ubj"],
     ids=lambda p: p.name,
 )
-def test_truncated_files_are_refused_everywhere(path, tmp_path):
+@pytest.mark.parametrize("often", [90, pytest.param(400, marks=pytest.mark.slow)])
+def test_truncated_files_are_refused_everywhere(often, path, tmp_path):
     data = path.read_bytes()
     short = tmp_path / path.name
-    for end in range(0, len(data) - 1, max(1, len(data) // 400)):
+    for end in range(0, len(data) - 1, max(1, len(data) // often)):
         short.write_bytes(data[:end])
         with pytest.raises(InvalidModelError):
             load_forest(short)
@@ -556,6 +558,7 @@ def load_and_walk(make):
         reference_raw(forest, np.zeros((2, forest.n_features)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "name", ["3.2.0-onehot.json", "3.2.0-vector.json", "2.1.4-dart.json"]
@@ -578,6 +581,7 @@ def test_random_edits_are_read_or_refused(name, seed):
     assert outcomes == {"read", "refused"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["3.2.0-sets.ubj", "3.0.5-pruned.ubj"])
 def test_random_bytes_are_read_or_refused(name, seed):

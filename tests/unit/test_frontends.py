@@ -232,10 +232,6 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
         "is in XGBoost's base64 format; load it with the XGBoost that wrote it and "
         "save it as .json."
     )
-    catboost = (
-        "is a model of CatBoost, which skforge does not read; if all its features are "
-        "numbers, its save_model(path, format='onnx') writes a file that skforge reads."
-    )
     pmml = "is PMML, which skforge does not read; give it the model that was exported."
     unknown = (
         "is not a model file that skforge recognises; save the model with "
@@ -250,9 +246,6 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
         (pickle.dumps(tree, 2), pickled),
         ((tmp_path / "zipped").read_bytes(), pickled),
         (b"bs64\tYmluZg==", base64),
-        (b"CBM1\x48\x1c\0\0", catboost),
-        (b'{\n  "features_info":\n    {"float_features": []}}', catboost),
-        (b'{"ctr_data": {}, "features_info": {}}', catboost),
         (b'<?xml version="1.0"?>\n<!-- made -->\n<PMML version="4.3">', pmml),
         (b"<PMML version='4.4' xmlns='http://www.dmg.org/PMML-4_4'>", pmml),
         (b'<?xml version="1.0"?>\n<html>', unknown),

@@ -88,6 +88,7 @@ CHANGES = {"same": lambda frame, names: frame, "permuted": permuted}
 CHANGES |= {"a part": a_part, "with gaps": with_gaps}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("change", CHANGES)
 def test_categories_of_xgboost_go_by_name(case, change):
     rows = CHANGES[change](make_frame(case.names, 1), case.names)
@@ -99,6 +100,7 @@ def test_categories_of_xgboost_go_by_name(case, change):
         np.testing.assert_array_equal(model.predict_raw(rows), expected, form)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("library", ["pyarrow", "batch", "chunks", "polars", "enum"])
 def test_categories_of_tables_go_by_name(case, library):
     frame = with_gaps(permuted(make_frame(case.names, 1), case.names), case.names)
@@ -301,6 +303,7 @@ def fine(tmp_path_factory):
 DTYPES = ["?", "i1", "i4", "i8", "u2", "u8", "f2", "f4", "f8", ">f8", ">i8", "g", "O"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_are_cast_as_lightgbm_casts_them(fine, dtype):
     booster, forms, exact = fine
@@ -377,6 +380,7 @@ def test_sparse_rows_with_several_entries_of_a_place_are_refused(fine):
         )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_are_cast_as_xgboost_and_scikit_learn_cast_them(dtype, tmp_path):
     from sklearn.ensemble import HistGradientBoostingRegressor

@@ -59,7 +59,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     return found[plan.place]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "name", [n for n in MAKERS if n not in ("leaves", "one leaf", "no trees")]
 )

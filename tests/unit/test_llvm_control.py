@@ -265,6 +265,7 @@ def parallel_kernel():
     return kernel({**buffers(**params), **scalars}, write)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 @pytest.mark.parametrize(("n", "outer"), [(5, 0), (5, 1), (500, 1), (7, 30), (1, 3)])
 def test_parallel_loops(n, outer, n_threads):
@@ -290,6 +291,7 @@ def test_parallel_bodies_are_functions_and_one_thread_calls_them_directly():
 # ------------------------------------------------------------ planes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [16, 64, 128, 512])
 def test_planes(rows):
     plane = Plane(rows)

@@ -69,6 +69,7 @@ def elementwise(write, operands, result):
     return kernel(buffers(**operands, out=result), body)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", INTEGERS, ids=lambda e: e.name)
 def test_integer_arithmetic_wraps(element):
     operations = {
@@ -157,6 +158,7 @@ def test_multiply_and_add_stay_two_roundings():
     assert "fmla" not in emit_assembly(function, Target.aarch64())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("element", SCALARS, ids=lambda e: e.name)
 def test_compare(element):
     operations = {
@@ -210,6 +212,7 @@ def test_unary(element):
         check(function, args, {"out": np.tile(reference(a), 2)})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", SCALARS, ids=lambda e: e.name)
 def test_convert(source):
     a = numbers(source, 9)[:LANES]
@@ -450,6 +453,7 @@ def test_prefetch_hints_and_never_faults():
     assert emit_assembly(function, Target.aarch64()).count("prfm") == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", [I32, I64, U8, F32, F64], ids=lambda e: e.name)
 def test_atomic_add(element):
     def write(b, total, n):

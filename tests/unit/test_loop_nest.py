@@ -117,6 +117,7 @@ def visited(nest, n_rows):
     return pairs
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("n_trees", TREES)
 @pytest.mark.parametrize("name", LEGAL)
 def test_legal_schedules_visit_every_pair_once(name, n_trees):

@@ -373,7 +373,7 @@ def kernel(family: str, name: str, reduction: Any) -> Function:
     return pipeline.lower(hir, TARGET).lir_stages["simplify"]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("name", ["vector 3", "categories"])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -157,7 +157,7 @@ def test_random_forests(data: st.DataObject) -> None:
         check(forest, *data.draw(st.sampled_from(MACHINES)))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("lanes", "levels"), MACHINES)
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("sides", ["left", "right", "mixed"])

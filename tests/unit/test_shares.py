@@ -139,6 +139,7 @@ def test_no_more_threads_than_openmp_may_use(monkeypatch: pytest.MonkeyPatch) ->
     assert found.of(512, 8) == (0, 8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [2, 3, 4])
 @pytest.mark.parametrize("schedule", [LARGE, SMALL], ids=["512", "64"])
 def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> None:

@@ -105,6 +105,7 @@ def test_random_forests(data: st.DataObject) -> None:
             layout(made, order)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", MAKERS)
 def test_named_forests(name: str) -> None:
     layout(forest(name))

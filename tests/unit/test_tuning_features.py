@@ -99,6 +99,7 @@ def test_facts_of_gpu_schedules_count_threads():
     assert one["block_rows"] * point["rows_per_thread"] == point["rows_per_block"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n_rows", [1, 7, 100, 5000])
 @pytest.mark.parametrize("threads", [1, 4])
 def test_all_features_are_finite_over_whole_spaces(n_rows, threads):

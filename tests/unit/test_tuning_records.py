@@ -223,10 +223,10 @@ def _append(path, number):
 
 def test_many_processes_append_at_once(tmp_path):
     path = tmp_path / "records.jsonl"
-    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_append, [path] * 3, range(3)))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_append, [path] * 2, range(2)))
     found = {one.strategy for one in TuningRecords(path)}
-    assert found == {f"strategy {100 * n + i}" for n in range(3) for i in range(20)}
+    assert found == {f"strategy {100 * n + i}" for n in range(2) for i in range(20)}
 
 
 def test_export_and_merge(tmp_path):

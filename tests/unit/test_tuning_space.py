@@ -128,7 +128,7 @@ def test_the_full_gpu_space_has_all_of_table_5():
         assert bind(own, 100) == nest
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("deal", DEALS)
 def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction):
@@ -376,6 +376,7 @@ def structure_of(schedule):
 SPACES = ("cpu", "cpu_paper", "gpu", "gpu_full")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SPACES)
 def test_points_of_one_structural_hash_have_one_structure(name):
     space, seen, shared = getattr(ScheduleSpace, name)(), {}, 0
@@ -470,6 +471,7 @@ def _tried(space, target, n_rows=512):
     return points
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "space",
     [

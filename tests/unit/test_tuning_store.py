@@ -19,11 +19,10 @@ from skforge import CompiledForest
 from skforge.compiler.runtime import machine, object_cache
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning import Tuner, store
+from skforge.tuning import Tuner, records
 from skforge.tuning.measure.measure import KernelMeasurer
-from skforge.tuning.records import Record, RecordKey
+from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone
 from skforge.tuning.search import heuristic
-from skforge.tuning.store import MOST_ENTRIES, UserStore, alone
 from tests.tuning_tools import Stated
 
 RANDOM = np.random.default_rng(0)
@@ -71,6 +70,7 @@ def test_folds_of_a_cross_validation_share_a_search(builds):
     assert np.array_equal(fast.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,6 +102,7 @@ def entries(tmp_path):
     return [p for p in folder.iterdir() if b"strategy" in p.read_bytes()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", ["text", "entries", "schedule", "empty"])
 def test_damage_is_not_used(damage, builds, tmp_path):
     first = fit(forest())
@@ -155,7 +156,7 @@ def now(monkeypatch):
     clock = SimpleNamespace(day=0.0)
     module = SimpleNamespace(time=lambda: clock.day * DAY, monotonic=time.monotonic)
     module.sleep = time.sleep
-    monkeypatch.setattr(store, "time", module)
+    monkeypatch.setattr(records, "time", module)
     monkeypatch.setattr(machine, "load_average", lambda: 0.5)
     return clock
 

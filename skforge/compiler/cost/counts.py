@@ -23,7 +23,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, fold
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.layouts.pieces.cut import sizes
-from skforge.compiler.layouts.pieces.pieces import MOST, MOST_RANKS, USUAL
+from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
 from skforge.compiler.layouts.tiles.tile_layout import (
     MAX_LEAVES,
     TOP_LEVELS,
@@ -206,18 +206,20 @@ class ForestCounts(ForestShape):
         return PieceCounts.of(self.forest)
 
     @cached_property
-    def allows_pieces(self) -> bool:
-        """Whether pieces are possible, and may be faster than tiles: not for AVX-512.
+    def piece_columns(self) -> int:
+        """Columns of codes that are compared as signed words."""
+        return column_count(self.normal, merge=True, dtype=np.int16)
 
-        Trees are deep, and codes are compared as signed words.
-        """
+    @cached_property
+    def allows_pieces(self) -> bool:
+        """Whether pieces are possible, and may beat tiles: not with AVX-512."""
         if self.target.has_mask_registers or not self.allows_tiles:
             return False
         deep = int(np.diff(self.forest.tree_offset).max()) // 2 > USUAL
         if not deep or bool((self.normal.comparison > Comparison.LE).any()):
             return False
-        ranks = int(np.bincount(self.normal.feature).max()) - 1
-        return ranks <= MOST_RANKS and self.pieces.most <= MOST + 1
+        few_columns = self.piece_columns <= MOST_COLUMNS
+        return few_columns and self.pieces.most <= MOST + 1
 
     @property
     def allows_tile_rows(self) -> bool:

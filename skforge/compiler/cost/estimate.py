@@ -278,7 +278,7 @@ def pieces(w: Work) -> Terms:
     reached = p.pieces * (1 - np.exp(-together * f.trees / p.pieces))
     spare = w.blocks * reached / 2
     tests = (f.inner_nodes - p.top) / p.pieces
-    registers = -(-f.code_columns // 32)
+    registers = -(-f.piece_columns // 32)
     return {
         **_quantized(w),
         "test": ((p.top + p.below) * rows / 32 + spare * tests) * m.compare,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,15 @@ def marking(columns: int, n_predicates: int) -> float:
     return columns * (MARK + MARK_HALVE * each)
 
 
+def bit_table(shape: ForestShape, predicates: Any, rows: Any) -> Any:
+    """Return the bytes of a block's outcomes of predicates, a bit for each row.
+
+    Trees that are lists need temporary lines.
+    """
+    lists = 0.0 if shape.folded.all() else 8 * min(64.0, shape.leaves_per_tree)
+    return (predicates + lists) * (rows // 32 + rows // 1024) * 4
+
+
 class GpuShape(ForestShape):
     """Sizes of a forest as GPUs process it, and the cycles of its trees."""
 
@@ -125,8 +135,7 @@ class GpuShape(ForestShape):
 
     def by_bits(self) -> float:
         """Return a warp's cycles for a tree with shared predicates."""
-        trees = max(1, self.n_trees)
-        leaves = self.n_leaves / trees
+        trees, leaves = max(1, self.n_trees), self.leaves_per_tree
         row = marking(self.code_columns, self.n_predicates)
         row += self.n_predicates * ANSWER / 32
         return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
@@ -213,7 +222,7 @@ class GpuWork:
         self.processors = float(target.n_cores or PROCESSORS)
         self.room = target.shared_bytes
         layout = self["layout"]
-        self.name = {one: layout == i for i, one in enumerate(LAYOUTS)}
+        self.name = {name: layout == i for i, name in enumerate(LAYOUTS)}
         self.bits, self.packed = self.name["bitsliced"], self.name["packed"]
         self._threads()
         self._walks()
@@ -328,8 +337,7 @@ class GpuWork:
         tests = self.step / max(1, f.n_trees) * f.inner_nodes / max(1, f.n_predicates)
         some = f.n_predicates * (1 - np.exp(-tests))
         self.tested = np.where(self.step < f.n_trees, some, float(f.n_predicates))
-        lines = self.tested + (not f.folded.all()) * 8 * min(64.0, f.leaves_per_tree)
-        table = lines * (rows // 32 + rows // 1024) * 4
+        table = bit_table(f, self.tested, rows)
         leaves_of_tree = f.leaves_per_tree * f.leaf_bytes
         group = 32 / self.each * (2.4 * leaves_of_tree + 0.5 * rows)
         self.shared = np.where(
@@ -344,11 +352,11 @@ class GpuWork:
         keys = np.stack([step, factor, leaves, left], axis=1).astype(np.int64)
         distinct, place = np.unique(keys, axis=0, return_inverse=True)
         n, room = max(1, self.forest.n_trees), self.room
-        found = [
+        chunks = [
             trees_a_chunk(n, max(1, a), max(1, b), max(1, c), room, d)
             for a, b, c, d in distinct.tolist()
         ]
-        return np.array(found, np.float64)[place.reshape(-1)]
+        return np.array(chunks, np.float64)[place.reshape(-1)]
 
     def _occupancy(self) -> None:
         registers = REGISTERS + IN_FLIGHT * self.in_flight + 6 * self.codes
@@ -418,11 +426,11 @@ class GpuWork:
         self.search = np.where(self.codes, SEARCH + HALVE * np.ceil(each), FILL)
         sums = np.ceil(self.rows / warp) * f.n_outputs * (self.slots > 0)
         adding = sums * (self.slots + 2 * (self.chunks - 1))
-        kept = walks * (self.slots > 0)
-        self.issued = walks * (self.hops * self.loop + BEGIN) + KEEP * kept
+        leaves_kept = walks * (self.slots > 0)
+        self.issued = walks * (self.hops * self.loop + BEGIN) + KEEP * leaves_kept
         self.issued += self.fill * self.search / warp + adding * ADD
         self.near = walks * self.hops * (self.node_cycles + self.row_cycles)
-        self.near += 2 * self.fill / warp + kept + adding
+        self.near += 2 * self.fill / warp + leaves_kept + adding
         self.far = self.rows * f.row_bytes
         nodes = self.node_bytes / self.grid * self.near_trees
         self.issued += nodes / 4 / warp * FILL_NODE

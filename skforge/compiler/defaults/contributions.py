@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule import families
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
@@ -27,34 +28,25 @@ def contribution_schedules(
     if on_gpu:
         return {(1, None): gpu_contribution_schedule()}
     vector = 64 // forest.leaf_value.itemsize
-    table: dict[BatchRange, Schedule] = {
-        (1, vector): _blocks(vector, represent),
-        (vector + 1, LARGE_BLOCK): _blocks(BLOCK, represent),
-    }
     large = LARGE_BLOCK if forest.n_features <= WIDE else BLOCK
-    table[LARGE_BLOCK + 1, None] = _blocks(large, represent)
+    table: dict[BatchRange, Schedule] = {}
+    first = 1
     if represent == "contributions":
-        few = table.pop((1, vector))
+        first = SINGLE_ROWS + 1
         table[1, SINGLE_ROWS] = _blocks(1, represent)
-        table[SINGLE_ROWS + 1, vector] = few
-    return dict(sorted(table.items(), key=lambda item: item[0][0]))
+    table[first, vector] = _blocks(vector, represent)
+    table[vector + 1, LARGE_BLOCK] = _blocks(BLOCK, represent)
+    table[LARGE_BLOCK + 1, None] = _blocks(large, represent)
+    return table
 
 
 def _blocks(size: int, represent: str) -> Schedule:
-    schedule = Schedule().tile("batch", "b0", "b1", size).reorder("b0", "tree", "b1")
-    return schedule.parallel("b0").vectorize("b1").represent(represent)
+    return families.row_blocks(size).vectorize("b1").represent(represent)
 
 
 def gpu_contribution_schedule(rows: int = 128) -> Schedule:
     """Return the schedule of contributions on a GPU: a row a thread."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("b1", "b2", "b3", 1)
-        .reorder("b0", "tree", "b2", "b3")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b2", "block.x")
-        .cache_predicates("b0")
-        .vectorize("b3")
-        .represent("contributions")
-    )
+    schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", 1)
+    schedule = schedule.reorder("b0", "tree", "b2", "b3")
+    schedule = families.mapped(schedule, b0="grid.x", b2="block.x")
+    return schedule.cache_predicates("b0").vectorize("b3").represent("contributions")

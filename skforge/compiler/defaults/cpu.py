@@ -80,25 +80,25 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     """Return the schedules besides walks that a forest allows on a target."""
     if not forest.n_predicates:
         return []
-    counts, found = counted(forest, target), []
+    counts, allowed = counted(forest, target), []
     if counts.allows_lanes:
-        found.append(families.lanes_schedule())
+        allowed.append(families.lanes_schedule())
     if counts.allows_tile_rows:
-        found += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
+        allowed += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
     if counts.allows_tiles:
-        found += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
+        allowed += [families.tiled_schedule(rows, nodes) for rows, nodes in TILE_BLOCKS]
     if counts.allows_pieces:
-        found += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
+        allowed += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
     if counts.allows_value_tiles:
-        found.append(families.tiled_schedule(256, 7, codes=False))
+        allowed.append(families.tiled_schedule(256, 7, codes=False))
     if counts.allows_bits:
-        found += [
+        allowed += [
             families.bitsliced_schedule(rows)
             for rows in BIT_BLOCKS
             if rows <= target.vector_bits
             and forest.n_predicates * rows // 8 <= TABLE_LIMIT
         ]
-    return found
+    return allowed
 
 
 def few_rows(forest: Forest | ForestShape) -> Schedule:
@@ -116,17 +116,21 @@ def few_rows(forest: Forest | ForestShape) -> Schedule:
 
 def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:
     """Return the schedule of each range of batch sizes that is estimated to be best."""
-    costs = np.array([estimate.seconds(one, SIZES) for one in offered])
+    costs = np.array([estimate.seconds(schedule, SIZES) for schedule in offered])
     chosen: list[int] = []
     for cost in costs.T:
         best = int(np.argmin(cost))
-        kept = chosen and cost[chosen[-1]] <= KEPT * cost[best]
-        chosen.append(chosen[-1] if kept else best)
+        serves = chosen and cost[chosen[-1]] <= KEPT * cost[best]
+        chosen.append(chosen[-1] if serves else best)
     firsts = [(1, offered[chosen[0]])]
-    for (small, one), (large, other) in pairwise(zip(SIZES, chosen, strict=True)):
-        if other != one:
-            first = _change(estimate, offered[one], offered[other], small, large)
-            firsts.append((first, offered[other]))
+    for (small, old), (large, new) in pairwise(zip(SIZES, chosen, strict=True)):
+        if new != old:
+            # the first size after ``small`` at which the new one is the cheaper one
+            sizes = np.arange(small + 1, large + 1)
+            old_costs, costs = (estimate.seconds(offered[i], sizes) for i in (old, new))
+            cheaper = costs < old_costs
+            cheaper[-1] = True
+            firsts.append((int(sizes[np.argmax(cheaper)]), offered[new]))
     ends = [*(first - 1 for first, _ in firsts[1:]), None]
     table: Table = {}
     for (first, schedule), last in zip(firsts, ends, strict=True):
@@ -142,13 +146,3 @@ def _shared(first: int, last: int | None, schedule: Schedule) -> Table:
     if first >= SHARED_ROWS:
         return {(first, last): large}
     return {(first, SHARED_ROWS - 1): schedule, (SHARED_ROWS, last): large}
-
-
-def _change(
-    estimate: CostEstimate, one: Schedule, other: Schedule, small: int, large: int
-) -> int:
-    """Return the first size after ``small`` at which ``other`` is the cheaper one."""
-    sizes = np.arange(small + 1, large + 1)
-    cheaper = estimate.seconds(other, sizes) < estimate.seconds(one, sizes)
-    cheaper[-1] = True
-    return int(sizes[np.argmax(cheaper)])

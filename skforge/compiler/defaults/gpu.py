@@ -25,6 +25,7 @@ from skforge.compiler.cost.gpu import (
     TILE_ROWS,
     WARP,
     GpuShape,
+    bit_table,
 )
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -121,10 +122,9 @@ def walking_gpu_schedule(
     It compares values for every forest, and supports every use of the walks' leaves.
     """
     facts = _Facts(forest, target, "exact")
-    found = facts.rows_cached(rows, WARP, codes=False)
-    if found:
-        return families.rows_by_threads(found, facts.walk("shared"))
-    return families.rows_by_threads(rows, facts.walk("memory"))
+    cached = facts.rows_cached(rows, WARP, codes=False)
+    walk = facts.walk("shared" if cached else "memory")
+    return families.rows_by_threads(cached or rows, walk)
 
 
 class _Facts(GpuShape):
@@ -135,10 +135,6 @@ class _Facts(GpuShape):
         self.reduction = reduction
         # floats are added in order
         self.as_bits = reduction != "reproducible" and self.allows_bits
-        #: Approximate temporary lines of trees that are lists.
-        self.temporaries = 0.0
-        if not self.folded.all():
-            self.temporaries = 8 * min(64, self.n_leaves / self.n_trees)
         #: Bytes of shared memory that a block should use, and may use.
         self.shared = target.shared_bytes // BLOCKS_TOGETHER
         self.most_shared = target.shared_bytes
@@ -160,9 +156,8 @@ class _Facts(GpuShape):
         wanted = self.most_in_flight
 
         def turns(shares: int, in_flight: int) -> int:
-            own = -(-n_trees // shares)
-            each = {own, n_trees // shares}
-            return max(sum(divmod(one, in_flight)) for one in each)
+            most, least = -(-n_trees // shares), n_trees // shares
+            return max(sum(divmod(trees, in_flight)) for trees in (most, least))
 
         choices = [
             (turns(shares, k), abs(shares - best), k, shares)
@@ -192,12 +187,9 @@ class _Facts(GpuShape):
 
     def rows_cached(self, most: int, least: int, codes: bool) -> int:
         """Return how many rows of a block fit shared memory; 0 if too few do."""
-        rows = most
-        while rows >= least:
-            if 0 < self.block_bytes(rows, codes) <= self.shared:
-                return rows
-            rows //= 2
-        return 0
+        while most >= least and not 0 < self.block_bytes(most, codes) <= self.shared:
+            most //= 2
+        return most if most >= least else 0
 
     def keeps_busy(self, rows: int, codes: bool) -> bool:
         """Return whether blocks with one thread a row have enough threads together."""
@@ -210,11 +202,9 @@ class _Facts(GpuShape):
         """Return whether the predicate tables of some blocks fit shared memory."""
         if not self.as_bits:
             return False
-        lanes = rows // 32
-        leaves = self.n_leaves / self.n_trees
-        table = (self.n_predicates + self.temporaries) * (lanes + lanes // 32) * 4
-        group = 8 * leaves * self.sum_bytes + 8 * rows
-        return blocks * (table + group) <= self.most_shared
+        table = bit_table(self, self.n_predicates, rows)
+        group = 8 * self.leaves_per_tree * self.sum_bytes + 8 * rows
+        return bool(blocks * (table + group) <= self.most_shared)
 
     def sums(self, rows: int, parts: int) -> int:
         """Return the shared memory of sums that threads share."""
@@ -247,8 +237,7 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
         return _wide_rows(facts), 1 if bits else 2 * LARGEST
     best = min(choices, key=choices.__getitem__)
     if best == "tiles":
-        walk = replace(facts.walk("codes"), representation="array", peeled=0)
-        walk = replace(walk, padded=facts.max_depth, in_flight=min(4, tile))
+        walk = families.Walk("codes", "array", min(4, tile), facts.max_depth)
         schedule = families.rows_by_threads(TILE_ROWS, walk, tile)
     else:
         walk = facts.walk(best)
@@ -281,11 +270,10 @@ def _wide_rows(facts: _Facts) -> Schedule:
     row a thread, whose lanes each read their own cache line, and a fifth faster than 8
     rows in half of the shared memory.
     """
-    rows = PART_ROWS
+    rows = PART_ROWS if facts.n_trees >= 2 * FEWEST_TREES else 0
     while rows >= FEWEST_PART_ROWS:
         parts = PARTS * PART_ROWS // rows
-        needed = facts.block_bytes(rows) + facts.sums(rows, parts)
-        if facts.n_trees >= 2 * FEWEST_TREES and needed <= facts.most_shared:
+        if facts.block_bytes(rows) + facts.sums(rows, parts) <= facts.most_shared:
             return _parts(facts, rows, parts)
         rows //= 2
     return families.rows_by_threads(ROW_THREADS, facts.walk("memory"))
@@ -339,8 +327,8 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
         # Nodes of one level of neighbouring trees lie together, and lanes whose walks
         # have ended read none: on average 1.5 times as fast as padded walks in
         # "sparse" for 512 rows of SilvanForge's random models.
-        walk = replace(walk, representation="reorg", padded=0)
-        walk = replace(walk, peeled=facts.min_depth)
+        peeled = facts.min_depth
+        walk = replace(walk, representation="reorg", padded=0, peeled=peeled)
     rows = fitting or rows
     free = facts.shared - (facts.block_bytes(rows) if fitting else 0)
     # A warp reduces by shuffles if the order is free.

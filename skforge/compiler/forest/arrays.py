@@ -90,7 +90,7 @@ class ForestArrays(_Known):
     output_sizes: tuple[int, ...] = ()
     category_names: tuple[tuple[str | int, ...], ...] = ()
     truncate_categories: bool = False
-    class_labels: tuple[str | int, ...] = ()
+    class_labels: tuple[str | float, ...] = ()
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -162,25 +162,21 @@ class ForestArrays(_Known):
 
 # dtype (None: float32 or float64, as given) and dimensions of every array field
 _LAYOUT: dict[str, tuple[Any, int]] = {
-    "tree_offset": (np.int64, 1),
-    "tree_output": (np.int32, 1),
-    "predicate": (np.int32, 1),
-    "left": (np.int32, 1),
-    "right": (np.int32, 1),
-    "leaf": (np.int32, 1),
-    "source_node": (np.int32, 1),
+    **dict.fromkeys(("tree_offset", "category_offset"), (np.int64, 1)),
+    **dict.fromkeys(("tree_output", "predicate", "left", "right"), (np.int32, 1)),
+    **dict.fromkeys(("leaf", "source_node", "source_feature"), (np.int32, 1)),
     "cover": (np.float64, 1),
-    "source_feature": (np.int32, 1),
     "leaf_value": (None, 2),
     "feature": (np.int32, 1),
-    "comparison": (np.uint8, 1),
-    "threshold": (None, 1),
-    "missing": (np.uint8, 1),
+    **dict.fromkeys(("comparison", "missing"), (np.uint8, 1)),
     "missing_left": (np.bool_, 1),
-    "category_offset": (np.int64, 1),
     "category_words": (np.uint32, 1),
-    "base": (None, 1),
+    **dict.fromkeys(("threshold", "base"), (None, 1)),
 }
+
+
+#: By kind and size: the characters of C's types differ among systems.
+_KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 
 def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
@@ -194,7 +190,7 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
     allowed = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[
         "f" if dtype is None else wanted.kind
     ]
-    known = wanted.char in "fdilqIB?" and array.dtype.kind in allowed
+    known = wanted.str[1:] in _KNOWN and array.dtype.kind in allowed
     if not known or (dtype is None and wanted.kind != "f"):
         raise InvalidModelError(
             f"{name} has dtype {array.dtype} where "

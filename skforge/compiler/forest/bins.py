@@ -131,7 +131,7 @@ def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
 
 def plan_codes(
     forest: Forest,
-    dtype: type[np.unsignedinteger[Any]],
+    dtype: type[np.integer[Any]],
     merge: bool = False,
     chosen: NDArray[np.bool_] | None = None,
 ) -> CodeTable:
@@ -184,7 +184,7 @@ def plan_codes(
 
 
 def _merged_equal(
-    forest: Forest, merge: bool, dtype: type[np.unsignedinteger[Any]]
+    forest: Forest, merge: bool, dtype: type[np.integer[Any]]
 ) -> NDArray[np.bool_]:
     """Return the tests for equality that share columns with thresholds."""
     equal: NDArray[np.bool_] = (forest.comparison == Comparison.EQ) & np.bool_(merge)
@@ -219,7 +219,7 @@ def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
 def column_count(
     forest: Forest,
     merge: bool = False,
-    dtype: type[np.unsignedinteger[Any]] = np.uint16,
+    dtype: type[np.integer[Any]] = np.uint16,
     chosen: Any = True,
 ) -> int:
     """Return the number of columns of codes, without planning them."""

@@ -81,8 +81,8 @@ class Forest(arrays.ForestArrays):
     truncate_categories : bool, default=False
         Whether categories are truncated toward zero, as by C's cast to int, so that
         -0.9 is category 0. Otherwise negative values are in no set.
-    class_labels : tuple of (str or int)
-        Labels stored in a classifier's model (ONNX); empty means 0, 1 and so on.
+    class_labels : tuple of (str, int, float or bool)
+        Labels stored in a classifier's file (ONNX, CatBoost); empty means 0, 1, ...
     aggregate : {"sum", "min", "max"}, default="sum"
         How a row's leaves become one score (ONNX has all three). For "min" and "max",
         an infinite leaf value (+inf for "min", -inf for "max") means no value, and an
@@ -114,19 +114,17 @@ class Forest(arrays.ForestArrays):
     def leaf_depths(self) -> tuple[IntArray, IntArray]:
         """Return each tree's shallowest and deepest leaf depth, read-only."""
         if not hasattr(self, "_leaf_depths"):
-            object.__setattr__(self, "_leaf_depths", self._find_leaf_depths())
+            leaves = np.flatnonzero(self.leaf >= 0)
+            depth = self.node_depths()[leaves]
+            first = np.searchsorted(leaves, self.tree_offset[:-1])
+            depths = depth, depth
+            if len(first):
+                shallow = np.minimum.reduceat(depth, first)
+                depths = shallow, np.maximum.reduceat(depth, first)
+            for array in depths:
+                array.flags.writeable = False
+            object.__setattr__(self, "_leaf_depths", depths)
         return self._leaf_depths
-
-    def _find_leaf_depths(self) -> tuple[IntArray, IntArray]:
-        leaves = np.flatnonzero(self.leaf >= 0)
-        depth = self.node_depths()[leaves]
-        first = np.searchsorted(leaves, self.tree_offset[:-1])
-        if not len(first):
-            return np.zeros(0, np.int32), np.zeros(0, np.int32)
-        depths = np.minimum.reduceat(depth, first), np.maximum.reduceat(depth, first)
-        for array in depths:
-            array.flags.writeable = False
-        return depths
 
     def tree_depths(self) -> IntArray:
         """Return the depth of each tree's deepest leaf."""

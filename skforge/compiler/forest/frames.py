@@ -65,10 +65,10 @@ def number_dtype(dtype: Any, arrow: bool = False) -> Any:
 
 
 @lru_cache(maxsize=256)
-def number_of(own: Any) -> np.dtype[Any] | None:
+def number_of(dtype: Any) -> np.dtype[Any] | None:
     """Return the NumPy dtype of numbers of any library's type; None for others."""
-    number: np.dtype[Any] | None = number_dtype(own, arrow=True)
-    if number is None and (code := _NUMBERS.get(str(own).lower())) is not None:
+    number: np.dtype[Any] | None = number_dtype(dtype, arrow=True)
+    if number is None and (code := _NUMBERS.get(str(dtype).lower())) is not None:
         number = np.dtype(code)
     return number
 
@@ -101,13 +101,13 @@ def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
 
 def kind_of(X: Any) -> str:
     """Return "pandas", "polars", "pyarrow", "batch" or "csr"; "" for other classes."""
-    own: Any = type(X)
-    return _kind_of_class(own)
+    class_: Any = type(X)
+    return _kind_of_class(class_)
 
 
 @lru_cache(maxsize=256)
-def _kind_of_class(own: type) -> str:
-    return _KINDS.get((own.__module__.partition(".")[0], own.__name__), "")
+def _kind_of_class(class_: type) -> str:
+    return _KINDS.get((class_.__module__.partition(".")[0], class_.__name__), "")
 
 
 def is_pandas(X: Any) -> bool:
@@ -151,8 +151,8 @@ class FrameColumns:
         if is_table(X):
             return self._of_table(X, dtype, unseen, strict)
         dtypes = list(X.dtypes)
-        self._check([i for i, one in enumerate(dtypes) if is_category(one)], X)
-        plain = [i for i, one in enumerate(dtypes) if is_plain(one)]
+        self._check([i for i, kind in enumerate(dtypes) if is_category(kind)], X)
+        plain = [i for i, kind in enumerate(dtypes) if is_plain(kind)]
         with np.errstate(over="ignore"):
             if len(plain) == len(dtypes):
                 return np.asarray(X.to_numpy(dtype))
@@ -161,13 +161,13 @@ class FrameColumns:
                 numbers[:, plain] = X.iloc[:, plain].to_numpy(dtype)
             for i in sorted({*range(len(dtypes))} - {*plain, *self._names}):
                 column = X.iloc[:, i]
-                if number_dtype(dtypes[i]) is None:
-                    values = None if strict else _foreign_numbers(column)
-                    if values is None:
-                        raise _no_numbers(X.columns[i], dtypes[i])
-                    numbers[:, i] = values
+                if number_dtype(dtypes[i]) is not None:
+                    values = column.to_numpy(dtype, na_value=np.nan)
                 else:
-                    numbers[:, i] = column.to_numpy(dtype, na_value=np.nan)
+                    values = None if strict else _foreign_numbers(column)
+                if values is None:
+                    raise _no_numbers(X.columns[i], dtypes[i])
+                numbers[:, i] = values
         for i in self._names:
             column = X.iloc[:, i].array
             numbers[:, i] = self._codes(column, i, X.columns[i], unseen, strict)
@@ -176,64 +176,62 @@ class FrameColumns:
     def _of_table(
         self, X: Any, dtype: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return the numbers of a polars frame or a pyarrow table."""
         labels, polars = column_names(X), hasattr(X, "get_columns")
         columns = X.get_columns() if polars else X.columns
-        coded = [(_polars_codes if polars else _arrow_codes)(one) for one in columns]
-        self._check([i for i, one in enumerate(coded) if one is not None], X)
+        coded = list(map(_polars_codes if polars else _arrow_codes, columns))
+        self._check([i for i, codes in enumerate(coded) if codes is not None], X)
         numbers = np.empty(X.shape, dtype)
-        for i, (column, codes) in enumerate(zip(columns, coded, strict=True)):
-            found: tuple[Array, Array | None] | None
-            if codes is not None:
-                used = None if strict else codes[1]
-                table = self._numbers(codes[0], i, labels[i], unseen, used)
-                found = table[codes[1]], None
-            else:
-                found = numbers_in(column)
-            if found is None:
+        for i, (column, names_and_codes) in enumerate(zip(columns, coded, strict=True)):
+            if names_and_codes is not None:
+                names, codes = names_and_codes
+                used = None if strict else codes
+                numbers[:, i] = self._numbers(names, i, labels[i], unseen, used)[codes]
+                continue
+            values_and_gaps = numbers_in(column)
+            if values_and_gaps is None:
                 raise _no_numbers(labels[i], column.dtype if polars else column.type)
+            values, gaps = values_and_gaps
             with np.errstate(over="ignore"):
-                numbers[:, i] = found[0]
-            if found[1] is not None:
-                numbers[found[1], i] = np.nan
+                numbers[:, i] = values
+            if gaps is not None:
+                numbers[gaps, i] = np.nan
         return numbers
 
-    def table(self, i: int, given: Any, label: Any, unseen: float | None) -> Array:
+    def table(self, i: int, listed: Any, label: Any, unseen: float | None) -> Array:
         """Return the number of each category of a column, by code; NaN for code -1."""
         if i not in self._names:
             raise InvalidInputError(
                 f"column {label!r} held numbers in training, but holds categories "
                 "here; convert it to numbers."
             )
-        return self._numbers(given, i, label, unseen, None)
+        return self._numbers(listed, i, label, unseen, None)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
-        found = {}
+        unseen = {}
         for i, names in self._names.items():
             if i < X.shape[1] and is_category(X.dtypes.iloc[i]):
                 new = [n for n in X.iloc[:, i].cat.categories if n not in set(names)]
                 if new:
-                    found[X.columns[i]] = new
-        return found
+                    unseen[X.columns[i]] = new
+        return unseen
 
-    def _check(self, given: list[int], X: Any) -> None:
-        """Raise unless the categorical columns are those of the training frame."""
-        if given == [*self._names]:
+    def _check(self, coded: list[int], X: Any) -> None:
+        if coded == [*self._names]:
             return
         labels = column_names(X)
         if not self._names:
             raise InvalidInputError(
-                f"column {labels[given[0]]!r} holds categories, but the model does "
+                f"column {labels[coded[0]]!r} holds categories, but the model does "
                 "not store their names; pass the codes that they had in training."
             )
-        for i in given:
+        for i in coded:
             if i not in self._names:
                 raise InvalidInputError(
                     f"column {labels[i]!r} holds categories, but it held numbers in "
                     "training; convert it to numbers."
                 )
-        i = next(i for i in self._names if i not in given)
+        i = next(i for i in self._names if i not in coded)
         raise InvalidInputError(
             f"column {labels[i]!r} held categories in training, but holds none here; "
             "convert it to categories, or pass an array of their codes."
@@ -248,56 +246,52 @@ class FrameColumns:
     def _codes(
         self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
     ) -> Array:
-        """Return a pandas column's categories as their numbers in training."""
-        trained, given = self._indexes[i], column.categories
+        trained, listed = self._indexes[i], column.categories
         codes: Array = column.codes
         # The usual case, much cheaper than a search. True equals 1 in the search.
-        usual = given.inferred_type in ("string", "integer") and self._fits(i, given)
-        if usual and trained.equals(given):
-            table = np.append(np.arange(len(given), dtype=np.float64), np.nan)
+        usual = listed.inferred_type in ("string", "integer") and self._fits(i, listed)
+        if usual and trained.equals(listed):
+            table = np.append(np.arange(len(listed), dtype=np.float64), np.nan)
         else:
             used = None if strict else codes
-            table = self._numbers(given, i, label, unseen, used)
+            table = self._numbers(listed, i, label, unseen, used)
         return table[codes]
 
-    def _fits(self, i: int, given: Any) -> bool:
+    def _fits(self, i: int, listed: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
-        return not dtype or getattr(given, "dtype", None) == dtype
+        return not dtype or getattr(listed, "dtype", None) == dtype
 
     def _numbers(
-        self, given: Any, i: int, label: Any, unseen: float | None, used: Array | None
+        self, listed: Any, i: int, label: Any, unseen: float | None, used: Array | None
     ) -> Array:
         """Return the numbers in training of a column's own names; the last is NaN.
 
         ``used`` are the codes of the rows; None refuses new names that no row has, too.
         """
         names = self._names[i]
-        kind = _kind(names)
-        known = kind is not None and self._fits(i, given)
-        given = list(given)
-        known = known and _kind(given) is kind
-        if not known and (len(given) or unseen is None):
+        kind, fits = _kind(names), self._fits(i, listed)
+        listed = list(listed)
+        known = kind is not None and fits and _kind(listed) is kind
+        if not known and (len(listed) or unseen is None):
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", None: "of several kinds"}
             raise InvalidInputError(
                 f"the categories of column {label!r} were {what[kind]} in training, "
-                f"but here they begin with {list(given[:3])}; use the same kind of "
+                f"but here they begin with {list(listed[:3])}; use the same kind of "
                 "categories."
             )
         place = {name: number for number, name in enumerate(names)}
-        numbers = np.array([place.get(name, -1) for name in given], np.float64)
+        numbers = np.array([place.get(name, -1) for name in listed], np.float64)
         new = np.flatnonzero(numbers < 0)
+        # XGBoost accepts some kinds for others and refuses the rest, used or not
+        if used is not None:
+            new = np.intersect1d(new, used)
         if len(new) and unseen is None:
-            # XGBoost accepts some kinds for others and refuses the rest, used or not
-            if used is not None:
-                new = np.intersect1d(new, used)
-            if len(new):
-                raise InvalidInputError(
-                    f"column {label!r} has the category {given[new[0]]!r}, which did "
-                    "not occur in training; replace it by a missing value or a known "
-                    "category."
-                )
+            raise InvalidInputError(
+                f"column {label!r} has the category {listed[new[0]]!r}, which did not "
+                "occur in training; replace it by a missing value or a known category."
+            )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
         return np.append(numbers, np.nan)
 
@@ -318,14 +312,14 @@ def _kind(names: Sequence[Any]) -> type | None:
 def _foreign_numbers(column: Any) -> Array | None:
     """Return a pandas column's numbers stored by pyarrow or as a sparse array."""
     if type(column.dtype).__name__ == "ArrowDtype":
-        found = column.array.__arrow_array__().to_numpy(zero_copy_only=False)
+        values = column.array.__arrow_array__().to_numpy(zero_copy_only=False)
     elif type(column.dtype).__name__ == "SparseDtype":
-        found = np.asarray(column)
+        values = np.asarray(column)
     else:
         return None
-    if found.dtype == np.object_ and column.dtype.kind == "b":  # with nulls
-        found = column.to_numpy(np.float64, na_value=np.nan)
-    return found if is_plain(found.dtype) else None
+    if values.dtype == np.object_ and column.dtype.kind == "b":  # with nulls
+        values = column.to_numpy(np.float64, na_value=np.nan)
+    return values if is_plain(values.dtype) else None
 
 
 #: The category names of a column, and the codes of its rows, -1 for missing ones.
@@ -333,23 +327,22 @@ _Codes: TypeAlias = tuple[list[Any], Array]
 
 
 def _polars_codes(column: Any) -> _Codes | None:
-    """Return the categories of a column; None if it has none."""
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
-    held = column.unique().drop_nulls()  # the full list may be shared by all frames
-    codes = held.to_physical().to_numpy()
+    used = column.unique().drop_nulls()  # the full list may be shared by all frames
+    codes = used.to_physical().to_numpy()
     order = np.argsort(codes)
-    found = column.to_physical().fill_null(codes[0] if len(codes) else 0)
-    names = [str(name) for name in held.gather(order).to_list()]
-    at = np.searchsorted(codes[order], found.to_numpy())
+    filled = column.to_physical().fill_null(codes[0] if len(codes) else 0)
+    names = [str(name) for name in used.gather(order).to_list()]
+    at = np.searchsorted(codes[order], filled.to_numpy())
     return names, np.where(column.is_null().to_numpy(), -1, at)
 
 
 def _arrow_codes(column: Any) -> _Codes | None:
     """Return the categories of a column; None if it has none."""
     # XGBoost refuses categories of the type string_view
-    held = str(getattr(column.type, "value_type", "string_view"))
-    if not hasattr(column.type, "index_type") or held == "string_view":
+    kind = str(getattr(column.type, "value_type", "string_view"))
+    if not hasattr(column.type, "index_type") or kind == "string_view":
         return None
     if hasattr(column, "unify_dictionaries"):
         # each chunk may number its categories differently

@@ -77,14 +77,12 @@ class Means:
     def bias(self) -> FloatArray:
         """The expected raw score of each output."""
         forest = self.forest
-        total = forest.base.astype(np.float64)
+        total: FloatArray = forest.base.astype(np.float64)
         if forest.vector_leaves:
-            total = total + self.of_tree.sum(axis=0)
+            total += self.of_tree.sum(axis=0)
         else:
-            total = total.copy()
             np.add.at(total, forest.tree_output, self.of_tree[:, 0])
-        mean: FloatArray = total / forest.divisor
-        return mean
+        return total / forest.divisor
 
     def centred(self, leaf: NDArray[np.int64]) -> FloatArray:
         """Return the values of some leaf nodes without their tree's mean.

@@ -120,7 +120,6 @@ def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether NumPy can convert an object to a float."""
     try:
         float("nan" if value is None else value)
     except (TypeError, ValueError):

@@ -23,11 +23,13 @@ Function: TypeAlias = Literal[
     "path_length",
     # in ONNX Runtime's
     "onnx",
+    # in CatBoost's
+    "fast_exp", "fast_softmax", "uncertainty",
 ]  # fmt: skip
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
 Labels: TypeAlias = Literal[
     "best_score", "best", "half", "index", "from_zero", "above_zero", "above_bound",
-    "first_greatest",
+    "first_greatest", "column",
 ]  # fmt: skip
 Decision: TypeAlias = Literal["none", "scores", "votes", "paths"]
 Layout: TypeAlias = Literal["target", "columns", "one", "mirrored"]
@@ -52,7 +54,9 @@ class OutputSpec:
     #: - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
     #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
     #:   below ``cutoff`` are outliers;
-    #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``.
+    #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
+    #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;
+    #:   ``uncertainty``, the first score and its exponential of twice the second.
     function: Function = "identity"
     #: A constant of the function or of the labels.
     parameter: float = 1.0
@@ -61,7 +65,7 @@ class OutputSpec:
     #: Added to the scores first, one per output (ONNX); NaN for an output that no leaf
     #: scores.
     offsets: tuple[float, ...] = ()
-    #: The score that separates outliers from inliers.
+    #: The score that separates outliers from inliers, or one class from the other.
     cutoff: float = 0.0
     #: The answer of ``predict_proba``: the scores, target by target; the values;
     #: ``1 - p`` and ``p`` of the one value; SciPy's softmax of the scores.
@@ -69,9 +73,10 @@ class OutputSpec:
     #: How ``predict`` chooses a class: ``best_score`` and ``best``, the first greatest
     #: score (of each target) or value; ``half``, whether each value is above one half;
     #: ``index``, the value itself; ``from_zero`` and ``above_zero``, class 1 if
-    #: ``decision_function`` is at least or above 0; ``above_bound`` and
+    #: ``decision_function`` is at least 0, or above ``cutoff``; ``above_bound`` and
     #: ``first_greatest``, ONNX Runtime's rules for two classes (the bound is
-    #: ``parameter``) and for several.
+    #: ``parameter``) and for several; ``column``, the first greatest score, whose
+    #: labels have shape (n, 1).
     labels: Labels = "best_score"
     #: The answer of ``decision_function``: scores, shares of AdaBoost's votes, or how
     #: far an isolation forest's score is above ``cutoff``.

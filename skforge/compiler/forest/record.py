@@ -32,14 +32,14 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
     return record
 
 
-def forest_in(record: dict[str, Any], arrays: Arrays, own: str = "forest") -> Forest:
+def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> Forest:
     """Return the forest of a record and its arrays, not yet validated."""
     values: dict[str, Any] = {}
     for field in fields(Forest):
         if field.name not in _CHECKS:
-            values[field.name] = arrays.get(f"{own}.{field.name}")
+            values[field.name] = arrays.get(f"{of}.{field.name}")
             if values[field.name] is None:
-                raise InvalidModelError(f"it lacks the array {own}.{field.name}.")
+                raise InvalidModelError(f"it lacks the array {of}.{field.name}.")
     if record.keys() != _CHECKS.keys():
         raise refusal("forest")
     for name, check in _CHECKS.items():
@@ -143,7 +143,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "feature_names": lambda names: names is None or _all(str)(names),
     "output_sizes": _all(int),
     "category_names": lambda names: (
-        type(names) is tuple and all(_all(str, int, float, bool)(one) for one in names)
+        type(names) is tuple and all(map(_all(str, int, float, bool), names))
     ),
     "truncate_categories": _is(bool),
     "class_labels": _all(str, int, float, bool),

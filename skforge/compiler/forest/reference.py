@@ -17,6 +17,11 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.exceptions import InvalidInputError
 
 _CELLS = 1 << 20  # row-tree pairs walked at a time, to bound memory
+_COMPARE = {
+    Comparison.LT: np.less, Comparison.LE: np.less_equal, Comparison.GT: np.greater,
+    Comparison.GE: np.greater_equal, Comparison.EQ: np.equal,
+    Comparison.NE: np.not_equal,
+}  # fmt: skip
 
 
 def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
@@ -70,7 +75,7 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def differing_rows(
-    found: NDArray[Any], expected: NDArray[Any], limit: NDArray[Any] | None = None
+    values: NDArray[Any], expected: NDArray[Any], limit: NDArray[Any] | None = None
 ) -> NDArray[np.intp]:
     """Return the rows that differ in a bit, or by more than each row's ``limit`` > 0.
 
@@ -80,16 +85,16 @@ def differing_rows(
     >>> differing_rows(np.array([0.0, 1.0, np.nan]), np.array([-0.0, 1.0, np.nan]))
     array([0])
     """
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return np.arange(len(found))
-    if found.size == 0:
+    if values.shape != expected.shape or values.dtype != expected.dtype:
+        return np.arange(len(values))
+    if values.size == 0:
         return np.arange(0)
     if limit is None or not limit.any():
-        parts = (np.ascontiguousarray(x).view(np.uint8) for x in (found, expected))
-        a, b = (part.reshape(len(found), -1) for part in parts)
+        parts = (np.ascontiguousarray(x).view(np.uint8) for x in (values, expected))
+        a, b = (part.reshape(len(values), -1) for part in parts)
         return np.flatnonzero((a != b).any(axis=1))
-    gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0.0
+    gap = np.abs(values.astype(np.float64) - expected.astype(np.float64))
+    gap[(values == expected) | (np.isnan(values) & np.isnan(expected))] = 0.0
     bad = ~(gap.reshape(len(gap), -1) <= limit.reshape(-1, 1))
     return np.flatnonzero(bad.any(axis=1))
 
@@ -140,43 +145,30 @@ def evaluate_predicates(
     test = forest.comparison[predicate]
     threshold = forest.threshold[predicate]
     result = np.zeros(len(value), dtype=np.bool_)
-    for comparison, compare in (
-        (Comparison.LT, np.less),
-        (Comparison.LE, np.less_equal),
-        (Comparison.GT, np.greater),
-        (Comparison.GE, np.greater_equal),
-        (Comparison.EQ, np.equal),
-        (Comparison.NE, np.not_equal),
-    ):
+    for comparison, compare in _COMPARE.items():
         at = test == comparison
         result[at] = compare(value[at], threshold[at])
-    for comparison in (Comparison.IN, Comparison.NOT_IN):
-        at = test == comparison
-        inside = _in_set(forest, predicate[at], value[at])
-        result[at] = inside == (comparison == Comparison.IN)
-    at = test == Comparison.MEMBER
-    whole = value[at] == np.trunc(value[at])
-    result[at] = _in_set(forest, predicate[at], value[at]) & whole
+    at = test >= Comparison.IN
+    test, tested = test[at], value[at]
+    inside = _in_set(forest, predicate[at], tested)
+    fraction = (test == Comparison.MEMBER) & (tested != np.trunc(tested))
+    result[at] = np.where(test == Comparison.NOT_IN, ~inside, inside & ~fraction)
     return np.where(is_missing, forest.missing_left[predicate], result)
 
 
 def _in_set(
     forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Tell whether each value, truncated to an integer, is in its predicate's set."""
+    if not len(forest.category_words):
+        return np.zeros(len(value), np.bool_)
     start = forest.category_offset[predicate]
     bits = (forest.category_offset[predicate + 1] - start) * 32
     above = value > -1 if forest.truncate_categories else value >= 0
     inside = above & (value < bits) & (bits > 0)
     category = np.where(inside, value, 0).astype(np.int64)
-    word = (
-        forest.category_words[np.where(inside, start + category // 32, 0)]
-        if len(forest.category_words)
-        else np.zeros(len(value), np.uint32)
-    )
+    word = forest.category_words[np.where(inside, start + category // 32, 0)]
     bit = (word >> (category % 32).astype(np.uint32)) & np.uint32(1)
-    result: NDArray[np.bool_] = inside & (bit != 0)
-    return result
+    return np.asarray(inside & (bit != 0))
 
 
 def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArray[Any]:

@@ -57,21 +57,20 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
 
 
 def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
-    """Return a frame's numbers after checking its names as the source does."""
-    given = frames.column_names(X)
+    columns = frames.column_names(X)
     if not forest.wider_rows:
-        mistakes.check_shape((len(X), len(given)), forest.n_features)
+        mistakes.check_shape((len(X), len(columns)), forest.n_features)
     names = forest.feature_names
-    if names is not None and given != list(names) and _names_count(forest, X):
+    if names is not None and columns != list(names) and _names_count(forest, X):
         raise InvalidInputError(
-            f"the columns are {given}, but the model was trained on {list(names)}; "
+            f"the columns are {columns}, but the model was trained on {list(names)}; "
             "pass X[names] with the columns in that order."
         )
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
         return _as_array(X, forest.n_features)  # categories are given by value
-    columns = _columns(forest.category_names)
+    coded = _columns(forest.category_names)
     unseen = None if forest.source == "xgboost" else np.nan
-    return columns.numbers(X, forest.input_dtype, unseen=unseen)
+    return coded.numbers(X, forest.input_dtype, unseen=unseen)
 
 
 def _names_count(forest: Forest, X: Any) -> bool:
@@ -79,7 +78,7 @@ def _names_count(forest: Forest, X: Any) -> bool:
     if forest.source == "sklearn":  # only if all are strings
         labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
         return all(isinstance(name, str) for name in labels)
-    return forest.source == "xgboost"
+    return forest.source in ("catboost", "xgboost")
 
 
 @lru_cache(8)

@@ -15,8 +15,8 @@ from skforge.compiler.forest.arrays import Comparison, ForestArrays, Missing
 from skforge.exceptions import InvalidModelError
 
 #: Output functions for exactly one raw score, and for several only.
-_OF_ONE = ("expit", "numpy_exp", "path_length")
-_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns")
+_OF_ONE = ("expit", "numpy_exp", "path_length", "fast_exp")
+_OF_SEVERAL = ("softmax_by_rows", "softmax_by_columns", "fast_softmax", "uncertainty")
 
 #: By ``aggregate``: the leaf value that means no value for an output.
 ABSENT = {"min": np.inf, "max": -np.inf}
@@ -57,71 +57,72 @@ def _refuse_node(forest: ForestArrays, name: str, node: int, what: str) -> NoRet
 
 
 def _check_sizes(forest: ForestArrays) -> None:
-    n_nodes, n_predicates = len(forest.left), len(forest.feature)
-    for names, length in (
-        (("predicate", "right", "leaf", "source_node"), n_nodes),
-        (("comparison", "threshold", "missing", "missing_left"), n_predicates),
-        (("category_offset",), n_predicates + 1),
-        (("tree_output",), len(forest.tree_offset) - 1),
+    n_nodes, n_predicates, base = len(forest.left), len(forest.feature), forest.base
+    n_outputs = len(base)
+    for fields, lengths in (
+        (("predicate", "right", "leaf", "source_node"), (n_nodes,)),
+        (("comparison", "threshold", "missing", "missing_left"), (n_predicates,)),
+        (("category_offset",), (n_predicates + 1,)),
+        (("tree_output",), (len(forest.tree_offset) - 1,)),
+        (("cover", "source_feature"), (n_nodes, 0)),
     ):
-        for name in names:
-            n_values = len(getattr(forest, name))
-            if n_values != length:
-                damaged(f"{name} has length {n_values} where {length} was expected")
-    for name in ("cover", "source_feature"):
-        n_values = len(getattr(forest, name))
-        if n_values not in (0, n_nodes):
-            damaged(f"{name} has length {n_values} where {n_nodes} was expected")
+        for name in fields:
+            if (length := len(getattr(forest, name))) not in lengths:
+                damaged(f"{name} has length {length} where {lengths[0]} was expected")
     for name, size in (
         ("nodes", n_nodes),
         ("predicates", n_predicates),
         ("leaves", len(forest.leaf_value)),
         ("features", forest.n_features),
-        ("outputs", len(forest.base)),
+        ("outputs", n_outputs),
     ):
         if not 0 <= size < 2**31:
             damaged(f"the number of {name}, {size}, does not fit a 32-bit index")
-    if len(forest.base) < 1:
-        damaged("base is empty, so the forest has no output")
-    function, n_outputs = forest.outputs.function, len(forest.base)
-    if function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL):
-        damaged(f"the transform {function!r} is not for {n_outputs} outputs")
-    if function == "log1p_exp" and forest.accumulator_dtype != np.float64:
-        damaged(
-            f"the transform {function!r} is not for {forest.accumulator_dtype} sums"
-        )
-    if forest.divisor < 1:
-        damaged(f"divisor = {forest.divisor} is not positive")
-    if forest.aggregate != "sum":
-        if forest.aggregate not in ABSENT:
-            damaged(f"aggregate = {forest.aggregate!r} is not 'sum', 'min' or 'max'")
-        if forest.divisor != 1 or forest.base.any():
-            damaged(
-                f"aggregate = {forest.aggregate!r} allows neither a divisor nor a base"
-            )
-    if np.isnan(forest.base).any():
-        damaged(f"base[{first_true(np.isnan(forest.base))}] is not a number")
-    names_given = forest.feature_names
-    if names_given is not None and len(names_given) != forest.n_features:
-        damaged(
-            f"feature_names has {len(names_given)} names for "
-            f"{forest.n_features} features"
-        )
-    if forest.category_names and len(forest.category_names) != forest.n_features:
-        damaged(
-            f"category_names has {len(forest.category_names)} entries for "
-            f"{forest.n_features} features"
-        )
-    if forest.output_sizes and (
-        min(forest.output_sizes) < 1 or sum(forest.output_sizes) != len(forest.base)
+    function, aggregate = forest.outputs.function, forest.aggregate
+    sizes, sums = forest.output_sizes, forest.accumulator_dtype
+    names, categories = forest.feature_names, forest.category_names
+    n_features = forest.n_features
+    for bad, what in (
+        (n_outputs < 1, "base is empty, so the forest has no output"),
+        (
+            function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL),
+            f"the transform {function!r} is not for {n_outputs} outputs",
+        ),
+        (
+            function == "log1p_exp" and sums != np.float64,
+            f"the transform {function!r} is not for {sums} sums",
+        ),
+        (forest.divisor < 1, f"divisor = {forest.divisor} is not positive"),
+        (
+            aggregate not in ("sum", *ABSENT),
+            f"aggregate = {aggregate!r} is not 'sum', 'min' or 'max'",
+        ),
+        (
+            aggregate != "sum" and (forest.divisor != 1 or base.any()),
+            f"aggregate = {aggregate!r} allows neither a divisor nor a base",
+        ),
+        (
+            np.isnan(base).any(),
+            f"base[{first_true(np.isnan(base))}] is not a number",
+        ),
+        (
+            names is not None and len(names) != n_features,
+            f"feature_names has {len(names or ())} names for {n_features} features",
+        ),
+        (
+            categories and len(categories) != n_features,
+            f"category_names has {len(categories)} entries for {n_features} features",
+        ),
+        (
+            sizes and (min(sizes) < 1 or sum(sizes) != n_outputs),
+            f"output_sizes {sizes} do not add up to {n_outputs} outputs",
+        ),
     ):
-        damaged(
-            f"output_sizes {forest.output_sizes} do not add up to "
-            f"{len(forest.base)} outputs"
-        )
+        if bad:
+            damaged(what)
     for name, values, wanted in (
-        ("transform.offsets", forest.outputs.offsets, len(forest.base)),
-        ("class_labels", forest.class_labels, max(2, len(forest.base))),
+        ("transform.offsets", forest.outputs.offsets, n_outputs),
+        ("class_labels", forest.class_labels, max(2, n_outputs)),
     ):
         if len(values) not in (0, wanted):
             damaged(f"{name} has length {len(values)} where {wanted} was expected")
@@ -166,7 +167,6 @@ def _check_predicates(forest: ForestArrays) -> None:
 
 
 def _first_user(forest: ForestArrays, predicate: int) -> int:
-    """Return the first tree with a node that uses the predicate, -1 if none."""
     node = first_true(forest.predicate == predicate)
     return -1 if node < 0 else _tree_of(forest, node)
 

@@ -7,6 +7,7 @@ first ``load_forest`` of a model that may need them triggers.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -52,8 +53,9 @@ def load_forest(
     ----------
     model : path, bytes, binary file, Booster, ModelProto or estimator
         A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
-        what its ``dump_model`` returns, as a dict or a JSON file (neither library is
-        needed); their ``Booster`` or wrappers; an ONNX file (which
+        what its ``dump_model`` returns, as a dict or a JSON file, a ``.cbm`` or JSON
+        file by CatBoost (none of these libraries is needed); their models in memory;
+        an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
@@ -98,9 +100,9 @@ def answers_itself(model: Any) -> bool:
     _discover(last)
     while is_pipeline(last):
         last = last_step(last)
-    for one in registered():
-        if one.load_all is not None and one.detect(last):
-            return one.is_whole is None or not one.is_whole(last)
+    for frontend in registered():
+        if frontend.load_all is not None and frontend.detect(last):
+            return frontend.is_whole is None or not frontend.is_whole(last)
     return False
 
 
@@ -124,7 +126,7 @@ def read_forests(model: Any) -> tuple[Forest, ...]:
     _discover(model)
     for frontend in registered():
         if frontend.detect(model) and frontend.load_all is not None:
-            return tuple(one.validate() for one in frontend.load_all(model))
+            return tuple(forest.validate() for forest in frontend.load_all(model))
     return (read_forest(model),)
 
 
@@ -136,9 +138,9 @@ def refuse_untrained(estimator: Any) -> None:
     _discover(estimator)
     refusal = None
     if has_members(estimator) and not is_pipeline(estimator):
-        for one in members(estimator):
+        for member in members(estimator):
             try:
-                return refuse_untrained(unwrap(one))
+                return refuse_untrained(unwrap(member))
             except UnsupportedModelError as error:
                 refusal = refusal or no_member(estimator, error)
     if refusal is not None:
@@ -146,8 +148,7 @@ def refuse_untrained(estimator: Any) -> None:
     if is_search(estimator) and hasattr(estimator, "estimator"):
         if getattr(estimator, "refit", True) is False:
             raise _unknown(estimator)
-        refuse_untrained(estimator.estimator)
-        return
+        return refuse_untrained(estimator.estimator)
     for frontend in registered():
         if frontend.detect(estimator):
             if frontend.refuse is not None:
@@ -163,7 +164,6 @@ def no_member(model: Any, why: object) -> UnsupportedModelError:
 
 
 def _unknown(model: Any) -> UnsupportedModelError:
-    """Return the error for a model that no frontend reads, with advice."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if is_a(model, "sklearn.pipeline.Pipeline"):
         advice = "pass its last step; a pipeline also accepts a compiled last step"
@@ -185,8 +185,6 @@ def _unknown(model: Any) -> UnsupportedModelError:
             "it consists of other models; replace each tree ensemble in it by "
             "CompiledForest(model)"
         )
-    elif kind.startswith("catboost."):
-        advice = content.CATBOOST
     elif hasattr(model, "fit"):
         advice = "it is not one of the tree ensembles that can be compiled"
     else:
@@ -199,8 +197,8 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 
 #: Libraries whose frontends read only files and objects of their own classes. To import
-#: all three takes 12 ms.
-_APART = ("lightgbm", "onnx", "xgboost")
+#: them all takes 12 ms.
+_APART = ("catboost", "lightgbm", "onnx", "xgboost")
 
 
 def _discover(model: object = "") -> None:
@@ -231,10 +229,8 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
         by_suffix = [f.name for f in registered() if suffix in f.suffixes]
         if by_suffix and (name is None or by_suffix[0] not in content.CONTENTS):
             name = by_suffix[0]
-        for frontend in registered():
-            if frontend.name == name and frontend.load_bytes is not None:
-                data = path.read_bytes()
-                return frontend.load_bytes(data, iteration_range).validate()
+        if (load_bytes := _reader_of(name)) is not None:
+            return load_bytes(path.read_bytes(), iteration_range).validate()
     except FileNotFoundError as error:
         raise ModelNotFoundError(
             f"{path} does not exist; give the path of a saved model."
@@ -255,19 +251,23 @@ def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
     )
 
 
+def _reader_of(
+    name: str | None,
+) -> Callable[[bytes, tuple[int, int] | None], Forest] | None:
+    return next((f.load_bytes for f in registered() if f.name == name), None)
+
+
 def _load_content(
     data: bytes, a_text: bool, iteration_range: tuple[int, int] | None
 ) -> Forest:
-    """Read the content of a file, given as bytes or as a text."""
     name = "This text" if a_text else "This bytes object"
     if not data:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
     kind = content.frontend_name(data, name)
     if kind == "skforge":
         return _saved(name, container_from(data, name), iteration_range)
-    for frontend in registered():
-        if frontend.name == kind and frontend.load_bytes is not None:
-            return frontend.load_bytes(data, iteration_range).validate()
+    if (load_bytes := _reader_of(kind)) is not None:
+        return load_bytes(data, iteration_range).validate()
     raise UnsupportedModelError(
         f"{name} is not a model that skforge recognises: it begins with "
         f"{data[:16]!r}. Pass the content of a file that XGBoost, LightGBM or "
@@ -278,7 +278,6 @@ def _load_content(
 def _saved(
     name: str, container: tuple[Any, Any], iteration_range: tuple[int, int] | None
 ) -> Forest:
-    """Return the forest of a file written by ``skforge.save``."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{name} was saved by skforge.save, which fixes the boosting rounds; "

@@ -61,6 +61,11 @@ def is_a(model: object, *names: str) -> bool:
     return not class_names(model).isdisjoint(names)
 
 
+def detects(*names: str) -> Callable[[object], bool]:
+    """Return a ``Frontend.detect`` for objects of these classes, or of subclasses."""
+    return lambda model: is_a(model, *names)
+
+
 def is_frozen(model: object) -> bool:
     """Tell whether the model is scikit-learn's ``FrozenEstimator``."""
     return is_a(model, "sklearn.frozen._frozen.FrozenEstimator")

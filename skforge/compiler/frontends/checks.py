@@ -44,7 +44,10 @@ def refuse_override(model: Any, package: str, name: str = "predict") -> None:
 
 
 #: Arguments of the libraries' ``predict`` that choose boosting rounds.
-ROUNDS = {"iteration_range", "ntree_limit", "num_iteration", "start_iteration"}
+ROUNDS = {
+    *("iteration_range", "ntree_limit", "num_iteration", "start_iteration"),
+    *("ntree_start", "ntree_end"),
+}
 
 #: Arguments of the libraries' ``predict``, and what stands for them here.
 INSTEAD = {
@@ -53,7 +56,9 @@ INSTEAD = {
         "compile load_forest(model, iteration_range=(begin, end)), which reads the "
         "boosting rounds of your choice",
     ),
-    **dict.fromkeys(("output_margin", "raw_score"), "call predict_raw"),
+    **dict.fromkeys(
+        ("output_margin", "raw_score", "prediction_type"), "call predict_raw"
+    ),
     "pred_leaf": "call apply",
     **dict.fromkeys(("pred_contribs", "pred_contrib"), "call predict_contribs"),
 }

@@ -14,6 +14,7 @@ HEAD = 4096  # bytes that are looked at
 _STARTS: tuple[tuple[str, str], ...] = (
     (r"tree\r?\n", "lightgbm"),
     (r"\{\s*\"name\"\s*:\s*\"tree\"", "lightgbm"),  # Booster.dump_model
+    (r"CBM1|\{\s*\"(ctr_data|features_info)\"", "catboost"),
     (r"\{[ \t\r\n\"}]", "xgboost"),
     (r"\{[iUIlL$#]", "xgboost"),  # UBJSON
     (r"PK\x03\x04", "skforge"),
@@ -23,12 +24,6 @@ _STARTS: tuple[tuple[str, str], ...] = (
 
 #: Frontends whose files are recognised by content.
 CONTENTS = frozenset(name for _, name in _STARTS)
-
-#: The way to compile a model of CatBoost.
-CATBOOST = (
-    "if all its features are numbers, its save_model(path, format='onnx') writes a "
-    "file that skforge reads"
-)
 
 #: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
@@ -47,10 +42,6 @@ _OTHERS: tuple[tuple[str, str], ...] = (
         r"bs64",
         "is in XGBoost's base64 format; load it with the XGBoost that wrote it and "
         "save it as .json",
-    ),
-    (
-        r"CBM1|\{\s*\"(ctr_data|features_info)\"",
-        f"is a model of CatBoost, which skforge does not read; {CATBOOST}",
     ),
     (
         r"(<\?xml[^>]*>\s*)?(<!--(?s:.*?)-->\s*)*<PMML",

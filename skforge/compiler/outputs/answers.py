@@ -15,7 +15,10 @@ def labels_of(forest: Forest, model: Any) -> Any:
     """Return the labels that ``predict`` returns; None for 0, 1, ..."""
     labels = transforms.class_labels(forest)
     if labels is None and forest.outputs.named:
-        return getattr(model, "classes_", None)
+        labels = getattr(model, "classes_", None)
+    if forest.outputs.labels == "column":  # each answer has a row of its own
+        known = np.arange(forest.n_outputs) if labels is None else labels
+        return np.reshape(known, (-1, 1))
     return labels
 
 
@@ -38,7 +41,6 @@ def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
 
 
 def _labels(classes: Any, index: Array) -> Array:
-    """Convert indices into ``classes_`` to labels."""
     if classes is None:
         return index
     if not isinstance(classes, list):

@@ -8,12 +8,13 @@ per process, on first use.
 from __future__ import annotations
 
 import ctypes
-import sys
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from skforge.compiler.system import WINDOWS, c_address
 
 # one scalar call per element; it must not be replaced by a vector version
 _LOOP = """
@@ -73,18 +74,16 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     machine = binding.Target.from_default_triple().create_target_machine(
         jit=True, opt=2
     )
-    jit = binding.create_lljit_compiler(machine, use_jit_link=sys.platform != "win32")
+    jit = binding.create_lljit_compiler(machine, use_jit_link=not WINDOWS)
     kind = "float" if name in ("expf", "logf") else "double"
     text = _LOOP.format(name=name, type=kind)
     tracker = (
         binding.JITLibraryBuilder()
         .add_ir(text)
-        .import_symbol(f"skforge_{name}", address)
+        .import_symbol(f"skforge_{name}", c_address(name))
         .export_symbol(f"loop_{name}")
         .link(jit, f"libm_{name}")
     )

@@ -28,15 +28,9 @@ OUTPUTS: tuple[Output, ...] = get_args(Output)
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
 Result: TypeAlias = Literal[
-    "values",
-    "both_classes",
-    "above",
-    "best",
-    "pair",
-    "above_bound",
-    "first_greatest",
+    "values", "both_classes", "above", "best", "pair", "above_bound", "first_greatest",
     "onnx",
-]
+]  # fmt: skip
 
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
@@ -168,9 +162,11 @@ def _values(
 
 
 def _transformed(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    match forest.outputs.function:
-        case "onnx":
-            return _onnx(forest, averages)
+    spec = forest.outputs
+    match spec.function:
+        case "onnx":  # NaNs of probit have either sign
+            written = _is_narrow(forest) and spec.post != "probit"
+            return Steps(averages, result="onnx", outputs=spec) if written else None
         case "path_length":
             cut = inlier_length(forest)
             if cut is None:
@@ -195,7 +191,7 @@ def _both_classes(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
 def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
     spec = forest.outputs
     match spec.labels:
-        case "best_score":
+        case "best_score" | "column":
             if forest.n_outputs == 1:
                 return None  # not a choice of one class
             shares = (spec.parameter,) if spec.decision == "votes" else ()
@@ -204,7 +200,8 @@ def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
             if spec.decision == "votes":
                 return Steps(averages, result="pair", outputs=spec)
             comparison = "oge" if spec.labels == "from_zero" else "ogt"
-            return Steps(averages, result="above", comparison=comparison, cut=0.0)
+            cut = 0.0 if spec.labels == "from_zero" else spec.cutoff
+            return Steps(averages, result="above", comparison=comparison, cut=cut)
         case "best":
             return _values(forest, averages, "best")
         case "half":
@@ -226,14 +223,6 @@ def _path_score(
     if not known or power_loop() is None:
         return None
     return Steps((*averages, spec.parameter), "path_length", less)
-
-
-def _onnx(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    """Return ONNX's scores; None for probit, whose NaNs have either sign."""
-    spec = forest.outputs
-    if not _is_narrow(forest) or spec.post == "probit":
-        return None
-    return Steps(averages, result="onnx", outputs=spec)
 
 
 def _is_narrow(forest: Forest) -> bool:
@@ -262,10 +251,8 @@ def inlier_length(forest: Forest) -> float | None:
         return -np.inf
     while high - low > 1:
         middle = (low + high) // 2
-        if outlier(np.array([middle]).view(np.float64))[0]:
-            low = middle
-        else:
-            high = middle
+        below = outlier(np.array([middle]).view(np.float64))[0]
+        low, high = (middle, high) if below else (low, middle)
     near = np.arange(high - 4096, high + 4096)
     lengths = near.view(np.float64)
     cut = float(lengths[4096])

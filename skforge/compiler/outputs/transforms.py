@@ -13,7 +13,7 @@ import numpy as np
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function
-from skforge.compiler.outputs import onnx, sklearn
+from skforge.compiler.outputs import catboost, onnx, sklearn
 from skforge.compiler.outputs.functions import HOST, Library, evaluate, softmax
 from skforge.exceptions import UnsupportedModelError
 
@@ -68,6 +68,12 @@ def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "onnx":
             with np.errstate(all="ignore"):
                 result = onnx.values(spec, scores, on)
+        case "fast_exp":
+            result = catboost.exp(scores.reshape(-1))
+        case "fast_softmax":
+            result = catboost.softmax(scores)
+        case "uncertainty":
+            result = catboost.uncertainty(scores)
         case "unknown":
             raise UnsupportedModelError(UNKNOWN)
         case (
@@ -141,11 +147,14 @@ def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "from_zero":
             return (decision_function(forest, _columns(forest, raw)) >= 0).astype(int)
         case "above_zero":
-            return (decision_function(forest, _columns(forest, raw)) > 0).astype(int)
+            score = decision_function(forest, _columns(forest, raw))
+            return (score > spec.cutoff).astype(int)
         case "above_bound":
             return onnx.above_bound(spec, _columns(forest, raw), on)[:, 0]
         case "first_greatest":
             return onnx.first_greatest(spec, _columns(forest, raw), on)[:, 0]
+        case "column":
+            return _columns(forest, raw).argmax(axis=1)
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
@@ -176,11 +185,12 @@ def has_method(forest: Forest, name: str) -> bool:
 
 
 def class_labels(forest: Forest) -> Array | None:
-    """Return the labels that a model file holds, as int64 or text, or None."""
+    """Return the labels that a model file holds, or None."""
     names = forest.class_labels
     if not names:
         return None
-    return np.array(names, dtype=object if isinstance(names[0], str) else np.int64)
+    kinds = {str: object, int: np.int64}
+    return np.array(names, dtype=kinds.get(type(names[0])))
 
 
 def require_classifier(forest: Forest) -> None:
@@ -197,7 +207,6 @@ def _columns(forest: Forest, raw: Any) -> Any:
 
 
 def _targets(forest: Forest, scores: Array) -> list[Array]:
-    """Return the columns of each target."""
     if len(forest.output_sizes) < 2:
         return [scores]
     return np.split(scores, np.cumsum(forest.output_sizes)[:-1], axis=1)

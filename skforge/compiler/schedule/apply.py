@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import line_text
 from skforge.compiler.schedule.nest import (
+    ROOTS,
     Extent,
     Limit,
     Loop,
@@ -81,12 +81,8 @@ def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
     refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
 
 
-def _new_names(modifier: d.Tile | d.Split) -> tuple[str, str]:
-    match modifier:
-        case d.Tile(_, outer, inner, _):
-            return outer, inner
-        case d.Split(_, first, second, _):
-            return first, second
+def _new_names(modifier: d.Tile | d.Split) -> list[object]:
+    return d.arguments(modifier)[1:3]
 
 
 def _and(words: list[str]) -> str:
@@ -104,8 +100,8 @@ def _check_replaceable(
             f"already marked; {verb} first, then mark one of the new loops.",
             variable.name,
         )
-    for name in _new_names(modifier):
-        if name in ("batch", "tree"):
+    for name in map(str, _new_names(modifier)):
+        if name in ROOTS:
             refuse(
                 nest,
                 f'{modifier} cannot name a loop "{name}", because one of the two '
@@ -138,6 +134,9 @@ def _tile(nest: Nest, tile: d.Tile) -> Nest:
     else:
         size = ceil_div(old.count, -tile.size)
         blocks = -tile.size
+    rest = size
+    if isinstance(size, int) and isinstance(old.count, int):
+        rest = min(size, old.count)
     step = times(old.step, size)
     if isinstance(step, int) and step > MAX_STEP:
         refuse(
@@ -147,28 +146,14 @@ def _tile(nest: Nest, tile: d.Tile) -> Nest:
             tile.index,
         )
     outer = Variable(tile.outer, old.root, old.start, step, blocks)
-    inner = Variable(tile.inner, old.root, 0, old.step, _smaller(size, old.count))
+    inner = Variable(tile.inner, old.root, 0, old.step, rest)
     limits = [Limit(frozenset({tile.inner}), step)]
     for limit in nest.limits:
         names = limit.names
         if tile.index in names:
             names = names - {tile.index} | {tile.outer, tile.inner}
         limits.append(Limit(names, limit.limit))
-    return replace(
-        nest,
-        loops=_substitute(
-            nest.loops,
-            tile.index,
-            lambda body: (Loop(tile.outer, (Loop(tile.inner, body),)),),
-        ),
-        variables=_exchange(nest, old, outer, inner),
-        limits=tuple(limits),
-        modifiers=(*nest.modifiers, tile),
-    )
-
-
-def _smaller(one: Extent, two: Extent) -> Extent:
-    return min(one, two) if isinstance(one, int) and isinstance(two, int) else one
+    return _exchanged(nest, tile, old, (outer, inner), limits)
 
 
 def _split(nest: Nest, split: d.Split) -> Nest:
@@ -218,17 +203,7 @@ def _split(nest: Nest, split: d.Split) -> Nest:
         rest = limit.names - {split.index}
         limits.append(Limit(rest | {split.first}, limit.limit))
         limits.append(Limit(rest | {split.second}, limit.limit))
-    return replace(
-        nest,
-        loops=_substitute(
-            nest.loops,
-            split.index,
-            lambda body: (Loop(split.first, body), Loop(split.second, body)),
-        ),
-        variables=_exchange(nest, old, first, second),
-        limits=tuple(limits),
-        modifiers=(*nest.modifiers, split),
-    )
+    return _exchanged(nest, split, old, (first, second), limits)
 
 
 def _extent(nest: Nest, name: str) -> int | None:
@@ -248,26 +223,35 @@ def _extent(nest: Nest, name: str) -> int | None:
     return max(extents, default=None)
 
 
-def _exchange(
-    nest: Nest, old: Variable, one: Variable, two: Variable
-) -> tuple[Variable, ...]:
+def _exchanged(
+    nest: Nest,
+    modifier: d.Tile | d.Split,
+    old: Variable,
+    new: tuple[Variable, Variable],
+    limits: list[Limit],
+) -> Nest:
+    """Return the nest with two variables for one, and their loops in all copies."""
     at = nest.variables.index(old)
-    return (*nest.variables[:at], one, two, *nest.variables[at + 1 :])
+    first, second = (variable.name for variable in new)
 
+    def replaced(loop: Loop) -> tuple[Loop, ...]:
+        body = inside(loop.body)
+        if loop.name != old.name:
+            return (Loop(loop.name, body),)
+        if isinstance(modifier, d.Tile):
+            return (Loop(first, (Loop(second, body),)),)
+        return Loop(first, body), Loop(second, body)
 
-def _substitute(
-    loops: tuple[Loop, ...],
-    name: str,
-    new: Callable[[tuple[Loop, ...]], tuple[Loop, ...]],
-) -> tuple[Loop, ...]:
-    """Replace every loop with a given name, in all copies of a body."""
-    result: list[Loop] = []
-    for loop in loops:
-        if loop.name == name:
-            result.extend(new(loop.body))
-        else:
-            result.append(Loop(loop.name, _substitute(loop.body, name, new)))
-    return tuple(result)
+    def inside(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        return tuple(part for loop in loops for part in replaced(loop))
+
+    return replace(
+        nest,
+        loops=inside(nest.loops),
+        variables=(*nest.variables[:at], *new, *nest.variables[at + 1 :]),
+        limits=tuple(limits),
+        modifiers=(*nest.modifiers, modifier),
+    )
 
 
 def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
@@ -370,17 +354,8 @@ def draw(nest: Nest) -> str:
     for loop, outside in walk(nest.loops):
         variable = nest.variable(loop.name)
         marks = [mark.text(variable.root) for mark in variable.marks]
-        end = nominal_end(nest, variable)
-        lines.append(
-            line_text(
-                len(outside),
-                loop.name,
-                str(variable.start),
-                str(end),
-                str(variable.step),
-                marks,
-            )
-        )
+        start, end, step = variable.start, nominal_end(nest, variable), variable.step
+        lines.append(line_text(len(outside), loop.name, start, end, step, marks))
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Binds a schedule to a number of trees and a kind of target.
+"""Binds a schedule to a number of trees and a kind of target, and explains the result.
 
 Binding applies the directives again with the number of trees known, drops limits that
 other limits imply, and makes the checks that need extents or a target.
@@ -12,8 +12,14 @@ from math import gcd
 from typing import Protocol, cast
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.apply import apply_all, refuse
-from skforge.compiler.schedule.bound import Bound, BoundLoop, BoundNest, max_trips
+from skforge.compiler.schedule.apply import apply, apply_all, refuse
+from skforge.compiler.schedule.bound import (
+    Bound,
+    BoundLoop,
+    BoundNest,
+    every_loop,
+    max_trips,
+)
 from skforge.compiler.schedule.nest import (
     DEFAULT_REPRESENTATION,
     Loop,
@@ -22,6 +28,7 @@ from skforge.compiler.schedule.nest import (
     Size,
     Variable,
     paths,
+    root_nest,
 )
 from skforge.compiler.schedule.rules import bind_problems, copies_problems
 
@@ -225,3 +232,55 @@ def _in_order(
         if not _in_order(nest, loop.body, inside):
             return False
     return True
+
+
+# ------------------------------------------------------------ as text
+
+
+def explain(directives: tuple[d.Directive, ...], bound: BoundNest) -> list[str]:
+    """Return one line for each directive: the call, then its effect on these loops."""
+    lines = []
+    loops = {loop.name: loop for loop in every_loop(bound.loops)}
+    nest = root_nest(bound.n_trees)
+    for directive in directives:
+        nest = apply(nest, directive)
+        if isinstance(directive, d.Interleave):
+            what = _interleave(directive, loops[directive.index])
+        else:
+            what = _what(nest, directive)
+        lines.append(f"{directive}: {what}.")
+    return lines
+
+
+def _interleave(interleave: d.Interleave, loop: BoundLoop) -> str:
+    together = loop.mark(d.Interleave)
+    if together is None:
+        return f'one walk of "{loop.name}" is in flight at a time, as without it'
+    which = "all" if together.factor == loop.max_trips else "up to"
+    return f'{which} {together.factor} walks of "{loop.name}" are in flight at a time'
+
+
+def _what(nest: Nest, directive: d.Directive) -> str:
+    """Describe the effect of a directive, given the nest it resulted in."""
+    match directive:
+        case d.Tile(index, outer, inner, _):
+            blocks = nest.variable(outer)
+            return (
+                f'"{outer}" goes over "{index}" in blocks of {blocks.step} '
+                f'{d.UNITS[blocks.root]}, "{inner}" over one block'
+            )
+        case d.Split(index, first, second, _):
+            others = nest.variable(second)
+            units, start = d.UNITS[others.root], others.start
+            return (
+                f'"{first}" takes the {units} of "{index}" before {start}, and after '
+                f'it "{second}" takes the others'
+            )
+        case d.Reorder(indices):
+            return f"from the outside in, the loops are {', '.join(indices)}"
+        case d.Mark(index):
+            return directive.sentence(nest.variable(index).root)
+        case d.Option():
+            return directive.sentence()
+        case _:
+            raise AssertionError(f"no words for {directive!r}")

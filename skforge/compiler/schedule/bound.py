@@ -79,8 +79,11 @@ class BoundNest:
         return marked(self.loops, d.GpuDimension)
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
-        return draw_bound(self)
+        """Return the options, the loops and the statement as text."""
+        lines = [_header(self)]
+        for loop in self.loops:
+            _draw_loop(lines, loop, ())
+        return "\n".join(lines)
 
     __repr__ = __str__  # shells show the loops
 
@@ -111,14 +114,6 @@ def vectorizes_trees(loops: tuple[BoundLoop, ...]) -> bool:
     return any(loop.has(d.Vectorize) for loop in trees)
 
 
-def draw_bound(nest: BoundNest) -> str:
-    """Return a bound nest as text: its options, its loops and the statement."""
-    lines = [_header(nest)]
-    for loop in nest.loops:
-        _draw_loop(lines, loop, ())
-    return "\n".join(lines)
-
-
 def _header(nest: BoundNest) -> str:
     trees = "1 tree" if nest.n_trees == 1 else f"{nest.n_trees} trees"
     parts = [trees, nest.representation]
@@ -135,12 +130,11 @@ def _header(nest: BoundNest) -> str:
 def _draw_loop(
     lines: list[str], loop: BoundLoop, outside: tuple[BoundLoop, ...]
 ) -> None:
-    ends = [str(bound) for bound in loop.bounds]
-    end = ends[0] if len(ends) == 1 else f"min({', '.join(ends)})"
+    ends = ", ".join(map(str, loop.bounds))
+    end = ends if len(loop.bounds) == 1 else f"min({ends})"
     marks = [mark.text(loop.root) for mark in loop.marks]
-    lines.append(
-        line_text(len(outside), loop.name, str(loop.start), end, str(loop.step), marks)
-    )
+    depth = len(outside)
+    lines.append(line_text(depth, loop.name, loop.start, end, loop.step, marks))
     inside = (*outside, loop)
     for inner in loop.body:
         _draw_loop(lines, inner, inside)
@@ -148,15 +142,14 @@ def _draw_loop(
         row, tree = (
             " + ".join(o.name for o in inside if o.root == root) for root in ROOTS
         )
-        lines.append(
-            "  " * len(inside) + f"result[{row}] += walk(trees[{tree}], rows[{row}])"
-        )
+        walk = f"result[{row}] += walk(trees[{tree}], rows[{row}])"
+        lines.append("  " * len(inside) + walk)
 
 
 def line_text(
-    depth: int, name: str, start: str, end: str, step: str, marks: list[str]
+    depth: int, name: str, start: object, end: object, step: object, marks: list[str]
 ) -> str:
     """Return the line of one loop."""
-    stride = "" if step == "1" else f" step {step}"
+    stride = "" if step == 1 else f" step {step}"
     text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
     return f"{text}   {', '.join(marks)}" if marks else text

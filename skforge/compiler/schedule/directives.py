@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -114,7 +113,7 @@ class Reorder(Directive):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark(Directive, ABC):
+class Mark(Directive):
     """A directive that marks one loop; its class says which loops it may mark."""
 
     index: str
@@ -125,6 +124,8 @@ class Mark(Directive, ABC):
     RUNS: ClassVar[bool] = False
     #: Whether the loop must not contain another.
     INNERMOST: ClassVar[bool] = False
+    #: The effect on the loop; ``{0}`` is the mark and ``{units}`` are rows or trees.
+    EFFECT: ClassVar[str]
     #: For a kind of target that lacks the mark: what is missing, and what to do.
     NOT_ON: ClassVar[dict[Kind, str]] = {}
 
@@ -133,23 +134,21 @@ class Mark(Directive, ABC):
         values = [getattr(self, field.name) for field in fields(self)[1:]]
         return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
 
-    @abstractmethod
     def sentence(self, root: Root) -> str:
         """Describe the effect on the loop, for ``explain``."""
+        return self.EFFECT.format(self, units=UNITS[root])
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Mark):
     """Share the iterations of a loop among CPU threads."""
 
+    EFFECT = 'the iterations of "{0.index}" are shared among threads'
     RUNS = True
     NOT_ON: ClassVar[dict[Kind, str]] = {
         "gpu": "runs on CPU threads, but this schedule is for a GPU; use gpu_dimension "
         "instead."
     }
-
-    def sentence(self, root: Root) -> str:
-        return f'the iterations of "{self.index}" are shared among threads'
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +181,19 @@ class GpuDimension(Mark):
 class Unroll(Mark):
     """Repeat the body of a loop for each iteration."""
 
+    EFFECT = 'the code of "{0.index}" is repeated for each iteration'
     RUNS = True
-
-    def sentence(self, root: Root) -> str:
-        return f'the code of "{self.index}" is repeated for each iteration'
 
 
 @dataclass(frozen=True, slots=True)
 class Specialize(Mark):
     """Compile separate code for the iterations of a tree loop, by tree depth."""
 
+    EFFECT = (
+        'each iteration of "{0.index}" runs code specialised for the depths of its '
+        "trees"
+    )
     ROOT = "tree"
-
-    def sentence(self, root: Root) -> str:
-        return (
-            f'each iteration of "{self.index}" runs code specialised for the depths '
-            "of its trees"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +202,13 @@ class Interleave(Mark):
 
     factor: int | None = None
 
+    EFFECT = 'several walks of "{0.index}" are in flight at a time'
     RUNS = INNERMOST = True
 
     def problem(self) -> str | None:
         if self.factor is None:
             return None
         return _range_problem(self, "its factor", self.factor, 1, 64)
-
-    def sentence(self, root: Root) -> str:
-        return f'several walks of "{self.index}" are in flight at a time'
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +229,8 @@ class Cache(Mark):
 
     layout: str | None = None
 
+    EFFECT = 'each iteration of "{0.index}" first fetches its {units}'
+
     def problem(self) -> str | None:
         if self.layout is None:
             return None
@@ -245,32 +240,25 @@ class Cache(Mark):
         layout = "" if self.layout is None else f" by {self.layout}"
         return f"cache {UNITS[root]}{layout}"
 
-    def sentence(self, root: Root) -> str:
-        return f'each iteration of "{self.index}" first fetches its {UNITS[root]}'
-
 
 @dataclass(frozen=True, slots=True)
 class Quantize(Mark):
     """Turn the rows of one iteration into bin codes; walks compare integers."""
 
+    EFFECT = 'each iteration of "{0.index}" first turns its rows into bin codes'
     ROOT = "batch"
-
-    def sentence(self, root: Root) -> str:
-        return f'each iteration of "{self.index}" first turns its rows into bin codes'
 
 
 @dataclass(frozen=True, slots=True)
 class CachePredicates(Mark):
     """Evaluate each distinct predicate once for the rows of one iteration."""
 
+    EFFECT = 'each iteration of "{0.index}" first evaluates all predicates'
     ROOT = "batch"
-
-    def sentence(self, root: Root) -> str:
-        return f'each iteration of "{self.index}" first evaluates all predicates'
 
 
 @dataclass(frozen=True, slots=True)
-class WalkStart(Mark, ABC):
+class WalkStart(Mark):
     """A mark that says how walks start: ``depth`` hops without leaf checks."""
 
     depth: int
@@ -278,49 +266,46 @@ class WalkStart(Mark, ABC):
     def problem(self) -> str | None:
         return _range_problem(self, "its depth", self.depth, 1, MAX_WALK_DEPTH)
 
+    @property
+    def hops(self) -> str:
+        return "1 hop" if self.depth == 1 else f"{self.depth} hops"
+
 
 @dataclass(frozen=True, slots=True)
 class UnrollWalk(WalkStart):
     """Let walks make ``depth`` hops without leaf checks, in padded trees."""
 
-    def sentence(self, root: Root) -> str:
-        hops = _hops(self.depth)
-        return f'walks under "{self.index}" make {hops} before any leaf check'
+    EFFECT = 'walks under "{0.index}" make {0.hops} before any leaf check'
 
 
 @dataclass(frozen=True, slots=True)
 class PeelWalk(WalkStart):
     """Leave out leaf checks on up to ``depth`` hops, where no leaf can be."""
 
-    def sentence(self, root: Root) -> str:
-        return (
-            f'walks under "{self.index}" make up to {_hops(self.depth)} before any '
-            "leaf check, as far as no leaf can end them"
-        )
+    EFFECT = (
+        'walks under "{0.index}" make up to {0.hops} before any leaf check, as far as '
+        "no leaf can end them"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicReduce(Mark):
     """Add the results of a tree loop's iterations with atomic operations."""
 
+    EFFECT = 'iterations of "{0.index}" add to the result with atomics'
     ROOT = "tree"
-
-    def sentence(self, root: Root) -> str:
-        return f'iterations of "{self.index}" add to the result with atomics'
 
 
 @dataclass(frozen=True, slots=True)
 class SharedReduce(Mark):
     """Keep the partial sums of a tree loop in the GPU's shared memory."""
 
+    EFFECT = 'partial results of "{0.index}" are kept in shared memory'
     ROOT = "tree"
     NOT_ON: ClassVar[dict[Kind, str]] = {
         "cpu": "uses the shared memory of a GPU, but this schedule is for a CPU; leave "
         "it out."
     }
-
-    def sentence(self, root: Root) -> str:
-        return f'partial results of "{self.index}" are kept in shared memory'
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +314,7 @@ class VectorReduce(Mark):
 
     width: int
 
+    EFFECT = 'partial results of "{0.index}" are added {0.width} at a time'
     ROOT = "tree"
     NOT_ON: ClassVar[dict[Kind, str]] = {
         "gpu": "sums in the SIMD registers of a CPU; a GPU sums by warps where it can, "
@@ -339,9 +325,6 @@ class VectorReduce(Mark):
         return _whole_problem(self, "its width", self.width) or _choice_problem(
             self, "a width", self.width, VECTOR_WIDTHS
         )
-
-    def sentence(self, root: Root) -> str:
-        return f'partial results of "{self.index}" are added {self.width} at a time'
 
 
 MarkT = TypeVar("MarkT", bound=Mark)
@@ -373,12 +356,15 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Option(Directive, ABC):
+class Option(Directive):
     """A directive for the forest as a whole; a schedule has at most one of a kind."""
 
-    @abstractmethod
+    #: The effect, with ``{0}`` for the option.
+    EFFECT: ClassVar[str]
+
     def sentence(self) -> str:
         """Describe the effect, for ``explain``."""
+        return self.EFFECT.format(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,16 +411,14 @@ class TileNodes(Option):
 class PadTrees(Option):
     """Pad each tree until its leaves are equally deep."""
 
-    def sentence(self) -> str:
-        return "the leaves of each tree are made equally deep"
+    EFFECT = "the leaves of each tree are made equally deep"
 
 
 @dataclass(frozen=True, slots=True)
 class ReorderTrees(Option):
     """Sort trees by depth and shape, so that adjacent trees have similar walks."""
 
-    def sentence(self) -> str:
-        return "trees of equal depth and shape are placed side by side"
+    EFFECT = "trees of equal depth and shape are placed side by side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +427,8 @@ class Represent(Option):
 
     representation: str
 
+    EFFECT = 'the forest is stored as "{0.representation}"'
+
     def problem(self) -> str | None:
         name = self.representation
         return _require(
@@ -450,9 +436,6 @@ class Represent(Option):
             f"{self} needs the name of a representation, such as "
             '"array", "sparse" or "reorg".',
         )
-
-    def sentence(self) -> str:
-        return f'the forest is stored as "{self.representation}"'
 
 
 #: Every directive by name; filled by ``register``.
@@ -544,20 +527,15 @@ def _choice_problem(
     )
 
 
-def _hops(depth: int) -> str:
-    return "1 hop" if depth == 1 else f"{depth} hops"
-
-
-def _name_problem(directive: Directive, one: object, other: object) -> str | None:
-    for name in (one, other):
+def _name_problem(directive: Directive, outer: object, inner: object) -> str | None:
+    for name in (outer, inner):
         if not (isinstance(name, str) and name.isidentifier()):
             return (
                 f"{directive} needs names of letters, digits and underscores for its "
                 f"new loops, not {_literal(name)}."
             )
-    if one == other:
-        return f"{directive} needs two different names, but both are {_literal(one)}."
-    return None
+    same = f"{directive} needs two different names, but both are {_literal(outer)}."
+    return same if outer == inner else None
 
 
 def _whole_problem(directive: Directive, what: str, value: object) -> str | None:

@@ -99,6 +99,13 @@ def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedu
     return schedule.peel_walk(loop, peeled) if peeled else schedule
 
 
+def mapped(schedule: Schedule, **dimensions: str) -> Schedule:
+    """Map loops to dimensions of a GPU, by the loops' names."""
+    for loop, dimension in dimensions.items():
+        schedule = schedule.gpu_dimension(loop, dimension)
+    return schedule
+
+
 class Dealt(NamedTuple):
     """Loops mapped to a GPU: the schedule, a thread's trees, and the parts of a row."""
 
@@ -132,49 +139,38 @@ def rows_on_threads(
         part, trees = "t1", "t0"
     shared = (part,) if part else ()
     schedule = schedule.reorder("b0", *around, thread, *shared, *inner, trees)
-    schedule = schedule.gpu_dimension("b0", "grid.x").gpu_dimension(thread, "block.x")
-    for loop in shared:
-        schedule = schedule.gpu_dimension(loop, "block.y")
-    return Dealt(schedule, trees, shared)
+    dimensions = {"b0": "grid.x", thread: "block.x"} | dict.fromkeys(shared, "block.y")
+    return Dealt(mapped(schedule, **dimensions), trees, shared)
 
 
 def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
     """Distribute the trees of a row over the threads of one or several blocks."""
     schedule = Schedule().tile("batch", "b0", "b1", rows)
     if blocks > 1:
-        schedule = (
-            schedule.tile("tree", "t0", "t1", -blocks)
-            .tile("t1", "t2", "t3", threads)
-            .reorder("b0", "t0", "b1", "t3", "t2")
-            .gpu_dimension("b0", "grid.x")
-            .gpu_dimension("t0", "grid.y")
+        schedule = schedule.tile("tree", "t0", "t1", -blocks)
+        schedule = schedule.tile("t1", "t2", "t3", threads)
+        schedule = schedule.reorder("b0", "t0", "b1", "t3", "t2")
+        schedule = mapped(
+            schedule, b0="grid.x", t0="grid.y", b1="block.y", t3="block.x"
         )
-        thread, trees, part = "t3", "t2", "t0"
-    else:
-        schedule = (
-            schedule.tile("tree", "t0", "t1", threads)
-            .reorder("b0", "b1", "t1", "t0")
-            .gpu_dimension("b0", "grid.x")
-        )
-        thread, trees, part = "t1", "t0", "t1"
-    schedule = schedule.gpu_dimension("b1", "block.y").gpu_dimension(thread, "block.x")
-    return Dealt(schedule, trees, (part,))
+        return Dealt(schedule, "t2", ("t0",))
+    schedule = schedule.tile("tree", "t0", "t1", threads)
+    schedule = schedule.reorder("b0", "b1", "t1", "t0")
+    schedule = mapped(schedule, b0="grid.x", b1="block.y", t1="block.x")
+    return Dealt(schedule, "t0", ("t1",))
 
 
 def stationary_trees(trees: int, rows: int, warps: int) -> Schedule:
     """Keep some trees in each block, one a thread; rows stream past, one a warp."""
-    return (
+    schedule = (
         Schedule()
         .tile("batch", "b0", "b1", rows)
         .tile("b1", "b2", "b3", warps)
         .tile("tree", "t0", "t1", trees)
         .reorder("t0", "b0", "b2", "b3", "t1")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b3", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .cache("t0")
     )
+    dimensions = {"t0": "grid.y", "b0": "grid.x", "b3": "block.y", "t1": "block.x"}
+    return mapped(schedule, **dimensions).cache("t0")
 
 
 def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
@@ -184,18 +180,12 @@ def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
     ``each`` rows in the trees' order. With ``tile``, that many trees share a table.
     """
     schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", each)
+    trees = ["tree"]
     if tile:
-        schedule = schedule.tile("tree", "t0", "t1", tile)
-        schedule = schedule.reorder("b0", "t0", "t1", "b2", "b3")
-    else:
-        schedule = schedule.reorder("b0", "tree", "b2", "b3")
-    return (
-        schedule.gpu_dimension("b0", "grid.x")
-        .gpu_dimension("b2", "block.x")
-        .cache_predicates("b0")
-        .vectorize("b3")
-        .represent("bitsliced")
-    )
+        schedule, trees = schedule.tile("tree", "t0", "t1", tile), ["t0", "t1"]
+    schedule = schedule.reorder("b0", *trees, "b2", "b3")
+    schedule = mapped(schedule, b0="grid.x", b2="block.x").cache_predicates("b0")
+    return schedule.vectorize("b3").represent("bitsliced")
 
 
 Rows: TypeAlias = Literal["memory", "shared", "codes"]
@@ -252,10 +242,8 @@ def rows_and_trees(
         .tile("batch", "b0", "b1", rows)
         .tile("tree", "t0", "t1", parts)
         .reorder("b0", "t1", "b1", "t0")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t1", "block.y")
-        .gpu_dimension("b1", "block.x")
     )
+    schedule = mapped(schedule, b0="grid.x", t1="block.y", b1="block.x")
     return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, "t0")
 
 

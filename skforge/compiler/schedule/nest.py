@@ -97,19 +97,19 @@ class Open:
 Extent: TypeAlias = Size | Open
 
 
-def times(one: Extent, two: Extent) -> Extent:
+def times(left: Extent, right: Extent) -> Extent:
     """Return a product; two numbers are multiplied."""
-    if isinstance(one, int) and isinstance(two, int):
-        return one * two
-    if one == 1:
-        return two
-    if two == 1:
-        return one
-    if isinstance(one, int):
-        one, two = two, one
-    if isinstance(one, Open) or not isinstance(two, int):
-        return Open(f"{one} * {two}")
-    return Times(one, two)
+    if isinstance(left, int):
+        left, right = right, left
+    if left == 1:
+        return right
+    if right == 1:
+        return left
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if isinstance(left, Open) or not isinstance(right, int):
+        return Open(f"{left} * {right}")
+    return Times(left, right)
 
 
 def ceil_div(extent: Extent, by: int) -> Extent:

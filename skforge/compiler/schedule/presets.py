@@ -15,6 +15,14 @@ def xgboost(rows: int = 64) -> Schedule:
     return families.row_blocks(rows)
 
 
+def _tiles(rows: int, trees: int) -> Schedule:
+    """Pass blocks of rows through tiles of trees."""
+    schedule = (
+        Schedule().tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
+    )
+    return schedule.reorder("b0", "t0", "b1", "t1")
+
+
 def treebeard_tree(
     rows: int = 512, interleave: int = 8, node_tile: int = 8
 ) -> Schedule:
@@ -58,17 +66,8 @@ def tahoe_shared_forest(rows: int = 256) -> Schedule:
 
 def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
     """Tahoe's splitting shared forest: tiles of trees on grid.y, each tile cached."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", trees)
-        .reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b1", "block.x")
-        .cache("t0")
-        .atomic_reduce("t0")
-    )
+    tiles = families.mapped(_tiles(rows, trees), b0="grid.x", t0="grid.y", b1="block.x")
+    return tiles.cache("t0").atomic_reduce("t0")
 
 
 def rapids(threads: int = 256) -> Schedule:
@@ -98,18 +97,9 @@ def hummingbird(rows: int = 8, trees: int = 32) -> Schedule:
     al., "A Tensor Compiler for Unified Machine Learning Prediction Serving", OSDI
     2020). There, each level is a few kernels of a tensor library; here, all are one.
     """
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", trees)
-        .reorder("b0", "t0", "b1", "t1")
-        .gpu_dimension("b0", "grid.x")
-        .gpu_dimension("t0", "grid.y")
-        .gpu_dimension("b1", "block.y")
-        .gpu_dimension("t1", "block.x")
-        .pad_trees()
-        .represent("array")
-    )
+    dimensions = {"b0": "grid.x", "t0": "grid.y", "b1": "block.y", "t1": "block.x"}
+    tiles = families.mapped(_tiles(rows, trees), **dimensions)
+    return tiles.pad_trees().represent("array")
 
 
 def hummingbird_gemm(rows: int = 256, trees: int = 16) -> Schedule:
@@ -188,28 +178,13 @@ def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
     return both.vector_reduce("t0", 8)
 
 
-PRESETS.update(
-    {
-        "xgboost": xgboost,
-        "treebeard-tree": treebeard_tree,
-        "treebeard-row": treebeard_row,
-        "tahoe-direct": tahoe_direct,
-        "tahoe-shared-data": tahoe_shared_data,
-        "tahoe-shared-forest": tahoe_shared_forest,
-        "tahoe-splitting-shared-forest": tahoe_splitting_shared_forest,
-        "rapids": rapids,
-        "xgboost-gpu": xgboost_gpu,
-        "hummingbird": hummingbird,
-        "hummingbird-gemm": hummingbird_gemm,
-        "subtrees": subtrees,
-        "packed-tiles": packed_tiles,
-        "forest-stationary": forest_stationary,
-        "shared-predicates": shared_predicates,
-        "parallel-rows": parallel_rows,
-        "parallel-trees": parallel_trees,
-        "parallel-both": parallel_both,
-        "small-batch": small_batch,
-    }
-)
+_STRATEGIES = (
+    xgboost, treebeard_tree, treebeard_row,
+    tahoe_direct, tahoe_shared_data, tahoe_shared_forest, tahoe_splitting_shared_forest,
+    rapids, xgboost_gpu, hummingbird, hummingbird_gemm, subtrees, packed_tiles,
+    forest_stationary, shared_predicates,
+    parallel_rows, parallel_trees, parallel_both, small_batch,
+)  # fmt: skip
+PRESETS.update((make.__name__.replace("_", "-"), make) for make in _STRATEGIES)
 
 __all__ = ["PRESETS"]

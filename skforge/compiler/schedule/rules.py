@@ -36,10 +36,10 @@ def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]
                 )
 
 
-def _exclude(one: d.Mark, two: d.Mark) -> bool:
-    if one.RUNS and two.RUNS:
+def _exclude(old: d.Mark, new: d.Mark) -> bool:
+    if old.RUNS and new.RUNS:
         return True
-    kinds = {type(one), type(two)}
+    kinds = {type(old), type(new)}
     # Both generate separate code, or run walks of several trees together.
     if d.Specialize in kinds and kinds & {d.Unroll, d.Interleave}:
         return True

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.apply import apply, apply_all
-from skforge.compiler.schedule.bind import bind, kind_of
+from skforge.compiler.schedule.bind import bind, explain, kind_of
 from skforge.compiler.schedule.bound import BoundNest
-from skforge.compiler.schedule.explain import explain
 from skforge.compiler.schedule.nest import Nest, root_nest
 from skforge.compiler.schedule.serialize import dumps, loads
 from skforge.exceptions import InvalidInputError, ScheduleError

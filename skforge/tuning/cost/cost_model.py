@@ -190,8 +190,8 @@ def _shipped(path: Path) -> CostModel:
 def _compiled(forest: Forest) -> CompiledModule:
     """Compile a model with plain traversal schedules, which compile fastest."""
     target = Target.host()
-    rows = {batch: s for batch, s in walking_schedules(forest, target).items()}
-    few, many = rows[min(rows)], rows[128, 2048]
+    table = walking_schedules(forest, target)
+    few, many = table[min(table)], table[128, 2048]
     return compile_forest(forest, {(1, 15): few, (16, None): many}, target)
 
 
@@ -199,9 +199,9 @@ def _forest_of(arrays: Mapping[str, Any], n_features: int = len(NAMES)) -> Fores
     """Return a validated forest with scalar leaves."""
     n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
     n_tests = len(arrays["feature"])
-    kept = {f.name for f in fields(Forest)}
+    known = {f.name for f in fields(Forest)}
     return Forest(
-        **{name: arrays[name] for name in STORED if name in kept},
+        **{name: arrays[name] for name in STORED if name in known},
         tree_output=np.zeros(n_trees, np.int32),
         source_node=np.arange(n_nodes, dtype=np.int32),
         cover=np.zeros(0),
@@ -238,10 +238,10 @@ class Retrained:
     def log_row(self, schedules: Sequence[Schedule]) -> Array:
         """Return the predicted natural logarithm of the nanoseconds per row."""
         featured = featurize(self._setting, schedules)
-        found = self._without(featured) + self._offset
+        log_row = self._without(featured) + self._offset
         if self._correction is not None and len(schedules):
-            found = found + self._correction.predict_raw(featured.matrix).reshape(-1)
-        return found
+            log_row += self._correction.predict_raw(featured.matrix).reshape(-1)
+        return log_row
 
     def learn(self, schedules: Sequence[Schedule], seconds: Sequence[float]) -> None:
         """Fit the correction to all measurements so far, in seconds per call."""

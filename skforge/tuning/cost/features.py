@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -69,12 +69,10 @@ def featurize(setting: Setting, schedules: Iterable[Schedule]) -> Featured:
         if plan not in estimated:
             estimated[plan] = _estimated(estimate, setting, plan)
         parts.append(estimated[plan])
-    matrix = np.empty((len(schedules), len(NAMES)))
-    n_estimated = len(NAMES) - len(_DIRECTIVES) - len(_LAYOUTS)
-    matrix[:, :n_estimated] = np.reshape(parts, (len(parts), n_estimated))
-    matrix[:, n_estimated : -len(_LAYOUTS)] = facts[:, : len(_DIRECTIVES)]
+    columns = np.reshape(parts, (len(parts), len(NAMES) - len(_DIRECTIVES + _LAYOUTS)))
     numbers = [LAYOUTS.index(name) for name in _LAYOUTS]
-    matrix[:, -len(_LAYOUTS) :] = facts[:, [PLACE["layout"]]] == numbers
+    layouts = facts[:, [PLACE["layout"]]] == numbers
+    matrix = np.hstack([columns, facts[:, : len(_DIRECTIVES)], layouts])
     return Featured(matrix, np.log(2.0) * matrix[:, 0])
 
 
@@ -93,8 +91,8 @@ def from_facts(setting: Setting, facts: Array) -> Featured:
     """Return the features of schedules for a GPU from their facts."""
     work = GpuWork(setting, facts)
     matrix = np.empty((len(facts), len(_GPU_MAKERS)))
-    for i, make in enumerate(_GPU_MAKERS.values()):
-        matrix[:, i] = make(work)
+    for column, make in zip(matrix.T, _GPU_MAKERS.values(), strict=True):
+        column[:] = make(work)
     return Featured(matrix, np.log(work.estimate))
 
 
@@ -106,18 +104,23 @@ def names_of(target: Target) -> Sequence[str]:
 _Maker = Callable[[Any], "Array | float"]
 
 
+def _work(**attributes: str) -> dict[str, _Maker]:
+    """Return makers of features that are attributes of the work."""
+    return {name: attrgetter(of) for name, of in attributes.items()}
+
+
+def _forest(**attributes: str) -> dict[str, _Maker]:
+    """Return makers of features that are sizes of the forest."""
+    return _work(**{name: f"forest.{of}" for name, of in attributes.items()})
+
+
 def _facts(*names: str) -> dict[str, _Maker]:
     """Return makers of features that are facts of the schedule."""
     return {name: itemgetter(name) for name in names}
 
 
-def _size(name: str) -> _Maker:
-    """Return the maker of a feature that is a size of the forest."""
-    return lambda view: float(getattr(view.forest, name))
-
-
 def _layout(name: str) -> _Maker:
-    return lambda view: view.name[name].astype(np.float64)
+    return lambda w: w.name[name]
 
 
 def _limit(name: Limit) -> _Maker:
@@ -130,83 +133,62 @@ def _limit(name: Limit) -> _Maker:
 _GPU_MAKERS: dict[str, _Maker] = {
     # the whole
     "estimate": lambda w: np.log2(w.estimate),
-    "num_rows": lambda w: w.n,
+    **_work(num_rows="n"),
     "num_scalars": lambda w: w.n * w.forest.n_trees,
-    "num_launches": lambda w: w.launches,
+    **_work(num_launches="launches"),
     # blocks on multiprocessors
-    "num_cores": lambda w: w.processors,
-    "num_blocks": lambda w: w.blocks,
+    **_work(num_cores="processors", num_blocks="blocks"),
     "blocks_per_core": lambda w: w.blocks / w.processors,
-    "num_waves": lambda w: w.waves,
+    **_work(num_waves="waves"),
     "wave_tail": lambda w: w.waves * w.resident * w.processors / w.blocks,
     "idle_core_wastage": lambda w: w.on_one * w.processors / w.blocks,
     # threads and lanes
-    "num_threads_per_block": lambda w: w.threads,
-    "num_warps_per_block": lambda w: w.warps,
-    "warp_lane_utilization": lambda w: w.lanes,
-    "tree_utilization": lambda w: w.busy,
-    "row_utilization": lambda w: w.filled,
-    "rows_per_block": lambda w: w.rows,
-    "rows_per_thread": lambda w: w.each,
-    "trees_per_thread": lambda w: w.own,
+    **_work(num_threads_per_block="threads", num_warps_per_block="warps"),
+    **_work(warp_lane_utilization="lanes", tree_utilization="busy"),
+    **_work(row_utilization="filled", rows_per_block="rows", rows_per_thread="each"),
+    **_work(trees_per_thread="own"),
     "points_computed_per_thread": lambda w: w.each * w.own,
-    "tree_threads": lambda w: w.parts,
-    "tree_blocks": lambda w: w.grid,
-    "row_lanes": lambda w: w.row_lanes,
-    "tree_lanes": lambda w: w.tree_lanes,
-    "walks_in_flight": lambda w: w.in_flight,
+    **_work(tree_threads="parts", tree_blocks="grid", row_lanes="row_lanes"),
+    **_work(tree_lanes="tree_lanes", walks_in_flight="in_flight"),
     "walks_left_over": lambda w: w.own % w.in_flight,
     # occupancy
-    "max_warp_occupancy": lambda w: w.occupancy,
+    **_work(max_warp_occupancy="occupancy"),
     "max_block_occupancy": lambda w: w.resident / w.processor.blocks,
     "active_warps": lambda w: np.minimum(w.resident, w.on_one) * w.warps,
     "thread_block_limit_factor": _limit("warps"),
     "register_block_limit_factor": _limit("registers"),
     "shared_mem_block_limit_factor": _limit("shared memory"),
     "shared_mem_occupancy": lambda w: w.shared / max(1, w.room),
-    "working_set_at_thread": lambda w: w.registers,
+    **_work(working_set_at_thread="registers"),
     # reads and writes
-    "hops": lambda w: w.hops,
-    "hops_unchecked": lambda w: w.unrolled.astype(np.float64),
+    **_work(hops="hops", hops_unchecked="unrolled"),
     **_facts("peel_walk"),
-    "num_instructions_per_block": lambda w: w.issued,
-    "num_shared_mem_loads_per_block": lambda w: w.near,
+    **_work(num_instructions_per_block="issued", num_shared_mem_loads_per_block="near"),
     "num_global_mem_loads_per_block": lambda w: w.far / 32,
-    "cycles_waited_per_block": lambda w: w.chain,
-    "node_load_cycles": lambda w: w.node_cycles,
-    "row_load_cycles": lambda w: w.row_cycles,
+    **_work(cycles_waited_per_block="chain"),
+    **_work(node_load_cycles="node_cycles", row_load_cycles="row_cycles"),
     "global_lines_of_nodes": lambda w: w.node_lines * ~w.near_trees,
     "global_lines_of_rows": lambda w: w.row_lines * ~w.near_rows,
-    "node_words": lambda w: w.words,
-    "nodes_beyond_l1": lambda w: w.spilled.astype(np.float64),
-    "node_bytes_read_per_realization": lambda w: w.node_bytes,
-    "shared_row_bytes": lambda w: w.row_bytes,
-    "shared_node_bytes": lambda w: w.tree_bytes,
-    "chunks_of_leaves": lambda w: w.chunks,
+    **_work(node_words="words", nodes_beyond_l1="spilled"),
+    **_work(node_bytes_read_per_realization="node_bytes", shared_row_bytes="row_bytes"),
+    **_work(shared_node_bytes="tree_bytes", chunks_of_leaves="chunks"),
     "leaves_added_per_row": lambda w: w.slots * w.grid,
     "instructions_share": lambda w: w.issued / w.chip.issue / w.work,
     "waiting_share": lambda w: w.chain / (w.work * w.resident),
     # directives
-    "codes": lambda w: w.codes.astype(np.float64),
+    **_work(codes="codes"),
     **_facts("cache_rows", "cache_trees", "row_layout", "lane_trees"),
-    "shared_reduce": lambda w: w.shared_sums.astype(np.float64),
+    **_work(shared_reduce="shared_sums"),
     **_facts("node_tile"),
     **{f"layout_{name}": _layout(name) for name in _LAYOUTS if name != "tiles"},
     # the forest
-    "num_trees": _size("n_trees"),
-    "num_outputs": _size("n_outputs"),
-    "num_columns": _size("n_columns"),
-    "row_bytes": _size("row_bytes"),
-    "threshold_bytes": _size("value_bytes"),
-    "leaf_value_bytes": _size("leaf_bytes"),
-    "leaves_per_tree": _size("leaves_per_tree"),
-    "tree_depth": _size("tree_depth"),
-    "leaf_depth": _size("leaf_depth"),
-    "max_depth": _size("max_depth"),
-    "num_predicates": _size("n_predicates"),
+    **_forest(num_trees="n_trees", num_outputs="n_outputs", num_columns="n_columns"),
+    **_forest(row_bytes="row_bytes", threshold_bytes="value_bytes"),
+    **_forest(leaf_value_bytes="leaf_bytes", leaves_per_tree="leaves_per_tree"),
+    **_forest(tree_depth="tree_depth", leaf_depth="leaf_depth", max_depth="max_depth"),
+    **_forest(num_predicates="n_predicates"),
     # the GPU
-    "warp_size": lambda w: w.warp,
-    "shared_mem_limit": lambda w: float(w.room),
+    **_work(warp_size="warp", shared_mem_limit="room"),
     "register_limit": lambda w: float(w.processor.registers * w.processor.parts),
 }
 

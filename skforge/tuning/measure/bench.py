@@ -53,20 +53,15 @@ class SampleRows:
     ) -> None:
         self._forest, self._seed, self._reduction = forest, seed, reduction
         self.note = ""
-        sample = None if rows is None else prepare_rows(forest, rows)
-        if sample is not None and len(sample) and bool(np.isnan(sample).all()):
+        if rows is None:
+            self.note = "no sample was given; rows were drawn at random"
+        elif len(rows := prepare_rows(forest, rows)) and np.isnan(rows).all():
             self.note = (
                 "all values of the sample are missing; rows were drawn at random "
                 "instead"
             )
-            sample = None
-        if sample is None:
-            empty = np.empty((0, forest.n_features), forest.input_dtype)
-            sample, self.note = (
-                empty,
-                self.note or "no sample was given; rows were drawn at random",
-            )
-        self._rows = sample
+        empty = np.empty((0, forest.n_features), forest.input_dtype)
+        self._rows: Array = empty if self.note else rows
         self._checked: tuple[Array, Array, Array] | None = None
         #: What is wrong with a code's predictions, by digest and batch size.
         self._wrong: dict[tuple[str, int], str] = {}
@@ -224,6 +219,7 @@ class Bench:
                 return Sampled((seconds,), (ratio,), text)
         times: list[float] = []
         ratios: list[float] = []
+        stopped = ""
         for number in range(samples):
             if number >= FEWEST and late():
                 break
@@ -232,12 +228,12 @@ class Bench:
             times.append(elapsed)
             ratios.append(elapsed / base)
             if number == 1 < samples - 1 and min(ratios) > POOR * best:
-                text = (
+                stopped = (
                     f"two samples took at least {min(ratios):.2f} times as long as "
                     "the default's"
                 )
-                return Sampled(tuple(times), tuple(ratios), text)
-        return Sampled(tuple(times), tuple(ratios))
+                break
+        return Sampled(tuple(times), tuple(ratios), stopped)
 
     def together(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 
 import numpy as np
@@ -106,16 +107,12 @@ class Builder:
         source = iter(candidates)
         try:
             while True:
-                while len(waiting) <= AHEAD:
-                    following = next(source, None)
-                    if following is None:
-                        break
-                    job = self._executor.submit(self.build, following, deadline)
-                    waiting.append((following, job))
+                for candidate in islice(source, AHEAD + 1 - len(waiting)):
+                    job = self._executor.submit(self.build, candidate, deadline)
+                    waiting.append((candidate, job))
                 if not waiting:
                     return
-                candidate, job = waiting.popleft()
-                yield self._result(candidate, job, deadline)
+                yield self._result(*waiting.popleft(), deadline)
         finally:
             for _, job in waiting:
                 job.cancel()

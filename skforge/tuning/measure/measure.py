@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from skforge._compat import cached_property
+from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -27,15 +28,26 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
+from skforge.compiler.runtime.gpu.compilers import Kind, resources_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel, current_device
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
+from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
-from skforge.tuning.cost.gpu_occupancy import problem
+from skforge.exceptions import TargetError
+
+#: Maximum 32-bit registers of a block and of a thread, on all supported NVIDIA
+#: architectures; AMD GPUs have no fewer.
+REGISTERS, MOST_OF_THREAD = 65536, 255
+
+#: Minimum registers of a traversal, and of each interleaved one for its node and value.
+#: On sm_90, 18 and 3.3 were measured (docs/schedules.md).
+WALK, IN_FLIGHT = 12, 2
 
 #: Batches that take turns on a GPU, each with scratch of its own.
 DEVICE_BATCHES = 8
@@ -178,18 +190,18 @@ class _KernelRunner:
         return raw
 
     def time(self, batches: Sequence[Array], rounds: int) -> float:
-        prepared = self._prepared
-        if prepared is None or prepared[0] is not batches:
-            prepared = self._prepared = (batches, *self._slots(batches))
-        _, calls, n_calls, _ = prepared
-        threads = self._threads(len(batches[0]))
-        pfor: int | None = None
-        if threads > 1:
-            pfor, threads = parallel_for_pointer(threads)
-        seconds = time_calls(
-            self._kernel.address, calls, n_calls, rounds, pfor, threads
-        )
-        return seconds / len(batches)
+        if self._prepared is None or self._prepared[0] is not batches:
+            self._prepared = (batches, *self._slots(batches))
+        _, calls, n_calls, _ = self._prepared
+        pfor, threads = parallel_for_pointer(self._threads(len(batches[0])))
+        stride = len(calls) // n_calls
+        gettime, number = clock(of_thread=threads <= 1)
+        times = (ctypes.c_int64 * 4)()
+        _, run = _loop()
+        how = pfor, threads, gettime, number, ctypes.addressof(times)
+        run(self._kernel.address, calls, stride, n_calls, rounds, *how)
+        nanoseconds = (times[2] - times[0]) * 1_000_000_000 + times[3] - times[1]
+        return nanoseconds * 1e-9 / rounds / len(batches)
 
     def _result(self, n_rows: int) -> Array:
         return np.empty(
@@ -203,14 +215,9 @@ class _KernelRunner:
             most = self._kernel.most_rows or len(batch)
             for first in range(0, len(batch), most):
                 part = batch[first : first + most]
-                head = struct.pack(
-                    "4q",
-                    part.ctypes.data,
-                    len(part),
-                    part.strides[0] // part.itemsize,
-                    result.ctypes.data,
-                )
-                calls.append(head + self._kernel.slots)
+                stride = part.strides[0] // part.itemsize
+                head = part.ctypes.data, len(part), stride, result.ctypes.data
+                calls.append(struct.pack("4q", *head) + self._kernel.slots)
         return b"".join(calls), len(calls), result
 
 
@@ -219,7 +226,7 @@ class ModuleMeasurer(_Lowering):
 
     def check(self, plan: Plan) -> str:
         """Return what the GPU compiler reports against a plan; its code is cached."""
-        return problem(plan.schedule, plan.lowered, self._target)
+        return spills(plan.schedule, plan.lowered, self._target)
 
     def build(self, plan: Plan) -> Runner:
         """Compile a module and its kernel."""
@@ -235,6 +242,45 @@ class ModuleMeasurer(_Lowering):
             return _DeviceRunner(module, kernel)
         alone = self._target.kind == "emulated" and self._threads == 1
         return _ModuleRunner(module, alone)
+
+
+def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
+    """Return why a GPU kernel would spill registers; empty if it would not.
+
+    An emulated GPU is treated like the GPU it emulates.
+    """
+    plan = emit_gpu(lowered.kernel.function, target)
+    kind: Kind = "hip" if target.kind == "hip" else "cuda"
+    try:
+        resources = resources_of(plan.source, target.cpu, kind)
+    except TargetError:  # no compiler available
+        threads = max((launch.threads for launch in plan.launches()), default=1)
+        return _by_model(schedule, threads)
+    for launch in plan.launches():
+        used = resources[launch.kernel]
+        local = max(used.stack_bytes, used.spill_bytes)
+        if local:
+            return (
+                f"{launch.kernel} uses {local} bytes of local memory per thread, "
+                f"besides {used.registers} registers ({target.cpu})"
+            )
+    return ""
+
+
+def _by_model(schedule: Schedule, threads: int) -> str:
+    """Check a lower bound on registers, computed from the interleaving factor."""
+    walks = max(
+        (d.factor or 1 for d in schedule.directives if isinstance(d, Interleave)),
+        default=1,
+    )
+    least, most = WALK + IN_FLIGHT * walks, min(MOST_OF_THREAD, REGISTERS // threads)
+    if least <= most:
+        return ""
+    return (
+        f"{walks} walks in flight need at least {least} registers per thread "
+        f"(estimated, because no compiler is installed), but a block of {threads} "
+        f"threads leaves {most}"
+    )
 
 
 class _ModuleRunner:
@@ -313,15 +359,15 @@ class _DeviceRunner(_ModuleRunner):
 # calls are timed with the thread's CPU clock, which excludes other processes.
 
 # Calls kernel(calls + i * stride, pfor, threads) for i in 0..n_calls, `rounds` times,
-# and stores nanoseconds; gettime is the C library's clock_gettime.
-_TEXT = """
+# and stores the seconds and nanoseconds before and after, in zeroed memory: Windows'
+# clock writes 4 bytes of nanoseconds.
+_TEXT = f"""
 define void @skforge_time_calls(
     ptr %kernel, ptr %calls, i64 %stride, i64 %n_calls, i64 %rounds,
-    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %result) {
+    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %times) {{
 entry:
-  %begin = alloca [2 x i64]
-  %end = alloca [2 x i64]
-  %r0 = call i32 %gettime(i32 %clock, ptr %begin)
+  %end = getelementptr i8, ptr %times, i64 16
+  %r0 = call i32 %gettime({clock_call("%times")})
   br label %round
 round:
   %r = phi i64 [ 0, %entry ], [ %r.next, %round.end ]
@@ -339,20 +385,9 @@ round.end:
   %r.more = icmp slt i64 %r.next, %rounds
   br i1 %r.more, label %round, label %done
 done:
-  %r1 = call i32 %gettime(i32 %clock, ptr %end)
-  %s0 = load i64, ptr %begin
-  %s1 = load i64, ptr %end
-  %n0.at = getelementptr i8, ptr %begin, i64 8
-  %n1.at = getelementptr i8, ptr %end, i64 8
-  %n0 = load i64, ptr %n0.at
-  %n1 = load i64, ptr %n1.at
-  %s = sub i64 %s1, %s0
-  %s.ns = mul i64 %s, 1000000000
-  %n = sub i64 %n1, %n0
-  %total = add i64 %s.ns, %n
-  store i64 %total, ptr %result
+  %r1 = call i32 %gettime({clock_call("%end")})
   ret void
-}
+}}
 """
 
 _PROTOTYPE = ctypes.CFUNCTYPE(
@@ -364,25 +399,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 
 @lru_cache(maxsize=1)
-def _loop() -> tuple[JitModule, Any, int | None]:
-    """Return the timing loop, with the module that keeps its code, and the clock."""
+def _loop() -> tuple[JitModule, Any]:
+    """Return the timing loop, with the module that keeps its code."""
     module = compile_functions([_TEXT], Target.host())
-    gettime = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
-    return module, _PROTOTYPE(module.address("skforge_time_calls")), gettime
-
-
-def time_calls(
-    kernel: int, calls: bytes, n_calls: int, rounds: int, pfor: int | None, threads: int
-) -> float:
-    """Return the mean seconds of one round of calls.
-
-    ``kernel`` and ``pfor`` are function addresses; ``pfor`` distributes the iterations
-    of a parallel loop over ``threads``. ``calls`` concatenates the calls' slots.
-    """
-    stride = len(calls) // n_calls
-    clock = time.CLOCK_MONOTONIC if threads > 1 else time.CLOCK_THREAD_CPUTIME_ID
-    nanoseconds = ctypes.c_int64()
-    at = ctypes.addressof(nanoseconds)
-    _, run, gettime = _loop()
-    run(kernel, calls, stride, n_calls, rounds, pfor, threads, gettime, clock, at)
-    return nanoseconds.value * 1e-9 / rounds
+    return module, _PROTOTYPE(module.address("skforge_time_calls"))

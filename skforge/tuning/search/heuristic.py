@@ -31,7 +31,6 @@ from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.runtime.machine import machine_profile
-from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import Learned, beside, proposals
@@ -43,6 +42,7 @@ from skforge.tuning.search.odds import (
     Kind,
     Odds,
     kind_of,
+    layout_of,
 )
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
@@ -110,8 +110,8 @@ def _points_in(
     Parameters that the space lacks are left out; others that only the space has get
     their first value.
     """
-    own = space.parameters.items()
-    cut = ({name: point.get(name, v[0]) for name, v in own} for point in points)
+    values = space.parameters.items()
+    cut = ({name: point.get(name, v[0]) for name, v in values} for point in points)
     return [point for point in cut if point in space]
 
 
@@ -156,23 +156,23 @@ def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     if not points:
         yield Round(_proposed(problem, strategy))
         return
-    own = _gpu_estimates(problem, points)
+    times = _gpu_estimates(problem, points)
 
     def ordered(some: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         distinct = {_key(point): point for point in some}
-        fit = (key for key in distinct if own.get(key, inf) < inf)
-        return [distinct[key] for key in sorted(fit, key=lambda key: own[key])]
+        fit = (key for key in distinct if times.get(key, inf) < inf)
+        return [distinct[key] for key in sorted(fit, key=times.__getitem__)]
 
     ranked = ordered(points)
     paper = ordered(_points_in(space, gpu_points(n_rows, problem.forest.n_features)))
     chosen = ordered([*ranked[:RANKED], *paper[:PAPER]])
     tried: set[Any] = set()
-    found: list[Trial] = []
+    trials: list[Trial] = []
     while chosen:
         tried.update(map(_key, chosen))
         asked = [problem.candidate(point, strategy.name) for point in chosen]
-        found += yield Round(asked)
-        best = sorted((t for t in found if t.usable), key=lambda t: t.relative)[:TOP]
+        trials += yield Round(asked)
+        best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
         close = [p for t in best for p in beside(t.candidate.params, space)]
         left = MOST_TRIED - len(tried)
         fresh = [p for p in (*ordered(close), *ranked) if _key(p) not in tried]
@@ -187,33 +187,33 @@ def _gpu_estimates(
     problem: Problem, points: Sequence[dict[str, Any]]
 ) -> dict[tuple[Any, ...], float]:
     """Return the estimated times of the points that fit the GPU, by their keys."""
-    memory = problem.memory
-    if "gpu" not in memory:  # the same for all ranges of batch sizes
-        memory["gpu"] = [problem.candidate(p, "").schedule for p in points]
-    schedules = memory["gpu"]
-    written = [i for i, one in enumerate(schedules) if one is not None]
+    schedules = problem.shared(
+        "gpu", lambda: [problem.candidate(p, "").schedule for p in points]
+    )
+    pairs = zip(points, schedules, strict=True)
+    written = [(_key(point), schedule) for point, schedule in pairs if schedule]
     setting = Setting(problem.shape, problem.target, problem.n_rows)
-    work = GpuWork(setting, facts_of(schedules[i] for i in written))
+    work = GpuWork(setting, facts_of(schedule for _, schedule in written))
     times = np.where(work.fits, work.estimate, inf).tolist()
-    return {_key(points[i]): time for i, time in zip(written, times, strict=True)}
+    return {key: time for (key, _), time in zip(written, times, strict=True)}
 
 
 # -------------------------------------------------------------------- CPUs
 
 
 def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    odds: Odds | None = problem.memory.get("odds")
-    if odds is None:
-        odds = Odds(strategy.estimate or _estimate(problem), problem.n_threads)
-        problem.memory["odds"] = odds
+    odds = problem.shared(
+        "odds",
+        lambda: Odds(strategy.estimate or _estimate(problem), problem.n_threads),
+    )
     default, n_rows, best = problem.default, problem.n_rows, 1.0
     pool = _Pool(problem, strategy.name)
     for point in _points_in(problem.space, kinds(problem)):
         pool.add([point], inf)
-        one = _candidate(problem, point, strategy.name)
-        assert one is not None
-        if one.schedule is not None:
-            gain = odds.gain(one.schedule, default, n_rows, inf, best)
+        likely = _candidate(problem, point, strategy.name)
+        assert likely is not None
+        if likely.schedule is not None:
+            gain = odds.gain(likely.schedule, default, n_rows, inf, best)
             if gain > HOPELESS:
                 pool.add(neighbours(point, problem), inf)
     start = _default_point(problem)
@@ -254,28 +254,31 @@ class _Pool:
         self._problem, self._name = problem, name
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
-        self._kinds: set[Kind] = problem.memory.setdefault("kinds", set())
-        if not self._kinds:
-            allowed = candidates(problem.shape, problem.target)
-            self._kinds.update(map(kind_of, (problem.default, *allowed)))
+        self._kinds: set[Kind] = problem.shared(
+            "kinds",
+            lambda: {
+                *map(kind_of, candidates(problem.shape, problem.target)),
+                kind_of(problem.default),
+            },
+        )
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
     def add(self, points: Iterable[dict[str, Any]], like: float) -> None:
         """Add the points that lie in the space."""
-        found = (_candidate(self._problem, point, self._name) for point in points)
-        self.put((one for one in found if one is not None), like)
+        inside = (_candidate(self._problem, point, self._name) for point in points)
+        self.put(filter(None, inside), like)
 
-    def put(self, found: Iterable[Candidate], like: float) -> None:
+    def put(self, proposed: Iterable[Candidate], like: float) -> None:
         """Add what the forest allows; of one that is left, lower ``like``."""
-        for one in found:
-            schedule = one.schedule
+        for candidate in proposed:
+            schedule = candidate.schedule
             if schedule in self.left:
-                self.left[schedule] = one, min(like, self.left[schedule][1])
+                self.left[schedule] = candidate, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
                 kind = kind_of(schedule)
                 if kind[0] in (WALK, "other") or kind in self._kinds:
-                    self.left[schedule] = one, like
+                    self.left[schedule] = candidate, like
 
 
 def _candidate(problem: Problem, point: dict[str, Any], name: str) -> Candidate | None:
@@ -283,12 +286,11 @@ def _candidate(problem: Problem, point: dict[str, Any], name: str) -> Candidate 
 
     Ranges of batch sizes share most points, so each is made once.
     """
-    made: dict[Any, Candidate | None] = problem.memory.setdefault("candidates", {})
-    key = name, *point.items()
-    if key not in made:
-        inside = point in problem.space
-        made[key] = problem.candidate(point, name) if inside else None
-    return made[key]
+
+    def make() -> Candidate | None:
+        return problem.candidate(point, name) if point in problem.space else None
+
+    return problem.shared((name, *point.items()), make)
 
 
 def kinds(problem: Problem) -> list[dict[str, Any]]:
@@ -296,7 +298,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     n = problem.n_rows
     hops = "unroll" if problem.shape.max_depth <= 10 else "peel"
     block = next((b for b in (64, 128, 256, 512) if b >= n), 512)
-    made = {
+    points = {
         "bitsliced": cpu_point("bitsliced", block=block),
         "tiles": cpu_point("tiles", block=512, node_tile=15),
         "pieces": cpu_point("pieces", block=512 if n < 2048 else 4096),
@@ -315,7 +317,7 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
     else:
         deep = counted(problem.shape, problem.target).allows_pieces
         order = ["pieces", *many] if deep else many
-    return [made[kind] for kind in order]
+    return [points[kind] for kind in order]
 
 
 def neighbours(point: dict[str, Any], problem: Problem) -> Iterator[dict[str, Any]]:
@@ -353,20 +355,14 @@ def _default_point(problem: Problem) -> dict[str, Any] | None:
     wanted = layout_of(problem.default)
 
     def schedule(point: dict[str, Any]) -> Schedule | None:
-        found = _candidate(problem, point, "")
-        return None if found is None else found.schedule
+        candidate = _candidate(problem, point, "")
+        return None if candidate is None else candidate.schedule
 
     for point in _points_in(problem.space, kinds(problem)):
-        found = schedule(point)
-        if found is None or layout_of(found) != wanted:
+        likely = schedule(point)
+        if likely is None or layout_of(likely) != wanted:
             continue
         for near in (point, *neighbours(point, problem)):
             if near.keys() == point.keys() and schedule(near) == problem.default:
                 return near
     return None
-
-
-def layout_of(schedule: Schedule) -> str:
-    """Return the last representation that a schedule names, or an empty string."""
-    named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
-    return named[-1] if named else ""

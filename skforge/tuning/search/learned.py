@@ -9,10 +9,11 @@ it, because the paper's beam search gained nothing here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +131,6 @@ def _gpu_reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.
     return np.select(rules, [_MEMORY, _LIMIT, _REFUSED, _IDLE, _LANES], 0)
 
 
-T = TypeVar("T")
-
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
 
 #: Number of schedules that "top-5" measures.
@@ -232,7 +231,9 @@ class _Proposer:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        shape = self._kept("shape", lambda: shape_on(problem.shape, problem.target))
+        shape = problem.shared(
+            "learned: shape", lambda: shape_on(problem.shape, problem.target)
+        )
         self._setting = Setting(
             shape, problem.target, problem.n_rows, problem.n_threads
         )
@@ -241,21 +242,12 @@ class _Proposer:
         self._measured: dict[Schedule, float] = {}
         self._random = problem.random
 
-    def _kept(self, name: str, make: Callable[[], T]) -> T:
-        """Return a value shared by all ranges of a search; the first one makes it."""
-        memory = self._problem.memory
-        key = f"learned: {name}"
-        if key not in memory:
-            memory[key] = make()
-        found: T = memory[key]
-        return found
-
     # ---------------------------------------------------------------- proposing
 
     def better(self, n: int) -> list[Candidate]:
         """Return those of the ``n`` best that should beat the default by the margin."""
-        (own,) = self._predictor.log_row([self._problem.default])
-        limit = np.exp(own) / self._margin
+        (default,) = self._predictor.log_row([self._problem.default])
+        limit = np.exp(default) / self._margin
         return [c for c, cost in islice(self._ranked(), n) if cost < limit]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
@@ -274,14 +266,14 @@ class _Proposer:
             if trial.schedule is not None and trial.samples:
                 self._measured[trial.schedule] = trial.seconds
                 # The default was timed in the same rounds: derive its time.
-                own = trial.seconds / trial.relative
-                self._measured.setdefault(self._problem.default, own)
+                seconds = trial.seconds / trial.relative
+                self._measured.setdefault(self._problem.default, seconds)
         self._predictor.learn(list(self._measured), list(self._measured.values()))
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
         """Yield untried candidates with their costs, best first."""
         # Building schedules is the slowest step, so all ranges share them.
-        written = self._kept("written", self._written)
+        written = self._problem.shared("learned: written", self._written)
         known = [s for s in self._problem.known if s not in self._tried]
         choices = [*zip(repeat({}), known), *written]
         costs = self._costs([schedule for _, schedule in choices])
@@ -354,15 +346,13 @@ def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]
     for value in values:
         part = space.with_values(**{kind: [value]})
         wanted = max(1, MOST_DRAWN // len(values))
-        points = part.sample(WIDE * wanted, random)
         turns: Counter[tuple[object, ...]] = Counter()
-        turn = []
-        for point in points:
-            hashed = part.structure(point)
-            turn.append(turns[hashed])
-            turns[hashed] += 1
-        for i in np.argsort(turn, kind="stable")[:wanted].tolist():
-            yield points[i]
+        drawn = []
+        for point in part.sample(WIDE * wanted, random):
+            structure = part.structure(point)
+            drawn.append((turns[structure], point))
+            turns[structure] += 1
+        yield from (point for _, point in sorted(drawn, key=itemgetter(0))[:wanted])
 
 
 def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
@@ -370,9 +360,9 @@ def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
     if point in space:
         for name, values in space.parameters.items():
             for value in values:
-                one = {**point, name: value}
-                if value != point[name] and one in space:
-                    yield one
+                other = {**point, name: value}
+                if value != point[name] and other in space:
+                    yield other
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
@@ -381,15 +371,13 @@ def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
     A model that is wrong about a kind of traversal is wrong about all its schedules.
     """
     chosen: list[Candidate] = []
-    held: dict[str, int] = {}
     spare: list[Candidate] = []
+    held: Counter[str] = Counter()
     for candidate in candidates:
         kind = repr(next(iter(candidate.params.values()), None))
         if len(chosen) == n:
             break
-        if held.get(kind, 0) < max(1, -(-n // 2)):
-            held[kind] = held.get(kind, 0) + 1
-            chosen.append(candidate)
-        else:
-            spare.append(candidate)
+        full = held[kind] >= max(1, -(-n // 2))
+        held[kind] += not full
+        (spare if full else chosen).append(candidate)
     return [*chosen, *spare][:n]

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Protocol, TypeAlias
 
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import MARGIN
 from skforge.tuning.search.trial import Trial
@@ -63,6 +64,12 @@ def kind_of(schedule: Schedule) -> Kind:
     return layout, facts[PLACE["vector_trees"]] != 0, facts[PLACE["codes"]] != 0
 
 
+def layout_of(schedule: Schedule) -> str:
+    """Return the last representation that a schedule names, or an empty string."""
+    named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
+    return named[-1] if named else ""
+
+
 class Odds:
     """An estimate, corrected for each kind of schedule by what was timed so far."""
 
@@ -76,16 +83,12 @@ class Odds:
         #: Logarithms of measured by expected ratios.
         self._apart: list[float] = []
 
-    def knows(self, schedule: Schedule, n_rows: int) -> bool:
-        """Return whether the estimate supports a schedule."""
-        return isfinite(self.seconds(schedule, n_rows))
-
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return the estimated seconds of a call, not corrected."""
+        """Return the estimated seconds of a call, not corrected; inf if unknown."""
         key = schedule, n_rows
         if key not in self._seconds:
-            found = float(self._estimate.seconds(schedule, n_rows, self._threads))
-            self._seconds[key] = found if found > 0 else inf
+            seconds = float(self._estimate.seconds(schedule, n_rows, self._threads))
+            self._seconds[key] = seconds if seconds > 0 else inf
         return self._seconds[key]
 
     def gain(
@@ -103,19 +106,19 @@ class Odds:
         does not support is taken for one that takes ``like`` times the default's time,
         and is of its kind.
         """
-        seconds, own = self.seconds(default, n_rows), self.seconds(schedule, n_rows)
+        seconds, estimated = (self.seconds(s, n_rows) for s in (default, schedule))
         if not isfinite(seconds):
             return _mean_gain(1.0, BETWEEN, best)
         ratio, error = like, 0.0
-        if isfinite(own):
-            ratio = own / seconds
-            one, other = kind_of(schedule), kind_of(default)
-            if one != other:
-                timed = one in self._errors and other in self._errors
-                error = 0.0 if timed else BETWEEN
-                if timed:
-                    off = median(self._errors[one]) - median(self._errors[other])
-                    ratio *= exp(off)
+        if isfinite(estimated):
+            ratio = estimated / seconds
+            kinds = kind_of(schedule), kind_of(default)
+            if kinds[0] != kinds[1]:
+                if all(kind in self._errors for kind in kinds):
+                    off, usual = (median(self._errors[kind]) for kind in kinds)
+                    ratio *= exp(off - usual)
+                else:
+                    error = BETWEEN
         share = seconds / (seconds + CALL)
         if not error:
             self._expected[schedule, n_rows] = ratio
@@ -146,8 +149,9 @@ class Odds:
             taken = {trial.schedule: trial.seconds}
             taken[default] = trial.seconds / trial.relative
             for schedule, seconds in taken.items():
-                if self.knows(schedule, trial.n_rows):
-                    error = log(seconds / self.seconds(schedule, trial.n_rows))
+                estimated = self.seconds(schedule, trial.n_rows)
+                if isfinite(estimated):
+                    error = log(seconds / estimated)
                     self._errors.setdefault(kind_of(schedule), []).append(error)
 
 

@@ -61,12 +61,12 @@ def plan_ranges(
 
 def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:
     """Return the table in order, with adjacent ranges of equal values merged."""
-    made: list[tuple[BatchRange, T]] = []
+    ranges: list[tuple[BatchRange, T]] = []
     for (first, last), value in sorted(table.items(), key=_first_row):
-        if made and made[-1][1] == value and made[-1][0][1] == first - 1:
-            first = made.pop()[0][0]
-        made.append(((first, last), value))
-    return dict(made)
+        if ranges and ranges[-1][1] == value and ranges[-1][0][1] == first - 1:
+            first = ranges.pop()[0][0]
+        ranges.append(((first, last), value))
+    return dict(ranges)
 
 
 def _first_row(item: tuple[BatchRange, object]) -> int:
@@ -120,13 +120,10 @@ def choose(
     the range without gaps.
     """
     sizes = sorted(seconds)
-    common = [
-        one
-        for one in (ratios[sizes[0]] if sizes else ())
-        if all(one in ratios[size] for size in sizes)
-    ]
     every: dict[Schedule, list[float]] = {default: [1.0] * len(sizes)}
-    every |= {s: [ratios[size][s] for size in sizes] for s in common if s != default}
+    for schedule in ratios[sizes[0]] if sizes else ():
+        if schedule != default and all(schedule in ratios[size] for size in sizes):
+            every[schedule] = [ratios[size][schedule] for size in sizes]
     if len(every) == 1:
         return {batch: default}
     whole = min(
@@ -156,15 +153,15 @@ def _pieces(
     table: dict[BatchRange, Schedule] = {}
     first = batch[0]
     for i in range(len(sizes) - 1):
-        one, other = best[i], best[i + 1]
-        if one == other:
+        small, large = best[i], best[i + 1]
+        if small == large:
             continue
         # Assume that both times are linear in the rows between the two sizes.
-        gaps = [(every[one][j] - every[other][j]) * seconds[j] for j in (i, i + 1)]
+        gaps = [(every[small][j] - every[large][j]) * seconds[j] for j in (i, i + 1)]
         share = gaps[0] / (gaps[0] - gaps[1]) if gaps[0] != gaps[1] else 0.5
         cut = int(sizes[i] + min(1.0, max(0.0, share)) * (sizes[i + 1] - sizes[i]))
         cut = min(max(cut, sizes[i]), sizes[i + 1] - 1)
-        table[first, cut] = one
+        table[first, cut] = small
         first = cut + 1
     table[first, batch[1]] = best[-1]
     return table

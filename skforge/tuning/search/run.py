@@ -121,7 +121,7 @@ class Run:
             table |= self._tables.get(plan.batch) or self._first_choice(plan)
         return search.result(
             table,
-            trials=tuple(t for own in self._trials.values() for t in own.values()),
+            trials=tuple(t for some in self._trials.values() for t in some.values()),
             budget=float(search.seconds),
             seconds=self.seconds,
             n_points=None if size is None else size * len(search.plans),
@@ -158,7 +158,10 @@ class Run:
         complete = True
         while asked is not None:
             begin = self._clock()
-            trials = self._round(bench, asked, end)
+            trials = []
+            for build in self._builder.stream(asked.candidates, end):
+                trials.append(self._try(bench, build, asked.samples, end))
+                self._report(trials[-1])
             self._trying_seconds += self._clock() - begin
             self._likely_seconds += likely_seconds(asked)
             late = sum(t.status == "no time" for t in trials)
@@ -186,9 +189,8 @@ class Run:
         ratios = {
             t.schedule: t.relative
             for t in self._trials.get(plan.batch, {}).values()
-            if t.n_rows == plan.main
-            and t.schedule is not None
-            and t.status == "measured"
+            if t.n_rows == plan.main and t.status == "measured"
+            if t.schedule is not None
         }
         seconds = {plan.main: 1.0} if ratios else {}
         return choose(plan.batch, plan.default, seconds, {plan.main: ratios})
@@ -220,13 +222,6 @@ class Run:
         default = self._record(n_rows, build, "measured", "", sampled)
         self._report(default)
         return bench
-
-    def _round(self, bench: Bench, asked: Round, end: float) -> list[Trial]:
-        made = []
-        for build in self._builder.stream(asked.candidates, end):
-            made.append(self._try(bench, build, asked.samples, end))
-            self._report(made[-1])
-        return made
 
     def _try(self, bench: Bench, build: Build, samples: int, end: float) -> Trial:
         n_rows = self._plan.main
@@ -282,11 +277,11 @@ class Run:
         ratios: dict[int, dict[Schedule, float]] = {}
         for size in sorted(plan.sizes, key=lambda size: size != plan.main):
             late = bool(seconds) and self._late()
-            found = None if late else self._final_at(size, finalists)
-            if found is None:
+            times = None if late else self._final_at(size, finalists)
+            if times is None:
                 self._tables[plan.batch] = {plan.batch: plan.default}
                 return False
-            seconds[size], ratios[size] = found
+            seconds[size], ratios[size] = times
         self._tables[plan.batch] = choose(plan.batch, plan.default, seconds, ratios)
         return True
 
@@ -307,22 +302,21 @@ class Run:
                 return None
         bench = self._bench(size, runners.pop(default))
         sampled = bench.together(runners, FINAL_SAMPLES, self._late)
-        for schedule, one in sampled.items():
-            self._record(size, builds[schedule], "measured", "", one)
+        for schedule, samples in sampled.items():
+            self._record(size, builds[schedule], "measured", "", samples)
         self._update_default(size)
-        ratios = {schedule: one.relative for schedule, one in sampled.items()}
+        ratios = {schedule: samples.relative for schedule, samples in sampled.items()}
         return median(bench.baseline), ratios
 
     def _finalists(self) -> list[Candidate]:
-        found = [
+        promising = [
             t
             for t in self._at(self._plan.main)
-            if t.status == "measured"
-            and t.relative < PROMISING
-            and t.schedule != self._plan.default
+            if t.status == "measured" and t.relative < PROMISING
+            if t.schedule != self._plan.default
         ]
-        found.sort(key=lambda t: t.relative)
-        return [t.candidate for t in found[:FINALISTS]]
+        promising.sort(key=lambda t: t.relative)
+        return [t.candidate for t in promising[:FINALISTS]]
 
     # ------------------------------------------------------------------ parts
 

@@ -31,14 +31,13 @@ from skforge.exceptions import (
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
-from skforge.tuning.records import Record, RecordKey, TuningRecords
+from skforge.tuning.records import Record, RecordKey, TuningRecords, UserStore
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.odds import LARGE, kind_of
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
-from skforge.tuning.store import UserStore
 
 #: Default budget of a search in seconds, on a CPU and on a GPU.
 DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
@@ -131,13 +130,13 @@ class Search:
 
         Nothing is compiled to tell.
         """
-        worth = 0.0
-        for plan in self.plans:
-            asked = self.first_round(plan)
-            if asked is None or not asked.candidates:
-                continue
-            if pays(asked, likely_seconds(asked, plan.default), self.seconds):
-                worth += asked.worth
+        rounds = [(plan, self.first_round(plan)) for plan in self.plans]
+        worth = sum(
+            asked.worth
+            for plan, asked in rounds
+            if asked is not None and asked.candidates
+            if pays(asked, likely_seconds(asked, plan.default), self.seconds)
+        )
         return min(worth, 1.0) * self.seconds
 
     # ---------------------------------------------------------------- results
@@ -153,17 +152,18 @@ class Search:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size
         count = f"more than {LISTED:,}" if size is None else f"{size:,}"
-        shared = {
+        facts = {
             "strategy": self.strategy.name,
             "space": f"{self.space.name}, {count} schedules",
             "trials": (),
+            **facts,
         }
         return TuningResult(
             merged(table),
             target=str(self.target),
             reduction=self.reduction,
             n_threads=self.n_threads,
-            **{**shared, **facts},
+            **facts,
         )
 
     def predicted(self, measurer: Measurer, begin: float) -> TuningResult:
@@ -172,7 +172,7 @@ class Search:
         for plan in self.plans:
             table[plan.batch] = plan.default
             proposed = self.first_round(plan)
-            for candidate in proposed.candidates if proposed is not None else ():
+            for candidate in () if proposed is None else proposed.candidates:
                 if candidate.schedule is None:
                     continue
                 with suppress(ScheduleError):
@@ -192,24 +192,15 @@ class Search:
         return Record(self.key, table, strategy, result.complete, seconds, where)
 
     def _reused(
-        self, table: Mapping[BatchRange, Schedule], source: str, kept: Record
+        self, table: Mapping[BatchRange, Schedule], source: str, complete: bool
     ) -> TuningResult:
         """Return the result that a record gives."""
-        return TuningResult(
-            table,
-            (),
-            RECORD,
-            str(self.target),
-            self.reduction,
-            self.n_threads,
-            notes=(f"reused from {source}: nothing was measured",),
-            complete=kept.complete,
-        )
+        notes = (f"reused from {source}: nothing was measured",)
+        how = str(self.target), self.reduction, self.n_threads
+        return TuningResult(table, (), RECORD, *how, notes=notes, complete=complete)
 
-    def from_records(self, records: TuningRecords | None) -> TuningResult | None:
+    def from_records(self, records: TuningRecords) -> TuningResult | None:
         """Return the result of an earlier search; warn if none can be used."""
-        if records is None:
-            return None
         reasons: list[str] = []
 
         def usable(record: Record) -> bool:
@@ -217,10 +208,11 @@ class Search:
             reasons.extend([reason] if reason else [])
             return not reason
 
-        kept = records.find(self.key, usable)
-        if kept is not None:
-            search = f"a record of {with_article(kept.strategy)} search"
-            return self._reused(kept.table, f"{search} of {kept.seconds:.2f} s", kept)
+        record = records.find(self.key, usable)
+        if record is not None:
+            search = f"a record of {with_article(record.strategy)} search"
+            source = f"{search} of {record.seconds:.2f} s"
+            return self._reused(record.table, source, record.complete)
         if reasons:
             warn(
                 f"{len(reasons)} record(s) in {records.path} cannot be used for "
@@ -236,45 +228,45 @@ class Search:
         how = self.key, self.defaults, self.seconds, profile
         return UserStore.of(self.forest, *how)
 
-    def from_store(self, store: UserStore | None) -> TuningResult | None:
+    def from_store(self, store: UserStore) -> TuningResult | None:
         """Return what an earlier search for a forest of this shape found, or None."""
-        kept = None if store is None else store.find(self._fits)
-        if kept is None:
+        record = store.find(self._fits)
+        if record is None:
             return None
-        table = self.result().table if kept.strategy == DEFAULT else kept.table
+        table = self.result().table if record.strategy == DEFAULT else record.table
         source = (
-            f"a search of {kept.seconds:.2f} s for a forest of this shape on this "
+            f"a search of {record.seconds:.2f} s for a forest of this shape on this "
             "machine"
         )
-        return self._reused(table, source, kept)
+        return self._reused(table, source, record.complete)
 
     def put(self, store: UserStore, result: TuningResult) -> None:
         """Keep a result in the store."""
-        found = self.record(result)
+        record = self.record(result)
         if result.table == self.result().table:
-            found = replace(found, strategy=DEFAULT)
+            record = replace(record, strategy=DEFAULT)
         busy = machine.is_busy(self.target)
-        store.add(found, doubtful=not result.complete or busy)
+        store.add(record, doubtful=not result.complete or busy)
 
-    def _fits(self, kept: Record) -> bool:
+    def _fits(self, record: Record) -> bool:
         """Return whether the schedules of a similar forest suit this one."""
-        if kept.strategy == DEFAULT:
+        if record.strategy == DEFAULT:
             return True
-        if self._unusable(kept):
+        if self._unusable(record):
             return False
         lowering = self.measurer()
         with suppress(SkforgeError):
-            for schedule in {*kept.table.values()} - {*self.defaults.values()}:
+            for schedule in {*record.table.values()} - {*self.defaults.values()}:
                 lowering.lower(schedule)
             return True
         return False
 
-    def _unusable(self, kept: Record) -> str:
+    def _unusable(self, record: Record) -> str:
         """Return why a record cannot be used; empty if it can."""
         wanted = [(1, None)] if self.ranges is None else self.ranges
-        if merged(dict.fromkeys(kept.table)) != merged(dict.fromkeys(wanted)):
+        if merged(dict.fromkeys(record.table)) != merged(dict.fromkeys(wanted)):
             return "it is for other batch sizes"
-        for schedule in kept.table.values():
+        for schedule in record.table.values():
             try:
                 representations.get(schedule.loop_nest(self.forest).representation)
             except ScheduleError as error:
@@ -285,7 +277,7 @@ class Search:
 def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
     """Return the likely seconds of a round, and of compiling a default for it."""
     schedules = [candidate.schedule for candidate in asked.candidates]
-    kinds = [kind_of(one) for one in (*schedules, default) if one is not None]
+    kinds = [kind_of(s) for s in (*schedules, default) if s is not None]
     large = sum(kind in LARGE for kind in kinds)
     return LARGE_TRIAL * large + TRIAL * (len(kinds) - large)
 

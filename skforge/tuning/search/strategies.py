@@ -7,11 +7,11 @@ never measures, compiles or reads a clock, so it can be tested without any of th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, log
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from skforge.compiler.target import Target
 from skforge.tuning.search.ranges import RangePlan
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import ScheduleSpace
+
+T = TypeVar("T")
 
 #: Default number of interleaved samples of each candidate.
 SAMPLES = 7
@@ -81,7 +83,7 @@ class Problem:
     default: Schedule
     share: float = 1.0
     known: tuple[Schedule, ...] = ()
-    memory: dict[str, Any] = field(default_factory=dict, repr=False)
+    memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def at(self, plan: RangePlan) -> Problem:
         """Return the problem of a range of batch sizes."""
@@ -92,6 +94,13 @@ class Problem:
             default=plan.default,
             share=plan.share,
         )
+
+    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Return a value shared by all ranges of a search; the first one makes it."""
+        if name not in self.memory:
+            self.memory[name] = make()
+        value: T = self.memory[name]
+        return value
 
     def candidate(self, point: Any, origin: str) -> Candidate:
         """Return the candidate for a point of the space."""

@@ -102,11 +102,11 @@ class Trial:
 
     def __repr__(self) -> str:
         """Return one line: the batch size, the result and the schedule."""
-        found = self.reason or self.status
+        outcome = self.reason or self.status
         if self.samples:
-            found = f"{self.status}, {self.seconds / self.n_rows * 1e6:.3g} us a row"
-            found += f", {self.relative:.3g} of the default's time"
-        return f"<Trial with {self.n_rows:,} rows: {found}: {self.schedule!r}>"
+            outcome = f"{self.status}, {self.seconds / self.n_rows * 1e6:.3g} us a row"
+            outcome += f", {self.relative:.3g} of the default's time"
+        return f"<Trial with {self.n_rows:,} rows: {outcome}: {self.schedule!r}>"
 
     @property
     def schedule(self) -> Schedule | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space import space
-from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
+from skforge.tuning.space.space import (
+    MAKERS,
+    Choices,
+    Point,
+    ScheduleSpace,
+    rule,
+    with_hops,
+)
 
 
 def _has_rows_to_share(parallel: str, rows_per_block: int) -> bool:
@@ -47,22 +52,19 @@ def paper_space() -> ScheduleSpace:
     return ScheduleSpace(parameters, paper_schedule, _PAPER_RULES, name="cpu_paper")
 
 
-MAKERS["cpu_paper"] = paper_space
-
-
 def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
     """Return the schedule of a point of SilvanForge's CPU space."""
     kind, in_flight = point["parallel"], point["interleave"]
     rows, tiles = point["rows_per_block"], point["tree_tiles"]
     match kind:
         case "rows":
-            made = families.row_blocks(rows)
+            schedule = families.row_blocks(rows)
         case "trees":
-            made = Schedule.preset("parallel-trees", tiles=tiles)
+            schedule = Schedule.preset("parallel-trees", tiles=tiles)
         case _:
-            made = Schedule.preset("parallel-both", rows=rows, tiles=tiles)
+            schedule = Schedule.preset("parallel-both", rows=rows, tiles=tiles)
     inner = "batch" if kind == "trees" else "b1"
-    return made.interleave(inner, in_flight) if in_flight > 1 else made
+    return schedule.interleave(inner, in_flight) if in_flight > 1 else schedule
 
 
 #: Kinds of traversal. "rows" interleaves several rows of one tree; "trees" interleaves
@@ -87,6 +89,11 @@ CPU: dict[str, tuple[Any, ...]] = {
     "tree_tiles": (1, 2, 4, 8),
 }
 
+
+def _all(*names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: CPU[name] for name in names}
+
+
 #: Parameters with an effect, for each kind of traversal; others have the first value.
 _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
     "bitsliced": {"block": (64, 128, 256, 512, 1024)},
@@ -101,41 +108,20 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
     "rows": {
         "block": (0, 16, 64, 256, 1024),
         "node_tile": (1, 4, 8),
-        "layout": CPU["layout"],
-        "hops": CPU["hops"],
         "in_flight": (1, 8, 16, 24),
-        "codes": CPU["codes"],
-        "prefetch": CPU["prefetch"],
-        "parallel": CPU["parallel"],
-        "tree_tiles": CPU["tree_tiles"],
+        **_all("layout", "hops", "codes", "prefetch", "parallel", "tree_tiles"),
     },
     "trees": {
         "block": (0, 64),
         "node_tile": (1, 4, 8),
-        "layout": CPU["layout"],
-        "hops": CPU["hops"],
         "in_flight": (1, 10, 16, 20, 24),
-        "prefetch": CPU["prefetch"],
+        **_all("layout", "hops", "prefetch"),
     },
     "vector": {
         "block": (0, 16, 64, 256, 1024),
-        "layout": CPU["layout"],
-        "hops": CPU["hops"],
-        "codes": CPU["codes"],
-        "prefetch": CPU["prefetch"],
+        **_all("layout", "hops", "codes", "prefetch"),
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Free:
-    """Tests whether a parameter's value is allowed for the kind of traversal."""
-
-    name: str
-
-    def __call__(self, walk: str, **chosen: Any) -> bool:
-        neutral = CPU[self.name][0]
-        return chosen[self.name] in _FREE[walk].get(self.name, (neutral,))
 
 
 def _has_blocks(walk: str, block: int, codes: bool, prefetch: bool) -> bool:
@@ -166,14 +152,10 @@ def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
     return walk != "rows" or not 0 < block < in_flight
 
 
+_CHOICES = Choices(CPU, _FREE)
+
 _RULES = (
-    *(
-        space.Constraint(
-            ("walk", name), _Free(name), f"{name} matters only for some walks"
-        )
-        for name in CPU
-        if name != "walk"
-    ),
+    *_CHOICES.rules(),
     rule(
         _has_blocks,
         "codes need blocks of rows, and so does prefetching unless rows go one by one",
@@ -196,14 +178,12 @@ def cpu_space(threads: bool = True) -> ScheduleSpace:
     return ScheduleSpace(parameters, cpu_schedule, _RULES, name="cpu")
 
 
-MAKERS["cpu"] = cpu_space
+MAKERS.update(cpu=cpu_space, cpu_paper=paper_space)
 
 
 def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
     """Return a point of the CPU space, with first values for missing parameters."""
-    free = _FREE[walk]
-    neutral = {name: free.get(name, kept)[0] for name, kept in CPU.items()}
-    return {**neutral, "walk": walk, **values}
+    return _CHOICES.point(walk, values)
 
 
 def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:

@@ -7,15 +7,20 @@ their first value, as in the CPU space.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space import space
-from skforge.tuning.space.space import MAKERS, Point, ScheduleSpace, rule, with_hops
+from skforge.tuning.space.space import (
+    MAKERS,
+    Choices,
+    Point,
+    ScheduleSpace,
+    rule,
+    with_hops,
+)
 
 #: Distributions of the work. "rows": each thread takes rows through all trees. "parts":
 #: lanes are rows and each warp takes a part of the trees, the nest of Table 5. "trees":
@@ -111,17 +116,6 @@ _FREE: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Free:
-    """Tests whether a parameter's value is allowed for the distribution."""
-
-    name: str
-
-    def __call__(self, deal: str, **chosen: Any) -> bool:
-        neutral = GPU[self.name][0]
-        return chosen[self.name] in _FREE[deal].get(self.name, (neutral,))
-
-
 def _threads(
     deal: str, rows_per_block: int, rows_per_thread: int, tree_threads: int
 ) -> bool:
@@ -150,14 +144,10 @@ def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
     return deal != "rows" or cached_trees == 0 or cached_trees >= interleave
 
 
+_CHOICES = Choices(GPU, _FREE)
+
 _RULES = (
-    *(
-        space.Constraint(
-            ("deal", name), _Free(name), f"{name} matters only for some deals"
-        )
-        for name in GPU
-        if name != "deal"
-    ),
+    *_CHOICES.rules(),
     rule(_threads, "a block has at least one warp and at most 1024 threads"),
     rule(_packs_codes, "packed nodes compare codes and stay in global memory"),
     rule(
@@ -169,20 +159,9 @@ _RULES = (
 )
 
 
-@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
-def full_gpu_space() -> ScheduleSpace:
-    """Return the whole GPU space, including Table 5."""
-    return ScheduleSpace(GPU, full_gpu_schedule, _RULES, name="gpu_full")
-
-
-MAKERS["gpu_full"] = full_gpu_space
-
-
 def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
     """Return a point of the GPU space, with first values for missing parameters."""
-    free = _FREE[deal]
-    neutral = {name: free.get(name, kept)[0] for name, kept in GPU.items()}
-    return {**neutral, "deal": deal, **values}
+    return _CHOICES.point(deal, values)
 
 
 def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
@@ -200,22 +179,14 @@ def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
         case deal:
             parts = threads if deal == "parts" else None
             dealt = families.rows_on_threads(rows, each, parts, cached or None)
-    schedule = _cache_rows(dealt.schedule, point["rows_in"])
+    schedule, rows_in = dealt.schedule, point["rows_in"]
+    if rows_in == "codes":
+        schedule = schedule.quantize("b0")
+    elif rows_in != "memory":
+        schedule = schedule.cache("b0", None if rows_in == "shared" else rows_in)
     if cached:
         schedule = schedule.cache("t0")
     return _walk(dealt._replace(schedule=schedule), point, shape)
-
-
-def _cache_rows(schedule: Schedule, rows_in: str) -> Schedule:
-    match rows_in:
-        case "shared":
-            return schedule.cache("b0")
-        case "codes":
-            return schedule.quantize("b0")
-        case "padded" | "row":
-            return schedule.cache("b0", rows_in)
-        case _:
-            return schedule
 
 
 def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
@@ -235,6 +206,7 @@ def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
     return schedule.represent(point["representation"])
 
 
+#: SilvanForge's Table 5 (§8.1): 3·3·4·2·2·2·3·2·3 = 5184 points.
 TABLE_5 = {
     "rows_per_block": (8, 32, 64),
     "rows_per_thread": (1, 2, 4),
@@ -246,15 +218,6 @@ TABLE_5 = {
     "shared_reduce": (True, False),
     "representation": ("array", "sparse", "reorg"),
 }
-
-
-@lru_cache(maxsize=1)  # spaces are immutable and list their points only once
-def gpu_space() -> ScheduleSpace:
-    """Return SilvanForge's Table 5 (§8.1): 3·3·4·2·2·2·3·2·3 = 5184."""
-    return ScheduleSpace(TABLE_5, gpu_schedule, name="gpu")
-
-
-MAKERS["gpu"] = gpu_space
 
 
 def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
@@ -273,7 +236,7 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     With ``cache_trees``, shared memory holds the trees that the threads of a block
     traverse at a time; the loop over trees is then outside the threads.
     """
-    own = {name: point[name] for name in point.keys() & GPU.keys()}
+    same = {name: point[name] for name in point.keys() & GPU.keys()}
     more = gpu_point(
         "parts",
         rows_in="shared" if point["cache_rows"] else "memory",
@@ -281,4 +244,10 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
         hops="unroll" if point["unroll_walks"] else "checked",
         sums="shared" if point["shared_reduce"] else "memory",
     )
-    return full_gpu_schedule({**more, **own}, shape)
+    return full_gpu_schedule({**more, **same}, shape)
+
+
+# Spaces are immutable, and list their points only once.
+_FULL = partial(ScheduleSpace, GPU, full_gpu_schedule, _RULES, name="gpu_full")
+_TABLE_5 = partial(ScheduleSpace, TABLE_5, gpu_schedule, name="gpu")
+MAKERS.update(gpu=lru_cache(_TABLE_5), gpu_full=lru_cache(_FULL))

@@ -48,6 +48,47 @@ def rule(test: Callable[..., bool], why: str = "") -> Constraint:
     return Constraint(tuple(inspect.signature(test).parameters), test, why)
 
 
+@dataclass(frozen=True, slots=True)
+class _Matters:
+    """Tests whether a parameter has one of the values that its kind allows."""
+
+    kind: str
+    name: str
+    allowed: Mapping[str, tuple[Any, ...]]
+
+    def __call__(self, **chosen: Any) -> bool:
+        return chosen[self.name] in self.allowed[chosen[self.kind]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The values of each parameter, the first of which is a kind of schedule.
+
+    ``free`` has, for each kind, the parameters with an effect and their values. Others
+    have their first value.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    free: Mapping[str, Mapping[str, tuple[Any, ...]]]
+
+    def rules(self) -> tuple[Constraint, ...]:
+        """Return the rules that each parameter has the values that its kind allows."""
+        kind, *names = self.values
+        rules = []
+        for name in names:
+            neutral = self.values[name][:1]
+            allowed = {key: free.get(name, neutral) for key, free in self.free.items()}
+            why = f"{name} matters only for some {kind}s"
+            rules.append(Constraint((kind, name), _Matters(kind, name, allowed), why))
+        return tuple(rules)
+
+    def point(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a point of a kind, with first values for missing parameters."""
+        free = self.free[kind]
+        firsts = {name: free.get(name, v)[0] for name, v in self.values.items()}
+        return {**firsts, next(iter(self.values)): kind, **values}
+
+
 #: Functions that create the built-in spaces; the modules of this package register them.
 MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
 
@@ -133,7 +174,7 @@ class ScheduleSpace:
         return hash((self.name, tuple(self._parameters)))
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.name, self._parameters, self._template, self._constraints
+        return self._parameters, self._template, self._constraints, self.name
 
     # ---------------------------------------------------------------- makers
 
@@ -170,11 +211,11 @@ class ScheduleSpace:
     def of(cls, schedules: Iterable[Schedule | str]) -> ScheduleSpace:
         """Return a space with one parameter, of schedules and names of presets."""
         listed = tuple(schedules)
-        for one in listed:
-            if not isinstance(one, (Schedule, str)):
+        for schedule in listed:
+            if not isinstance(schedule, (Schedule, str)):
                 raise InvalidInputError(
                     "a space consists of Schedules or names of presets. Got "
-                    f"{type(one).__name__} instead."
+                    f"{type(schedule).__name__} instead."
                 )
         return cls({"schedule": dict.fromkeys(listed)}, _given, name="given")
 
@@ -203,21 +244,19 @@ class ScheduleSpace:
                 f"the space already has a parameter {name!r}; use with_values to "
                 "change it."
             )
-        before = self._template
+        parameters, before, *others = self._parts()
 
         def template(point: Point, shape: ForestShape) -> Schedule:
             return apply(before(point, shape), point[name])
 
-        return ScheduleSpace(
-            {**self._parameters, name: values}, template, self._constraints, self.name
-        )
+        return ScheduleSpace({**parameters, name: values}, template, *others)
 
     def with_values(self, **values: Iterable[Any]) -> ScheduleSpace:
         """Return the space with other values of some parameters."""
         for key in values:
             self._check_name(key)
-        changed = {**self._parameters, **values}
-        return ScheduleSpace(changed, self._template, self._constraints, self.name)
+        parameters, *others = self._parts()
+        return ScheduleSpace({**parameters, **values}, *others)
 
     def where(self, test: Callable[..., bool], why: str = "") -> ScheduleSpace:
         """Return the points for which ``test`` is true.
@@ -255,8 +294,7 @@ class ScheduleSpace:
 
     def __len__(self) -> int:
         """Return the number of points."""
-        points = self._listed_if_few()
-        return sum(1 for _ in self) if points is None else len(points)
+        return sum(1 for _ in self) if self.size is None else self.size
 
     @property
     def size(self) -> int | None:
@@ -324,15 +362,15 @@ class ScheduleSpace:
         if points is not None:
             order = random.permutation(len(points))[:n]
             return [dict(points[i]) for i in order]
-        found: dict[int, dict[str, Any]] = {}
+        drawn: dict[int, dict[str, Any]] = {}
         for _ in range(1000 * n):
-            if len(found) == n:
+            if len(drawn) == n:
                 break
             number = int(random.integers(self.n_combinations))
             point = self._point(number)
             if all(_holds(c, point) for c in self._constraints):
-                found.setdefault(number, point)
-        return list(found.values())
+                drawn.setdefault(number, point)
+        return list(drawn.values())
 
     # -------------------------------------------------------------- schedules
 
@@ -386,11 +424,11 @@ class ScheduleSpace:
 
     def _walk(self) -> Iterator[dict[str, Any]]:
         """Yield the points, testing each constraint once its parameters are set."""
-        names, due = list(self._parameters), []
-        for place, name in enumerate(names):
-            before = set(names[: place + 1])
-            whole = [c for c in self._constraints if before >= {*c.names}]
-            due.append([c for c in whole if name in c.names])
+        names = list(self._parameters)
+        due: list[list[Constraint]] = [[] for _ in names]
+        for constraint in self._constraints:
+            last = max(map(names.index, constraint.names), default=0)
+            due[last].append(constraint)
         chosen: dict[str, Any] = {}
 
         def walk(place: int) -> Iterator[dict[str, Any]]:
@@ -405,11 +443,10 @@ class ScheduleSpace:
         return walk(0)
 
     def _point(self, number: int) -> dict[str, Any]:
-        point = {}
-        for name, values in reversed(self._parameters.items()):
-            number, place = divmod(number, len(values))
-            point[name] = values[place]
-        return {name: point[name] for name in self._parameters}
+        sizes = [len(values) for values in self._parameters.values()]
+        places = np.unravel_index(number, sizes)
+        named = zip(self._parameters.items(), places, strict=True)
+        return {name: values[place] for (name, values), place in named}
 
     def _check_name(self, name: str) -> None:
         if name not in self._parameters:
@@ -442,5 +479,5 @@ def _holds(constraint: Constraint, point: Point) -> bool:
 
 
 def _given(point: Point, _shape: ForestShape) -> Schedule:
-    one = point["schedule"]
-    return one if isinstance(one, Schedule) else Schedule.preset(one)
+    schedule = point["schedule"]
+    return schedule if isinstance(schedule, Schedule) else Schedule.preset(schedule)

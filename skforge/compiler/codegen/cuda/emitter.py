@@ -25,16 +25,7 @@ from collections.abc import Callable, Sequence
 
 from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda import host_plan, memory
-from skforge.compiler.codegen.cuda.host_plan import (
-    POINTER,
-    HostFor,
-    HostLet,
-    HostPlan,
-    HostStmt,
-    Launch,
-    Operand,
-    evaluate,
-)
+from skforge.compiler.codegen.cuda.host_plan import HostPlan, HostStmt, Launch
 from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.types import PRELUDE, memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
@@ -50,7 +41,7 @@ from skforge.compiler.ir.lir.walk import (
 )
 from skforge.compiler.target import Target
 
-MakeKernel = Callable[[Host, lir.Grid], host_plan.Launch]
+MakeKernel = Callable[[Host, lir.Grid], Launch]
 
 
 def emit_host(host: Host, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
@@ -66,13 +57,13 @@ def emit_host(host: Host, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
 
 
 def _body(host: Host, body: lir.Body, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
-    made: list[HostStmt] = []
+    plan: list[HostStmt] = []
     for stmt in body:
         match stmt:
             case lir.Let(value=value, op=op):
                 let = _let(host, value, op)
                 if let is not None:
-                    made.append(let)
+                    plan.append(let)
             case lir.Alloc(buffer=buffer, size=size):
                 if buffer.space != "global":
                     raise host.fail(
@@ -81,21 +72,21 @@ def _body(host: Host, body: lir.Body, make_kernel: MakeKernel) -> tuple[HostStmt
                 name = host.names["@" + buffer.name] = "@" + buffer.name
                 host.buffers[buffer.name] = buffer
                 host.scratch.add(buffer.name)
-                made.append(
+                plan.append(
                     host_plan.Scratch(name, buffer.element.name, _operand(host, size))
                 )
             case lir.For():
-                made.append(_for(host, stmt, make_kernel))
+                plan.append(_for(host, stmt, make_kernel))
             case lir.Grid():
-                made.append(make_kernel(host, stmt))
+                plan.append(make_kernel(host, stmt))
             case lir.Transfer(kind=kind, buffer=buffer):
                 shape = tuple(_operand(host, value) for value in stmt.shape)
-                made.append(
+                plan.append(
                     host_plan.Transfer(kind, buffer.name, buffer.element.name, shape)
                 )
             case _:
                 raise host.fail(f"{type(stmt).__name__} outside a launch.")
-    return tuple(made)
+    return tuple(plan)
 
 
 def _bind(host: Host, value: lir.Value) -> str:
@@ -108,13 +99,12 @@ def _operand(host: Host, value: lir.Value) -> host_plan.Operand:
     number = host.constants.get(value.name)
     if number is not None:
         return int(number)
-    found = host.names.get(value.name)
-    if found is None:
+    if value.name not in host.names:
         raise host.fail(f"%{value.name} is used before it is bound.")
-    return found
+    return host.names[value.name]
 
 
-def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
+def _let(host: Host, value: lir.Value, op: lir.Op) -> host_plan.HostLet | None:
     """Return a host computation; None for a constant."""
     if not isinstance(value.type, lir.Scalar):
         raise host.fail(f"%{value.name} outside a launch is not a scalar.")
@@ -127,10 +117,10 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
     if any(getattr(v.type, "is_float", True) for v in (value, *operands(op))):
         raise host.fail(f"%{value.name} outside a launch is computed of floats.")
     args = tuple(_operand(host, v) for v in operands(op))
-    let = HostLet("%" + value.name, value.type.name, name_of(op), args)
+    let = host_plan.HostLet("%" + value.name, value.type.name, name_of(op), args)
     numbers = [a for a in args if isinstance(a, int)]
     if len(numbers) == len(args):
-        host.constants[value.name] = evaluate(let, numbers)
+        host.constants[value.name] = host_plan.evaluate(let, numbers)
         return None
     _bind(host, value)
     if isinstance(op, lir.Binary):
@@ -140,7 +130,7 @@ def _let(host: Host, value: lir.Value, op: lir.Op) -> HostLet | None:
     return let
 
 
-def _for(host: Host, stmt: lir.For, make_kernel: MakeKernel) -> HostFor:
+def _for(host: Host, stmt: lir.For, make_kernel: MakeKernel) -> host_plan.HostFor:
     lo, hi, step = (_operand(host, v) for v in (stmt.lo, stmt.hi, stmt.step))
     inits = tuple(_operand(host, v) for v in stmt.inits)
     var = _bind(host, stmt.var)
@@ -149,7 +139,7 @@ def _for(host: Host, stmt: lir.For, make_kernel: MakeKernel) -> HostFor:
     body = _body(host, stmt.body, make_kernel)
     yields = tuple(_operand(host, v) for v in stmt.yields)
     results = tuple(_bind(host, v) for v in stmt.results)
-    return HostFor(var, lo, hi, step, body, inits, params, yields, results)
+    return host_plan.HostFor(var, lo, hi, step, body, inits, params, yields, results)
 
 
 _AXES = ("x", "y", "z")
@@ -182,7 +172,7 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
     """Append a kernel's text to the host's and return its launch."""
     w = _Emitter(host, grid)
     kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
-    blocks: dict[str, Operand] = {}
+    blocks: dict[str, host_plan.Operand] = {}
     for dim, var, count in grid.dims:
         axis = dim[-1]
         number = host.constant_of(count)
@@ -203,7 +193,7 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
         f"{memory_text(host.buffers[name].element)}* __restrict__ {w.buffer_args[name]}"
         for name in buffers
     ]
-    types: list[str] = [POINTER] * len(buffers)
+    types: list[str] = [host_plan.POINTER] * len(buffers)
     for name in values:
         type_ = host.values[name].type.element.name
         params.append(f"const {type_} {w.value_args[name]}")
@@ -251,11 +241,8 @@ class _Emitter(Writer):
 
     def block_body(self, body: lir.Body, last: bool = False) -> None:
         """Write code that every thread runs, with barriers around its regions."""
-        final = None
-        if last:
-            regions = [s for s in body if self._has_region(s)]
-            if regions and isinstance(regions[-1], lir.BlockRegion):
-                final = regions[-1]
+        regions = [s for s in body if self._has_region(s)] if last else []
+        final = regions[-1] if regions else None
         loaded = False
         for stmt in body:
             if self._has_region(stmt) and loaded:
@@ -364,7 +351,6 @@ class _Emitter(Writer):
     def _declare(
         self, values: Sequence[lir.Value], inits: Sequence[lir.Value] | None = None
     ) -> None:
-        """Declare variables, set to ``inits`` if given."""
         for k, value in enumerate(values):
             starts = self.lanes(inits[k]) if inits is not None else ()
             type_ = value.type.element.name
@@ -386,9 +372,9 @@ class _Emitter(Writer):
         lines = []
         for name, text, type_ in pairs:
             if text in changed:
-                kept = self.names.new("next")
-                self.line(f"const {type_} {kept} = {text};")
-                text = kept
+                name_of_old = self.names.new("next")
+                self.line(f"const {type_} {name_of_old} = {text};")
+                text = name_of_old
             lines.append(f"{name} = {text};")
         for line in lines:
             self.line(line)

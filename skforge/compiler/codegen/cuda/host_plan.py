@@ -160,15 +160,15 @@ class HostPlan:
                 f"The plan takes {list(self.params)}; missing or unknown: "
                 f"{sorted(wrong)}."
             )
-        made = Run()
-        _run(self.statements, dict(env), made, 1, ends_only)
-        return made
+        run = Run()
+        _run(self.statements, dict(env), run, 1, ends_only)
+        return run
 
     @property
     def uploads(self) -> tuple[str, ...]:
         """Names of the model's arrays."""
-        found = (s for s in self.statements if isinstance(s, Transfer))
-        return tuple(s.name for s in found if s.kind == "upload")
+        transfers = (s for s in self.statements if isinstance(s, Transfer))
+        return tuple(s.name for s in transfers if s.kind == "upload")
 
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in the text, in order; each kernel has one."""
@@ -184,7 +184,7 @@ def _launches(body: Sequence[HostStmt]) -> Iterator[Launch]:
 
 
 def _run(
-    body: Sequence[HostStmt], env: dict[str, Any], made: Run, times: int, ends: bool
+    body: Sequence[HostStmt], env: dict[str, Any], run: Run, times: int, ends: bool
 ) -> None:
     """Record the effects of statements, counting each launch ``times`` times."""
     for stmt in body:
@@ -194,27 +194,27 @@ def _run(
             case Scratch(name=name):
                 env[name] = name
                 n_bytes = int(_value(env, stmt.size)) * lir.Scalar(stmt.element).bytes
-                made.scratch[name] = max(1, n_bytes, made.scratch.get(name, 0))
+                run.scratch[name] = max(1, n_bytes, run.scratch.get(name, 0))
             case Transfer(name=name, shape=shape):
                 if stmt.kind != "upload":
                     count = prod(int(_value(env, extent)) for extent in shape)
-                    made.copied[name] = count * lir.Scalar(stmt.element).bytes
+                    run.copied[name] = count * lir.Scalar(stmt.element).bytes
             case Launch():
                 grid = _grid(stmt, env)
                 if grid is not None:
                     named = zip(stmt.types, stmt.args, strict=True)
                     arguments = tuple(Argument(type_, env[a]) for type_, a in named)
                     facts = stmt.kernel, grid, stmt.block, stmt.shared_bytes
-                    made.calls.append(KernelCall(*facts, arguments))
-                    made.launches += times
+                    run.calls.append(KernelCall(*facts, arguments))
+                    run.launches += times
             case HostFor():
-                _run_loop(stmt, env, made, times, ends)
+                _run_loop(stmt, env, run, times, ends)
             case _:
                 assert_never(stmt)
 
 
 def _run_loop(
-    stmt: HostFor, env: dict[str, Any], made: Run, times: int, ends: bool
+    stmt: HostFor, env: dict[str, Any], run: Run, times: int, ends: bool
 ) -> None:
     numbers = range(*(int(_value(env, v)) for v in (stmt.lo, stmt.hi, stmt.step)))
     if ends and not stmt.params and len(numbers) > 1:
@@ -223,7 +223,7 @@ def _run_loop(
     for number in numbers:
         env[stmt.var] = number
         env.update(zip(stmt.params, carried, strict=True))
-        _run(stmt.body, env, made, times, ends)
+        _run(stmt.body, env, run, times, ends)
         carried = [_value(env, v) for v in stmt.yields]
     env.update(zip(stmt.results, carried, strict=True))
 

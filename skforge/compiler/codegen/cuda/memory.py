@@ -29,13 +29,13 @@ def pieces(n_bytes: int, alignment: int) -> list[tuple[int, int]]:
     >>> pieces(12, 16), pieces(6, 4), pieces(4, 1)
     ([(0, 8), (8, 4)], [(0, 4), (4, 2)], [(0, 1), (1, 1), (2, 1), (3, 1)])
     """
-    found, at = [], 0
+    parts, at = [], 0
     while at < n_bytes:
         size = gcd(alignment, at) if at else alignment
         size = min(size, _WIDEST, 1 << ((n_bytes - at).bit_length() - 1))
-        found.append((at, size))
+        parts.append((at, size))
         at += size
-    return found
+    return parts
 
 
 def _address(buffer: str, index: str) -> str:
@@ -65,7 +65,7 @@ _Words: TypeAlias = dict[int, tuple[int, str]]
 
 def _terms(words: _Words, start: int, size: int) -> list[str]:
     """Return the or-terms of ``size`` bytes at an offset: whole words, or one cut."""
-    found = []
+    terms = []
     wide = "u64" if size > 4 else "u32"
     for at, (n_bytes, text) in words.items():
         if at <= start and start + size <= at + n_bytes:
@@ -73,8 +73,8 @@ def _terms(words: _Words, start: int, size: int) -> list[str]:
             return [f"({text} >> {shift})" if shift else text]
         if start <= at < start + size:
             shift = 8 * (at - start)
-            found.append(f"(({wide}){text} << {shift})" if shift else f"({wide}){text}")
-    return found
+            terms.append(f"(({wide}){text} << {shift})" if shift else f"({wide}){text}")
+    return terms
 
 
 def _bits(words: _Words, start: int, size: int) -> str:
@@ -190,14 +190,9 @@ def store_lanes(
 
 def emit_store(w: Writer, stmt: lir.Store) -> None:
     """Write a scalar or vector store."""
-    store_lanes(
-        w,
-        stmt.buffer,
-        w.use(stmt.index),
-        stmt.value.type.element,
-        w.lanes(stmt.value),
-        w.alignment(stmt.buffer, stmt.index),
-    )
+    alignment = w.alignment(stmt.buffer, stmt.index)
+    element, lanes = stmt.value.type.element, w.lanes(stmt.value)
+    store_lanes(w, stmt.buffer, w.use(stmt.index), element, lanes, alignment)
 
 
 def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:

@@ -106,8 +106,8 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
 def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
     """Write one new constant per lane and bind the value to them."""
     name = value.type.element.name
-    for own, text in zip(w.new(value), texts, strict=True):
-        w.line(f"const {name} {own} = {text};")
+    for lane, text in zip(w.new(value), texts, strict=True):
+        w.line(f"const {name} {lane} = {text};")
 
 
 def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
@@ -181,18 +181,16 @@ def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
     total, offset = w.use(op.a), op.width // 2
     narrow = name in ("u8", "u16")
     while offset:
-        moved = (
-            f"SKF_SHFL_XOR({'(u32)' if narrow else ''}{total}, {offset}, {op.width})"
-        )
-        own = w.names.new(value.name)
+        sent = f"(u32){total}" if narrow else total
+        moved = f"SKF_SHFL_XOR({sent}, {offset}, {op.width})"
         if narrow:
             text = f"({name})((u32){total} + {moved})"
         elif name in ("i32", "i64"):
             text = f"skf_add({total}, {moved})"
         else:
             text = f"{total} + {moved}"
-        w.line(f"const {name} {own} = {text};")
-        total, offset = own, offset // 2
+        total, offset = w.names.new(value.name), offset // 2
+        w.line(f"const {name} {total} = {text};")
     w.bind(value, (total,))
 
 
@@ -231,20 +229,13 @@ def _pick(entries: list[str], at: str) -> str:
 def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
     """Write lanes from last to first, pushing each selected lane in front."""
     name = value.type.element.name
-    lanes, masks = w.lanes(a), w.lanes(mask)
-    kept: list[str] = []
-    for lane, chosen in zip(reversed(lanes), reversed(masks), strict=True):
-        if not kept:
-            kept = [lane]  # any value will do where it is not selected
-            continue
-        pushed = [lane, *kept[:-1]]
-        new = []
-        for on, off in zip([*pushed, kept[-1]], [*kept, kept[-1]], strict=True):
-            if on == off:
-                new.append(on)
-                continue
-            own = w.names.new(value.name)
-            w.line(f"const {name} {own} = {chosen} ? {on} : {off};")
-            new.append(own)
-        kept = new
-    w.bind(value, tuple(kept))
+    *lanes, last = w.lanes(a)
+    packed = [last]  # any value will do where it is not selected
+    for lane, chosen in zip(lanes[::-1], w.lanes(mask)[-2::-1], strict=True):
+        pairs = zip([lane, *packed], [*packed, packed[-1]], strict=True)
+        packed = []
+        for on, off in pairs:
+            packed.append(on if on == off else w.names.new(value.name))
+            if on != off:
+                w.line(f"const {name} {packed[-1]} = {chosen} ? {on} : {off};")
+    w.bind(value, tuple(packed))

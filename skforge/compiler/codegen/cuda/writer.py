@@ -95,13 +95,12 @@ class Writer(Known):
 
     def use(self, value: lir.Value) -> str:
         """Return the text of a scalar."""
-        found = self._operands.get(value.name)
-        return found[0] if found is not None else self._from_host(value)[0]
+        return self.lanes(value)[0]
 
     def lanes(self, value: lir.Value) -> Operand:
         """Return the text of each lane; a scalar has a single one."""
-        found = self._operands.get(value.name)
-        return found if found is not None else self._from_host(value)
+        operand = self._operands.get(value.name)
+        return operand if operand is not None else self._from_host(value)
 
     def _from_host(self, value: lir.Value) -> Operand:
         name = value.name
@@ -118,13 +117,11 @@ class Writer(Known):
 
     def pointer(self, buffer: lir.Buffer) -> str:
         """Return the name of the pointer to a buffer's first element."""
-        found = self._pointers.get(buffer.name)
-        if found is None:
+        if buffer.name not in self._pointers:
             if buffer.name not in self.host.buffers:
                 raise self.fail(f"@{buffer.name} is used before it is bound.")
-            found = self._pointers[buffer.name] = self.names.new(buffer.name)
-            self.buffer_args[buffer.name] = found
-        return found
+            self.buffer_args[buffer.name] = self.bind_buffer(buffer)
+        return self._pointers[buffer.name]
 
     def bind_buffer(self, buffer: lir.Buffer) -> str:
         """Return a fresh name for a buffer that the kernel allocates."""
@@ -136,8 +133,8 @@ class Writer(Known):
         least = super().base_alignment(buffer)
         if buffer.space == "shared":
             return SCRATCH_ALIGNMENT
-        own = buffer.name in self.host.scratch
-        return max(least, SCRATCH_ALIGNMENT) if own else least
+        is_scratch = buffer.name in self.host.scratch
+        return max(least, SCRATCH_ALIGNMENT) if is_scratch else least
 
     # ------------------------------------------------------------ scratch
 

@@ -29,6 +29,7 @@ from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import ModuleText, Writer, own_name
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
+from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
 
 # Constant-size scratch up to this size lies on the stack.
@@ -178,9 +179,7 @@ class _Emitter(Writer):
                 )
                 self.bind("@" + buffer.name, name)
                 return
-        self.module.declarations.update(
-            ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
-        )
+        self.module.declarations.update(heap_texts(self.module.target.triple))
         align = max(align, _HEAP_ALIGNMENT)
         if count is not None:
             self._pooled(buffer, -(-n_bytes // align) * align)

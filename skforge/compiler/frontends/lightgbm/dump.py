@@ -1,11 +1,12 @@
 """Turns the JSON of ``Booster.dump_model`` into the parts of a model's text.
 
-LightGBM writes both from the same numbers, with all digits, but it reads only texts. So
-that everything is checked once, values become text again here.
+LightGBM writes both from the same numbers, with all digits, but it reads only texts.
+The numbers of trees become the lists that the text's lines are split into.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,18 +68,17 @@ def parts_of(document: Any) -> ModelText:
     trees, room = [], _MAX_WORDS
     for number, tree in enumerate(_items(document, "tree_info")):
         trees.append(_lines(tree, f"tree {number}", room))
-        room -= int(trees[-1]["cat_boundaries"].rpartition(" ")[2])
+        room -= trees[-1]["cat_boundaries"][-1]
     return ModelText(header, trees, {}, None)
 
 
-def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
-    """Return the lines of a tree; its sets may have ``room`` words."""
+def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
     _known(tree, _TREE, where)
     inner, leaves = _nodes(tree.get("tree_structure"), where)
     if _word(tree.get("num_leaves")) != str(len(leaves)):
         damaged(f"num_leaves of {where} is not {len(leaves)}")
-    thresholds: list[str] = []
-    sets: list[str] = []
+    thresholds: list[float] = []
+    sets: list[int] = []
     ends = [0]
     decisions = [_decision(node, where) for node in inner]
     for node, decision in zip(inner, decisions, strict=True):
@@ -86,9 +86,10 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
         if not decision & 1:
             number = _number(threshold, where)
             # LightGBM writes infinity as 1e300
-            thresholds.append(number.replace("1e+300", "inf"))
+            infinite = abs(number) == 1e300
+            thresholds.append(math.copysign(math.inf, number) if infinite else number)
             continue
-        thresholds.append(str(len(ends) - 1))
+        thresholds.append(len(ends) - 1)
         sets += _set(threshold, where)
         ends.append(len(sets))
         if len(sets) > room:
@@ -96,26 +97,24 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, str]:
                 f"The category sets up to {where} take more than {_MAX_WORDS * 4} "
                 "bytes; number the categories from 0 without gaps."
             )
-    lines = {
-        "num_leaves": [str(len(leaves))],
-        "num_cat": [str(len(ends) - 1)],
-        "split_feature": [_word(node.get("split_feature")) for node in inner],
+    return {
+        "num_leaves": str(len(leaves)),
+        "num_cat": str(len(ends) - 1),
+        "split_feature": " ".join(_word(node.get("split_feature")) for node in inner),
         "threshold": thresholds,
-        "decision_type": [str(decision) for decision in decisions],
-        "left_child": [str(_place(node["left_child"], where)) for node in inner],
-        "right_child": [str(_place(node["right_child"], where)) for node in inner],
+        "decision_type": decisions,
+        "left_child": [_place(node["left_child"], where) for node in inner],
+        "right_child": [_place(node["right_child"], where) for node in inner],
         "leaf_value": [_number(leaf.get("leaf_value"), where) for leaf in leaves],
         "internal_count": _counts(inner, "internal_count", where),
         "leaf_count": _counts(leaves, "leaf_count", where),
-        "cat_boundaries": list(map(str, ends)),
+        "cat_boundaries": ends,
         "cat_threshold": sets,
-        "is_linear": ["1" if any("leaf_coeff" in leaf for leaf in leaves) else "0"],
+        "is_linear": "1" if any("leaf_coeff" in leaf for leaf in leaves) else "0",
     }
-    return {key: " ".join(words) for key, words in lines.items()}
 
 
-def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[str]:
-    """Return the training rows of nodes; none if one lacks them."""
+def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[float]:
     if not all(key in node for node in nodes):
         return []
     return [_number(node[key], where) for node in nodes]
@@ -164,7 +163,7 @@ def _decision(node: dict[str, Any], where: str) -> int:
     return in_set | left << 1 | _MISSING.index(missing) << 2
 
 
-def _set(text: Any, where: str) -> list[str]:
+def _set(text: Any, where: str) -> list[int]:
     """Return the words of a set of categories, such as ``"0||4"``."""
     words = text.split("||") if isinstance(text, str) and text else []
     if text != "" and not all(w.isascii() and w.isdigit() for w in words or ["-"]):
@@ -174,7 +173,8 @@ def _set(text: Any, where: str) -> list[str]:
             f"A category of {where} is {_MAX_CATEGORY} or more; number the categories "
             "from 0 without gaps."
         )
-    return [str(word) for word in category_words([int(w) for w in words]).tolist()]
+    bits: list[int] = category_words([int(word) for word in words]).tolist()
+    return bits
 
 
 def _known(value: Any, keys: frozenset[str], where: str) -> None:
@@ -211,8 +211,7 @@ def _word(value: Any) -> str:
     return "?"
 
 
-def _number(value: Any, where: str) -> str:
-    """Return a number with all its digits."""
+def _number(value: Any, where: str) -> float:
     if type(value) is float or (type(value) is int and abs(value) < 1 << 63):
-        return repr(float(value))
+        return float(value)
     damaged(f"{where} holds {value!r:.40} where a number must be")

@@ -18,7 +18,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import forest_arrays
+from skforge.compiler.frontends.arrays import forest_arrays, starts
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
@@ -94,7 +94,6 @@ def forest_from_text(
 def _forest(
     model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
 ) -> Forest:
-    """Build the forest of a model in parts."""
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")
@@ -212,35 +211,30 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     """Return the node arrays: each tree's inner nodes, then its leaves."""
     inner = trees.n_leaves - 1
     offset = trees.first_inner + trees.first_leaf
-    n_nodes = int(offset[-1])
-    inner_at, inner_number = _positions(offset, inner)
-    leaf_at, leaf_number = _positions(offset + np.append(inner, 0), trees.n_leaves)
-    is_inner = np.zeros(n_nodes, np.bool_)
-    is_inner[inner_at] = True
-    children = np.zeros((2, n_nodes), np.int64)
-    for side, child in enumerate((trees.left, trees.right)):
-        shift = np.where(child >= 0, child, np.repeat(inner, inner) + ~child)
-        children[side, inner_at] = np.repeat(offset[:-1], inner) + shift
-    source_node = np.zeros(n_nodes, np.int64)
-    source_node[inner_at], source_node[leaf_at] = inner_number, leaf_number
+    sizes = np.column_stack((inner, trees.n_leaves)).ravel()
+    is_inner = np.repeat(np.tile([True, False], len(inner)), sizes)
+
+    def by_node(of_inner: NDArray[Any], of_leaf: Any) -> NDArray[Any]:
+        values = np.empty(len(is_inner), of_inner.dtype)
+        values[is_inner], values[~is_inner] = of_inner, of_leaf
+        return values
+
+    first_node, first_leaf = np.repeat(offset[:-1], inner), np.repeat(inner, inner)
+    left, right = (
+        by_node(first_node + np.where(child >= 0, child, first_leaf + ~child), 0)
+        for child in (trees.left, trees.right)
+    )
+    numbers = [
+        np.arange(first[-1]) - starts(first)
+        for first in (trees.first_inner, trees.first_leaf)
+    ]
     cover = None
     if trees.inner_count is not None and trees.leaf_count is not None:
-        cover = np.zeros(n_nodes)
-        cover[inner_at], cover[leaf_at] = trees.inner_count, trees.leaf_count
+        cover = by_node(trees.inner_count, trees.leaf_count)
     tests, leaf_value = _predicates(trees), trees.leaf_value[:, np.newaxis]
-    left, right = children
     return forest_arrays(
-        offset, is_inner, left, right, tests, leaf_value, source_node, cover
+        offset, is_inner, left, right, tests, leaf_value, by_node(*numbers), cover
     )
-
-
-def _positions(
-    start: NDArray[np.int64], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``start[t] .. start[t] + counts[t]`` for all t, and the offsets added."""
-    ends = np.cumsum(counts)
-    number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    return np.repeat(start[:-1], counts) + number, number
 
 
 def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32]]:
@@ -287,9 +281,7 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     near = np.abs(threshold) <= ZERO_THRESHOLD
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
-    moved = np.where(threshold >= 0, ZERO_THRESHOLD, below)
-    result: NDArray[np.float64] = np.where(near, moved, threshold)
-    return result
+    return np.where(near, np.where(threshold >= 0, ZERO_THRESHOLD, below), threshold)
 
 
 def _category_names(
@@ -383,9 +375,9 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
     """Return the forest with the wrapper class's task in place of the objective's."""
     if is_a(model, "lightgbm.sklearn.LGBMRanker"):
         return replace(forest, task="ranking")
-    if not is_a(model, "lightgbm.sklearn.LGBMClassifier"):
-        return replace(forest, task="regression")
-    if callable(model.objective_):  # its predict returns raw scores, and warns
+    # with an own objective, its predict returns raw scores, and warns
+    classifies = is_a(model, "lightgbm.sklearn.LGBMClassifier")
+    if not classifies or callable(model.objective_):
         return replace(forest, task="regression")
     if forest.n_outputs > 1:
         return replace(forest, task="multiclass")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -44,10 +44,10 @@ _REPAIR = "save it again"
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """A model file split into parts; every value is still text."""
+    """A model file split into parts; values are still text, or lists of numbers."""
 
     header: dict[str, str]
-    trees: list[dict[str, str]]
+    trees: list[dict[str, Any]]
     parameters: dict[str, str]
     pandas_categorical: list[list[Any]] | None
 
@@ -80,18 +80,17 @@ def parse(text: str) -> ModelText:
     if not early or "version" in header:
         check_version(header)
     trees = f"Tree={trees}" if first else ""
-    sizes = header.get("tree_sizes")
-    if sizes is None:
+    if "tree_sizes" not in header:
         blocks = _one_by_one(trees)
     else:
-        announced = _sizes(sizes)
+        sizes = _sizes(header["tree_sizes"])
         try:
-            blocks = _by_size(trees, announced)
+            blocks = _by_size(trees, sizes)
         except InvalidModelError:
             # The sizes may have been counted with line ends of two characters.
             if unix == text:
                 raise
-            blocks = _by_size(trees.replace("\n", "\r\n"), announced)
+            blocks = _by_size(trees.replace("\n", "\r\n"), sizes)
     parts = [_pairs(block, f"tree {i}", _TREE_KEYS) for i, block in enumerate(blocks)]
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 
@@ -149,7 +148,6 @@ def _endless(number: int) -> NoReturn:
 
 
 def _one_by_one(text: str) -> list[str]:
-    """Split trees of a text without tree_sizes."""
     blocks: list[str] = []
     while text:
         if not text.startswith("Tree="):
@@ -179,7 +177,6 @@ def _pairs(text: str, where: str, known: frozenset[str]) -> dict[str, str]:
 
 
 def _parameters(tail: str) -> dict[str, str]:
-    """Return the training parameters: lines of ``[name: value]``."""
     _, begin, rest = tail.partition("\nparameters:\n")
     if not begin:
         return {}
@@ -191,7 +188,6 @@ def _parameters(tail: str) -> dict[str, str]:
 
 
 def _pandas_categorical(tail: str) -> list[list[Any]] | None:
-    """Return the categories of the training frame's category columns."""
     _, begin, text = tail.rpartition("pandas_categorical:")
     if not begin:
         return None
@@ -206,7 +202,7 @@ def _pandas_categorical(tail: str) -> list[list[Any]] | None:
     return value or None
 
 
-def integer(values: dict[str, str], key: str, where: str) -> int:
+def integer(values: dict[str, Any], key: str, where: str) -> int:
     """Return a required number from 0 to 2^31 - 1."""
     text = values.get(key)
     if text is None:
@@ -238,7 +234,7 @@ class Trees:
     categories: dict[int, NDArray[np.uint32]]  # words by inner node
 
 
-def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
+def read_trees(trees: Sequence[dict[str, Any]], n_features: int) -> Trees:
     """Read and check the numbers of trees that :func:`parse` returned."""
     sizes = []
     for number, tree in enumerate(trees):
@@ -266,9 +262,9 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
     feature = _numbers(trees, "split_feature", inner, int)
     bad = (feature < 0) | (feature >= n_features)
     check("split_feature", feature, bad, lambda _: f"outside 0..{n_features - 1}")
-    decision = _numbers(trees, "decision_type", inner, int, optional=True)
-    if decision is None:
-        decision = np.zeros(len(left), np.int64)
+    decision = np.zeros(len(left), np.int64)
+    if any("decision_type" in tree for tree in trees):
+        decision = _numbers(trees, "decision_type", inner, int)
     # numeric nodes store their missing type, 0 to 2, above two flag bits
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
     check("decision_type", decision, bad, lambda _: "unknown")
@@ -289,54 +285,53 @@ def read_trees(trees: Sequence[dict[str, str]], n_features: int) -> Trees:
     )
 
 
+def _words(tree: dict[str, Any], key: str) -> list[Any]:
+    """Return the numbers of a line, as numbers or as words."""
+    line: str | list[Any] = tree.get(key, "")
+    # Python reads 1_0 as 10
+    return line.replace("_", "?").split() if isinstance(line, str) else line
+
+
 def _numbers(
-    trees: Sequence[dict[str, str]],
+    trees: Sequence[dict[str, Any]],
     key: str,
     counts: NDArray[np.int64],
-    kind: Callable[[str], Any],
-    optional: bool = False,
+    kind: type[int] | type[float],
 ) -> Any:
-    """Return the numbers of one key of all trees; None if no tree has the key."""
-    if optional and not any(key in tree for tree in trees):
-        return None
-    dtype = np.int64 if kind is int else np.float64
     parts = []
     for number, (tree, count) in enumerate(zip(trees, counts.tolist(), strict=True)):
-        line = tree.get(key)
-        if line is None and count:
+        if key not in tree and count:
             damaged(f"Tree {number} has no {key}")
-        words = (line or "").split()
         if not count and key != "leaf_value":
             continue  # a tree of one leaf: LightGBM does not read this line
+        words = _words(tree, key)
         if len(words) != count:
             damaged(f"{key} of tree {number} has {len(words)} numbers, not {count}")
         parts.append(words)
+    dtype = np.int64 if kind is int else np.float64
     try:
-        if any("_" in word for words in parts for word in words):
-            raise ValueError
         return np.array([kind(w) for w in chain.from_iterable(parts)], dtype=dtype)
     except (ValueError, OverflowError):
         damaged(f"{key} holds something that is not a number")
 
 
 def _counts(
-    trees: Sequence[dict[str, str]], key: str, counts: NDArray[np.int64]
+    trees: Sequence[dict[str, Any]], key: str, counts: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
     """Return training rows by node; None if a tree does not list them."""
     for tree, count in zip(trees, counts.tolist(), strict=True):
-        if count and len(tree.get(key, "").split()) != count:
+        if count and len(_words(tree, key)) != count:
             return None
     values: NDArray[np.float64] = _numbers(trees, key, counts, float)
     return values if bool((values >= 0).all() and np.isfinite(values).all()) else None
 
 
 def _categories(
-    trees: Sequence[dict[str, str]],
+    trees: Sequence[dict[str, Any]],
     decision: NDArray[np.int64],
     threshold: NDArray[np.float64],
     first_inner: NDArray[np.int64],
 ) -> dict[int, NDArray[np.uint32]]:
-    """Return the category bit words of each categorical inner node."""
     sets: dict[int, NDArray[np.uint32]] = {}
     nodes = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_inner, nodes, side="right") - 1

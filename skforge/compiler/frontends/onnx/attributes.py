@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.validation import damaged
@@ -42,9 +41,8 @@ def read_attributes(node: Any, version: int) -> Attributes:
                 f"{name} refers to an attribute of a function; inline the model's "
                 "functions (onnx.inliner) first."
             )
-        wanted = known[name]
-        kind, read = _KINDS[wanted]
-        if attribute.type != wanted:
+        kind, read = _KINDS[known[name]]
+        if attribute.type != known[name]:
             damaged(f"{name} is not {kind}")
         attributes[name] = read(attribute)
     return attributes
@@ -84,13 +82,10 @@ def _tensor(tensor: Any, name: str) -> Array:
     dtype, field = _TENSOR_TYPES[tensor.data_type]
     if tensor.raw_data or not field:
         raw = bytes(tensor.raw_data)
-        raw = raw[: len(raw) - len(raw) % dtype.itemsize]
-        values = np.frombuffer(raw, dtype)
-        complete = len(values) * dtype.itemsize == len(tensor.raw_data)
+        values = np.frombuffer(raw, dtype, len(raw) // dtype.itemsize)
+        complete = values.nbytes == len(raw)
     else:
-        wide = np.array(getattr(tensor, field))
-        values = wide.astype(dtype)
-        complete = True
+        values, complete = np.array(getattr(tensor, field)).astype(dtype), True
     if not complete or tensor.dims[0] != len(values):
         damaged(
             f"{name} holds {len(values)} numbers, but its dims say {tensor.dims[0]}"
@@ -103,20 +98,14 @@ def array(attributes: Attributes, name: str) -> Array:
     return np.asarray(attributes.get(name, np.zeros(0, np.int64)))
 
 
-def numbers(
-    attributes: Attributes, name: str, dtype: np.dtype[Any]
-) -> NDArray[np.floating[Any]]:
+def numbers(attributes: Attributes, name: str, dtype: np.dtype[Any]) -> Array:
     """Return a list of floats, or its ``_as_tensor`` form, in the thresholds' dtype."""
-    plain = attributes.get(name)
-    exact = attributes.get(f"{name}_as_tensor")
-    if plain is not None and len(plain) and exact is not None and len(exact):
+    plain, exact = attributes.get(name, ()), attributes.get(f"{name}_as_tensor", ())
+    if len(plain) and len(exact):
         damaged(f"both {name} and {name}_as_tensor have values")
-    if exact is not None and len(exact):
+    if len(exact):
         return typed(exact, f"{name}_as_tensor", dtype)
-    if plain is None:
-        return np.zeros(0, dtype)
-    values: NDArray[np.floating[Any]] = np.asarray(plain).astype(dtype)
-    return values
+    return array(attributes, name).astype(dtype)
 
 
 def typed(values: Array, name: str, dtype: np.dtype[Any]) -> Array:
@@ -137,10 +126,10 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
     return first
 
 
-def check_length(name: str, found: int, first: str, wanted: int) -> None:
+def check_length(name: str, length: int, first: str, wanted: int) -> None:
     """Refuse a list that differs in length from the first one."""
-    if found != wanted:
-        damaged(f"{name} has {found} entries, but {first} has {wanted}")
+    if length != wanted:
+        damaged(f"{name} has {length} entries, but {first} has {wanted}")
 
 
 def tracks_true(attributes: Attributes, first: str, wanted: int) -> Array:

@@ -53,6 +53,7 @@ _POSTS: dict[bytes, Post] = {
 # and 2 for logistic, but onnxruntime (1.31) computes these
 _POST_NUMBERS: tuple[Post, ...] = get_args(Post)
 _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
+_AGGREGATES = {name.encode(): name for name in _AGGREGATE_NUMBERS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,16 +106,14 @@ def read_table(
     )
     kind = "class" if classifier else "target"
     weight = numbers(attributes, f"{kind}_weights", dtype)
-    same_length(attributes, (f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"))
-    output = array(attributes, f"{kind}_ids")
-    check_length(f"{kind}_weights", len(weight), f"{kind}_ids", len(output))
-    ids = array(attributes, f"{kind}_nodeids")
-    row, known = find(array(attributes, f"{kind}_treeids"), ids)
+    names = f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"
+    check_length(
+        f"{kind}_weights", len(weight), names[0], same_length(attributes, names)
+    )
+    output, ids, tree_ids = (array(attributes, name) for name in names)
+    row, known = find(tree_ids, ids)
     if (i := first_true(~known)) >= 0:
-        damaged(
-            f"{kind}_nodeids[{i}] = {ids[i]} is not a node of tree "
-            f"{array(attributes, f'{kind}_treeids')[i]}"
-        )
+        damaged(f"{names[1]}[{i}] = {ids[i]} is not a node of tree {tree_ids[i]}")
     labels = _labels(attributes) if classifier else ()
     n_outputs = len(labels) if classifier else int(attributes.get("n_targets", 0))
     _check_outputs(output, n_outputs, f"{kind}_ids")
@@ -122,21 +121,14 @@ def read_table(
     allowed = (0, 1, 2) if classifier and n_outputs == 2 else (0, n_outputs)
     if len(base) not in allowed:
         damaged(f"base_values has {len(base)} entries for {n_outputs} outputs")
-    aggregate = attributes.get("aggregate_function", b"SUM")
     return Ensemble(
         graph=merge_equal_chains(graph),
         weights=Weights(row, output, weight),
         unweighted=value,
         n_outputs=n_outputs,
         base=base,
-        post=_named(
-            _POSTS, attributes.get("post_transform", b"NONE"), "post_transform"
-        ),
-        aggregate=_named(
-            {name.encode(): name for name in _AGGREGATE_NUMBERS},
-            aggregate,
-            "aggregate_function",
-        ),
+        post=_named(attributes, "post_transform", _POSTS, b"NONE"),
+        aggregate=_named(attributes, "aggregate_function", _AGGREGATES, b"SUM"),
         labels=labels,
     )
 
@@ -239,11 +231,9 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
         i = int(order[1:][same][0])
         damaged(f"node {node[i]} of tree {tree[i]} is given twice")
     roots = np.flatnonzero(np.diff(tree, prepend=-1))
-    if len(np.unique(tree[roots])) != len(roots):
-        values, counts = np.unique(tree[roots], return_counts=True)
-        damaged(
-            f"the nodes of tree {values[counts.argmax()]} are not next to each other"
-        )
+    values, counts = np.unique(tree[roots], return_counts=True)
+    if (at := first_true(counts == max(2, counts.max()))) >= 0:
+        damaged(f"the nodes of tree {values[at]} are not next to each other")
 
     def find(trees: NDArray[Any], nodes: NDArray[Any]) -> Any:
         wanted = (trees << 31) | nodes
@@ -257,7 +247,6 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
 def _members(
     modes: NDArray[np.int64], values: NDArray[Any]
 ) -> dict[int, NDArray[np.floating[Any]]]:
-    """Split ``membership_values`` at its NaNs, one run per test of membership."""
     tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
     if not tests:
         return {}
@@ -268,10 +257,9 @@ def _members(
     sets = {}
     for i, test in enumerate(tests):
         part = parts[i] if i < len(parts) else values[:0]
-        part = part[~np.isnan(part)]
-        if not len(part):
+        sets[test] = part[~np.isnan(part)]
+        if not len(sets[test]):
             damaged(f"membership_values has no set for node {test}")
-        sets[test] = part
     return sets
 
 
@@ -306,7 +294,10 @@ def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
         damaged(f"{name}[{i}] = {output[i]} is outside 0..{n_outputs - 1}")
 
 
-def _named(known: Mapping[bytes, Name], value: bytes, name: str) -> Name:
+def _named(
+    attributes: Attributes, name: str, known: Mapping[bytes, Name], default: bytes
+) -> Name:
+    value = attributes.get(name, default)
     if value not in known:
         raise UnsupportedModelError(
             f"{name} is {value[:40].decode(errors='replace')!r}, which is unknown; "

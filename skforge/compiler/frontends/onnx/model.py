@@ -19,11 +19,11 @@ import numpy as np
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
-from skforge.compiler.forest.validation import ABSENT, damaged
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.forest.validation import ABSENT, damaged, first_true
+from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
 from skforge.compiler.frontends.onnx.attributes import read_attributes
-from skforge.compiler.frontends.onnx.ensembles import Ensemble, read_table
+from skforge.compiler.frontends.onnx.ensembles import Ensemble
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
     Leaves,
@@ -70,7 +70,8 @@ def locate(model: Any) -> Place:
     Raises ``UnsupportedModelError``, naming any node that does more.
     """
     graph = model.graph
-    version = _version(model)
+    versions = [o.version for o in model.opset_import if o.domain == _ML]
+    version = int(versions[0]) if versions else 1
     name, rows = _input(graph)
     tensors = {name: rows}
     ensemble: Any = None
@@ -97,13 +98,6 @@ def locate(model: Any) -> Place:
     narrow = types[-1] != DOUBLE or FLOAT in types
     dtype = np.dtype(np.float32 if narrow else np.float64)
     return Place(ensemble, version, types[-1], dtype, rows.width)
-
-
-def _version(model: Any) -> int:
-    for opset in model.opset_import:
-        if opset.domain == _ML:
-            return int(opset.version)
-    return 1
 
 
 def _input(graph: Any) -> tuple[str, _Tensor]:
@@ -153,9 +147,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     if rows is None or rows.what != "rows":
         damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
     labels = kind == "TreeEnsembleClassifier"
-    strings = any(
-        a.name == "classlabels_strings" and len(a.strings) for a in node.attribute
-    )
+    strings = any(isinstance(label, bytes) for label in _class_labels(node))
     score = DOUBLE if kind == "TreeEnsemble" and rows.types[-1] == DOUBLE else FLOAT
     for i, name in enumerate(node.output):
         if labels and i == 0:
@@ -238,7 +230,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         ensemble = ensembles.read_ensemble(attributes, dtype)
     else:
         classifier = place.node.op_type == "TreeEnsembleClassifier"
-        ensemble = read_table(attributes, dtype, classifier)
+        ensemble = ensembles.read_table(attributes, dtype, classifier)
     if place.node_type in (INT32, INT64) and not ensemble.labels:
         raise UnsupportedModelError(
             f"{place.node.op_type} on integer rows has no kernel in onnxruntime; "
@@ -250,18 +242,13 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     if place.node.op_type != "TreeEnsemble":
         _check_places(ensemble, trees)
     copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
-    aggregate = "sum" if average else ensemble.aggregate.lower()
-    if copies.sum() == 1:
-        aggregate = "sum"  # with one leaf, all aggregates are equal
+    # with one leaf, all aggregates are equal
+    sums = average or copies.sum() == 1
+    aggregate = "sum" if sums else ensemble.aggregate.lower()
     if copies.max() > 1:
         trees = build_trees(ensemble.graph, place.input_dtype, copies)
-    leaves = leaf_values(
-        trees,
-        ensemble.weights,
-        ensemble.n_outputs,
-        ensemble.unweighted,
-        ABSENT.get(aggregate, 0.0),
-    )
+    parts = ensemble.weights, ensemble.n_outputs, ensemble.unweighted
+    leaves = leaf_values(trees, *parts, ABSENT.get(aggregate, 0.0))
     forest = Forest(
         **trees.arrays | {"leaf_value": leaves.leaf_value},
         tree_output=leaves.tree_output,
@@ -294,9 +281,9 @@ def _check_places(ensemble: Ensemble, trees: Trees) -> None:
 
 
 def _n_features(place: Place, graph: Graph) -> int:
-    used = int(graph.feature.max()) + 1 if len(graph.feature) else 0
-    if len(graph.feature) and graph.feature.min() < 0:
-        damaged(f"nodes_featureids holds {graph.feature.min()}")
+    used = int(graph.feature.max(initial=-1)) + 1
+    if (least := graph.feature.min(initial=0)) < 0:
+        damaged(f"nodes_featureids holds {least}")
     if place.n_features is None:
         return used
     if used > place.n_features:
@@ -319,7 +306,6 @@ def _answering(
     exact: bool = False,
     labels: Labels = "first_greatest",
 ) -> Forest:
-    """Return the forest with its outputs."""
     outputs = OutputSpec(
         "onnx",
         bound,
@@ -346,9 +332,9 @@ def _as_regressor(
         post: Post = "probit" if ensemble.post == "probit" else "none"
         return _answering(forest, "target", post, offsets, exact=exact)
     sometimes = ~leaves.always & ~leaves.never & (offsets != 0)
-    if sometimes.any():
+    if (target := first_true(sometimes)) >= 0:
         raise UnsupportedModelError(
-            f"Target {int(sometimes.argmax())} has a base value but leaves for only "
+            f"Target {target} has a base value but leaves for only "
             "some rows, and onnxruntime adds it only to those rows; give every leaf a "
             "weight for every target."
         )
@@ -389,10 +375,9 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
     The second class's score decides if it has one, otherwise the first's; a single
     score belongs to the second class, whatever its class number.
     """
-    if (~leaves.always & ~leaves.never).any():
-        at = int((~leaves.always & ~leaves.never).argmax())
+    if (number := first_true(~leaves.always & ~leaves.never)) >= 0:
         raise UnsupportedModelError(
-            f"Class {at} has a score for only some rows, which onnxruntime treats "
+            f"Class {number} has a score for only some rows, which onnxruntime treats "
             "differently; give every leaf a weight for that class."
         )
     first, second = (bool(scored) for scored in leaves.always)
@@ -429,11 +414,8 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
 
 
 def _first_output(forest: Forest) -> Forest:
-    """Return the forest with only its first output's scores."""
-    value = forest.leaf_value
-    if forest.vector_leaves:
-        value = value[:, :1]
-    else:
+    value = forest.leaf_value[:, :1]
+    if not forest.vector_leaves:
         other = np.repeat(forest.tree_output != 0, np.diff(forest.tree_offset))
         value = value.copy()
         value[forest.leaf[other & (forest.leaf >= 0)]] = 0
@@ -446,11 +428,6 @@ def _first_output(forest: Forest) -> Forest:
 
 
 # ------------------------------------------------------------------ files
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a ``ModelProto``."""
-    return is_a(model, "onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
 
 
 def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -473,4 +450,5 @@ def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> F
     return load(model, iteration_range)
 
 
-register(Frontend("onnx", (".onnx",), detect, load, load_bytes))
+_MODEL = detects("onnx.onnx_ml_pb2.ModelProto", "onnx.ModelProto")
+register(Frontend("onnx", (".onnx",), _MODEL, load, load_bytes))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
-from skforge.compiler.forest.validation import damaged
+from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import category_words, forest_arrays
 from skforge.exceptions import UnsupportedModelError
 
@@ -126,15 +126,12 @@ def _follow(graph: Graph, shared: bool = False) -> IntArray:
                 f"node {at} is reached in more than one way, so its tree is not a tree"
             )
         seen[test] = True
-        left = np.zeros(len(front), np.int64)
-        right = np.zeros(len(front), np.int64)
-        begin = start + len(front)
-        left[inner] = begin + np.arange(len(inner))
-        right[inner] = begin + len(inner) + np.arange(len(inner))
-        levels.append(np.stack((tree, front, left, right)))
-        tree = np.concatenate((tree[inner], tree[inner]))
+        start += len(front)
+        children = np.zeros((2, len(front)), np.int64)
+        children[:, inner] = start + np.arange(2 * len(inner)).reshape(2, -1)
+        levels.append(np.stack((tree, front, *children)))
+        tree = np.tile(tree[inner], 2)
         front = np.concatenate((graph.true[test], graph.false[test]))
-        start = begin
     return np.concatenate(levels, axis=1)
 
 
@@ -147,16 +144,11 @@ def merge_equal_chains(graph: Graph) -> Graph:
     """
     equal = graph.comparison == Comparison.EQ
     following = np.where(graph.false >= 0, graph.false, 0)
-    linked = (
-        equal
-        & (graph.false >= 0)
-        & equal[following]
-        & (graph.feature[following] == graph.feature)
-        & (graph.true[following] == graph.true)
-    )
+    linked = equal & (graph.false >= 0) & equal[following]
+    linked &= graph.feature[following] == graph.feature
+    linked &= graph.true[following] == graph.true
     mixed = linked & (graph.tracks[following] != graph.tracks)
-    if mixed.any():
-        at = int(mixed.argmax())
+    if (at := first_true(mixed)) >= 0:
         raise UnsupportedModelError(
             f"node {graph.number[at]} starts a chain of equality tests with different "
             "nodes_missing_value_tracks_true, which onnxruntime treats as one test, "
@@ -183,20 +175,14 @@ def _without_fractions(graph: Graph) -> Graph:
 
     onnxruntime makes such chains from small sets, and refuses models with others.
     """
-    apart = {
-        test: values
-        for test, values in graph.members.items()
-        if graph.comparison[test] == Comparison.MEMBER
-        and not _can_be_member(values).all()
-    }
-    if not apart:
-        return graph
     comparison, false = graph.comparison.copy(), graph.false.copy()
     value, members = graph.value.copy(), dict(graph.members)
     source = [np.arange(len(graph.true))]
     n_tests = len(graph.true)
-    for test, values in apart.items():
+    for test, values in graph.members.items():
         fits = _can_be_member(values)
+        if fits.all() or graph.comparison[test] != Comparison.MEMBER:
+            continue
         odd = np.unique(values[~fits])
         n_more = len(odd) - (not fits.any())
         chain = np.array([test, *range(n_tests, n_tests + n_more)])
@@ -212,6 +198,8 @@ def _without_fractions(graph: Graph) -> Graph:
             members[int(chain[-1])] = values[fits]
         source.append(np.full(n_more, test))
         n_tests += n_more
+    if len(source) == 1:
+        return graph
     of = np.concatenate(source)
     return replace(
         graph,
@@ -229,16 +217,13 @@ def _without_fractions(graph: Graph) -> Graph:
 def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
     """Tell which values are whole numbers that fit in a bit set."""
     with np.errstate(invalid="ignore"):
-        result: NDArray[np.bool_] = (
-            (values >= 0) & (values < _MAX_MEMBER) & (values == np.trunc(values))
-        )
-    return result
+        inside = (values >= 0) & (values < _MAX_MEMBER)
+        return np.asarray(inside & (values == np.trunc(values)))
 
 
 def _predicates(
     graph: Graph, test: IntArray, input_dtype: np.dtype[Any]
 ) -> tuple[dict[str, Any], NDArray[np.int32]]:
-    """Return the distinct predicates of the tests and each test's number."""
     comparison = graph.comparison[test].copy()
     with np.errstate(invalid="ignore"):
         value = graph.value[test].astype(np.float64)
@@ -265,7 +250,6 @@ def _predicates(
 
 
 def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
-    """Return each set as bit words, by position in ``test``."""
     sets: dict[int, NDArray[np.uint32]] = {}
     total = 0
     for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):
@@ -335,8 +319,8 @@ def leaf_values(
     n_trees = len(trees.arrays["tree_offset"]) - 1
     order = np.argsort(weights.leaf, kind="stable")
     leaf, output, value, turn = (
-        a[order]
-        for a in (
+        column[order]
+        for column in (
             *(weights.leaf, weights.output, weights.value),
             _turns(weights, n_outputs),
         )

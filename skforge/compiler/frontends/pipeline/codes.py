@@ -117,7 +117,6 @@ class TextCodes:
         return self._taken(at, [*texts, UNKNOWN, gap])
 
     def _taken(self, at: Array, values: Sequence[Any]) -> Array | None:
-        """Return the codes of ``values[at]``."""
         table = list(map(self.code, values))
         refused = np.array([code is None for code in table])
         if refused.any() and refused[at].any():

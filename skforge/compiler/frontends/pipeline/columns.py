@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,21 +103,17 @@ class Plan:
         Columns of the rows that are not given hold some valid value.
         """
         n_rows = len(next(iter(rows.values()))) if rows else 1
-        needed = _needed(columns)
-        width = sum(stage_width for stage_width in needed.values()) or 1
-        step = max(1, _CELLS // width)
+        step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
-            self._values(
-                columns, {s: v[at : at + step] for s, v in rows.items()}, n_rows
-            )
+            self._values(columns, {s: x[at : at + step] for s, x in rows.items()})
             for at in range(0, max(n_rows, 1), step)
         ]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def _values(
-        self, columns: Sequence[Column], rows: Mapping[int, Array], n_rows: int
+        self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        n_rows = len(next(iter(rows.values()))) if rows else n_rows
+        n_rows = len(next(iter(rows.values()))) if rows else 1
         answers: dict[int, Array] = {}
 
         def of(column: Column) -> Array:
@@ -249,41 +246,33 @@ def _of_one(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
+    fail = partial(transformers.fail, step, transformer)
     try:
         texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
-        transformers.fail(step, transformer, str(error))
+        fail(str(error))
     special = transformers.special_values(transformer, len(inputs))
     markers = transformers.refused_markers(transformer, len(inputs))
+    encodes = transformers.is_encoder(transformer)
+    strict = transformers.is_strict(transformer)
     for column, values, known in zip(inputs, special, texts, strict=True):
-        objects = (
-            known is None
-            and transformers.is_encoder(transformer)
-            and values.dtype == object
-        )
+        objects = encodes and known is None and values.dtype == object
         if objects and column.dtype != np.object_:
-            transformers.fail(
-                step, transformer, "was fitted on numbers of dtype object"
-            )
+            fail("was fitted on numbers of dtype object")
     inputs = tuple(
         column if known is None else _as_text(column, known, plan)
         for column, known in zip(inputs, texts, strict=True)
     )
-    examples = [
-        np.array([column.example], column.dtype)
-        if known is None
-        else np.array([(known or [""])[0]], object)
-        for column, known in zip(inputs, texts, strict=True)
-    ]
-    lenient, strict = (
-        transformers.lenient(transformer),
-        transformers.is_strict(transformer),
-    )
+    examples, missing = [], []
+    for column, known in zip(inputs, texts, strict=True):
+        if known is None:
+            examples.append(np.array([column.example], column.dtype))
+            missing.append(_cast(np.full(1, np.nan), column.dtype))
+        else:
+            examples.append(np.array([(known or [""])[0]], object))
+            missing.append(examples[-1])
+    lenient = transformers.lenient(transformer)
     stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [])
-    missing = [
-        _cast(np.full(1, np.nan), value.dtype) if known is None else value
-        for value, known in zip(examples, texts, strict=True)
-    ]
     nan = stage.accepts(missing, transformer if strict else lenient)
     stage = replace(stage, nan=[nan and value == value for value in markers])
     plan.stages.append(stage)
@@ -291,12 +280,10 @@ def _of_one(
     dense = _dense(answer)
     dtypes = {column.dtype for column in inputs}
     if dense.dtype not in dtypes | {plan.dtype, *map(np.dtype, "d?O")}:
-        transformers.fail(step, transformer, f"returns columns of dtype {dense.dtype}")
+        fail(f"returns columns of dtype {dense.dtype}")
     read = transformers.reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
-        transformers.fail(
-            step, transformer, f"returns {dense.shape[1]} columns, not {len(read)}"
-        )
+        fail(f"returns {dense.shape[1]} columns, not {len(read)}")
     kind, whole = dense.dtype, _whole(stage, plan)
     if kind == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
@@ -307,10 +294,8 @@ def _of_one(
     if transformers.is_scaler(transformer):
         bare = replace(stage, transformer=transformers.unclipped(transformer))
         plan.scaled.extend(replace(column, stage=bare) for column in outputs)
-    if any(
-        column.dtype == np.object_ for column in outputs
-    ) and transformers.is_encoder(transformer):
-        transformers.fail(step, transformer, "returns columns of dtype object")
+    if encodes and any(column.dtype == np.object_ for column in outputs):
+        fail("returns columns of dtype object")
     return outputs, hasattr(answer, "tocsr")
 
 
@@ -367,9 +352,8 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
-    if not transformers.is_encoder(
-        stage.transformer
-    ):  # it gets one matrix, of one dtype
+    # others get one matrix, of one dtype
+    if not transformers.is_encoder(stage.transformer):
         groups = [frozenset().union(*groups)] * (None not in inputs)
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64
@@ -404,7 +388,6 @@ def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
 
 
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
-    """Return columns as the transformer gets them."""
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
         return frame_of(columns).set_axis(
@@ -442,5 +425,4 @@ def _called(
 
 
 def _dense(answer: Any) -> Array:
-    """Return a matrix that a transformer made."""
     return np.asarray(answer.toarray() if hasattr(answer, "tocsr") else answer)

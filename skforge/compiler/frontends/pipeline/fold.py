@@ -39,9 +39,9 @@ class Bounds:
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
-    def takes(self, given: Iterable[tuple[Iterable[int], Any]]) -> bool:
+    def takes(self, form: Iterable[tuple[Iterable[int], Any]]) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are."""
-        dtypes = {i: dtype for places, dtype in given for i in places}
+        dtypes = {i: dtype for places, dtype in form for i in places}
         return not any(
             np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
             for columns, refused in self.whole
@@ -236,7 +236,6 @@ def _divide(
 
 
 def _firsts(ends: Array, low: float) -> Array:
-    """Return the least number of each piece."""
     after = np.nextafter(ends[:-1], ends.dtype.type(np.inf))
     return np.concatenate([np.array([low], ends.dtype), after])
 
@@ -359,12 +358,9 @@ class Parts:
 def joined(parts: list[Parts], ends: Array) -> Parts:
     """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
     starts = [0, *ends[:-1].tolist()]
-    return Parts(
-        np.concatenate([a.test + at for a, at in zip(parts, starts, strict=True)]),
-        np.concatenate([a.first for a in parts]),
-        np.concatenate([a.last for a in parts]),
-        np.concatenate([a.answer for a in parts]),
-    )
+    tests = [part.test + at for part, at in zip(parts, starts, strict=True)]
+    rest = ([getattr(part, k) for part in parts] for k in ("first", "last", "answer"))
+    return Parts(*map(np.concatenate, (tests, *rest)))
 
 
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
@@ -506,6 +502,5 @@ def _place(x: Array) -> NDArray[np.int64]:
 
 
 def _number(place: NDArray[np.int64], dtype: np.dtype[np.floating]) -> Array:
-    """Return the numbers at these places."""
     bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
     return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

@@ -22,9 +22,6 @@ from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import Flags, Parts
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
-from skforge.compiler.frontends.pipeline.transformers import (
-    refuse as refuse_transformer,
-)
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -51,7 +48,7 @@ def codes_of(
             accepted = values.tolist()
         refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
-        kept: list[Any] = [*accepted]
+        coded: list[Any] = [*accepted]
         absent = None
         # a missing text is NaN wherever frames are read, so unknown ones give way
         for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
@@ -74,17 +71,16 @@ def codes_of(
             if not len(alike):
                 outputs = np.concatenate([outputs, output])
                 alike = np.array([len(outputs)])
-                kept.append(value)
+                coded.append(value)
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
-        if not kept and (columns or absent is None):
+        if not coded and (columns or absent is None):
             cannot_fold(f"The pipeline rejects every string in column {source}")
         codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
-        points[source] = np.array([*kept, ""], object)[:-1]
+        points[source] = np.array([*coded, ""], object)[:-1]
     return codes, points
 
 
 def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> Array:
-    """Return a row of outputs for each value."""
     if not columns or not len(values):
         return np.zeros((len(values), len(columns)))
     columns_read = plan.values(columns, {source: values})
@@ -92,7 +88,6 @@ def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> A
 
 
 def _alike(row: Array, others: Array) -> Array:
-    """Return the rows that are equal to one."""
     same = (others == row) | (np.isnan(others) & np.isnan(row))
     return np.flatnonzero(same.all(axis=1))
 
@@ -246,7 +241,7 @@ def refuse_steps(model: Any) -> None:
     for name, step in model.steps[:-1]:
         if not transformers.is_absent(step):
             for inner, transformer in transformers.members(name, step):
-                refuse_transformer(inner, transformer)
+                transformers.refuse(inner, transformer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +290,7 @@ def folded(
 
         for name, step in model.steps[:-1]:
             if _get_output_config("transform", step)["dense"] == "polars":
-                transformers.cannot_fold(
+                cannot_fold(
                     f"The step {name!r} returns polars frames, in which LightGBM takes "
                     "other numbers for 0"
                 )
@@ -354,7 +349,6 @@ def _holds_pipelines(last: Any) -> bool:
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
-    """Refuse forests of other columns, and such as know categories by name."""
     for forest in forests:
         if len(plan.columns) != forest.n_features:
             raise InvalidModelError(
@@ -416,12 +410,9 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     A forest by itself reads other categories of frames, and missing ones, as NaN.
     """
     plain = {
-        column: code_of.texts
-        for column, code_of in texts.items()
-        if all(
-            code is not None and np.isnan(code)
-            for code in (code_of.unknown, code_of.nan)
-        )
+        column: codes.texts
+        for column, codes in texts.items()
+        if all(code is not None and code != code for code in (codes.unknown, codes.nan))
     }
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
@@ -455,8 +446,8 @@ def load(
     return pipeline.forest
 
 
-def _forget(_: Any, kept: list[Any] = _recent) -> None:
-    kept.clear()
+def _forget(_: Any, recent: list[Any] = _recent) -> None:
+    recent.clear()
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:

@@ -154,7 +154,6 @@ def _parts(
     why: str,
     reasons: Mapping[str, str],
 ) -> Iterator[Part]:
-    """Yield a step and the transformers inside it."""
     kind = step if isinstance(step, str) else type(step).__name__
     if folds:
         where = "folded into the trees"

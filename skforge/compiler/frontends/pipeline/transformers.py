@@ -21,6 +21,9 @@ PIPELINE = "sklearn.pipeline.Pipeline"
 UNION = "sklearn.pipeline.FeatureUnion"
 COLUMNS = "sklearn.compose._column_transformer.ColumnTransformer"
 
+#: The attributes that hold the parameters of what others are made of.
+_PARTS = {PIPELINE: "steps", UNION: "transformer_list", COLUMNS: "transformers"}
+
 _PREPROCESSING = "sklearn.preprocessing."
 _ENCODERS = _PREPROCESSING + "_encoders."
 
@@ -35,7 +38,6 @@ def class_of(transformer: Any) -> str:
 
 
 def _same(_transformer: Any, width: int) -> list[int]:
-    """Return the numbers of all columns: each output reads its own."""
     return list(range(width))
 
 
@@ -43,14 +45,13 @@ def _selected(transformer: Any, _width: int) -> list[int]:
     return [int(i) for i in transformer.get_support(indices=True)]
 
 
-def _imputed(transformer: Any, width: int) -> list[int]:
-    """Return all columns, then those with an indicator."""
-    marked = transformer.indicator_.features_ if transformer.add_indicator else []
-    return [*range(width), *map(int, marked)]
-
-
 def _marked(transformer: Any, _width: int) -> list[int]:
     return [int(i) for i in transformer.features_]
+
+
+def _imputed(transformer: Any, width: int) -> list[int]:
+    marks = transformer.add_indicator
+    return [*range(width), *(_marked(transformer.indicator_, 0) if marks else [])]
 
 
 def _one_hot(transformer: Any, width: int) -> list[int]:
@@ -70,10 +71,6 @@ def _binned(transformer: Any, width: int) -> list[int]:
 
 
 # ---------------------------------------------------- special values of inputs
-
-
-def _none(_transformer: Any) -> Sequence[Any] | None:
-    return None
 
 
 def _categories(transformer: Any) -> Sequence[Any]:
@@ -96,17 +93,14 @@ def _markers(transformer: Any) -> Sequence[Any] | None:
 @dataclass(frozen=True, slots=True)
 class _Kind:
     reads: Callable[[Any, int], list[int]] = _same
-    special: Callable[[Any], Sequence[Any] | None] = _none
+    special: Callable[[Any], Sequence[Any] | None] = lambda _transformer: None
 
-
-_SELECTOR = _Kind(_selected)
-_SELECTION = "sklearn.feature_selection."
 
 _KINDS: dict[str, _Kind] = {
-    _PREPROCESSING + "_data.StandardScaler": _Kind(),
-    _PREPROCESSING + "_data.MinMaxScaler": _Kind(),
-    _PREPROCESSING + "_data.MaxAbsScaler": _Kind(),
-    _PREPROCESSING + "_data.RobustScaler": _Kind(),
+    **{
+        f"{_PREPROCESSING}_data.{name}": _Kind()
+        for name in ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
+    },
     _PREPROCESSING + "_data.Binarizer": _Kind(),
     _PREPROCESSING + "_discretization.KBinsDiscretizer": _Kind(_binned, _edges),
     _PREPROCESSING + "_function_transformer.FunctionTransformer": _Kind(),
@@ -115,17 +109,18 @@ _KINDS: dict[str, _Kind] = {
     _PREPROCESSING + "_target_encoder.TargetEncoder": _Kind(_target, _categories),
     "sklearn.impute._base.SimpleImputer": _Kind(_imputed, _markers),
     "sklearn.impute._base.MissingIndicator": _Kind(_marked, _markers),
-    _SELECTION + "_variance_threshold.VarianceThreshold": _SELECTOR,
-    _SELECTION + "_univariate_selection.SelectKBest": _SELECTOR,
-    _SELECTION + "_univariate_selection.SelectPercentile": _SELECTOR,
-    _SELECTION + "_univariate_selection.SelectFpr": _SELECTOR,
-    _SELECTION + "_univariate_selection.SelectFdr": _SELECTOR,
-    _SELECTION + "_univariate_selection.SelectFwe": _SELECTOR,
-    _SELECTION + "_univariate_selection.GenericUnivariateSelect": _SELECTOR,
-    _SELECTION + "_from_model.SelectFromModel": _SELECTOR,
-    _SELECTION + "_rfe.RFE": _SELECTOR,
-    _SELECTION + "_rfe.RFECV": _SELECTOR,
-    _SELECTION + "_sequential.SequentialFeatureSelector": _SELECTOR,
+}
+_SELECTOR = _Kind(_selected)
+_KINDS |= {
+    f"sklearn.feature_selection._{name}": _SELECTOR
+    for name in (
+        *("variance_threshold.VarianceThreshold", "from_model.SelectFromModel"),
+        *("univariate_selection.SelectKBest", "univariate_selection.SelectPercentile"),
+        *("univariate_selection.SelectFpr", "univariate_selection.SelectFdr"),
+        *("univariate_selection.SelectFwe", "rfe.RFE", "rfe.RFECV"),
+        "univariate_selection.GenericUnivariateSelect",
+        "sequential.SequentialFeatureSelector",
+    )
 }
 
 
@@ -219,10 +214,10 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
 
 def _texts(values: Any) -> list[str] | None:
     present = [value for value in np.asarray(values).tolist() if not is_missing(value)]
-    if present and all(isinstance(one, str) for one in present):
-        return [str(one) for one in present]
+    if present and all(isinstance(value, str) for value in present):
+        return [str(value) for value in present]
     numbers = (int, float, np.integer, np.floating)
-    if any(isinstance(one, bool) or not isinstance(one, numbers) for one in present):
+    if any(isinstance(x, bool) or not isinstance(x, numbers) for x in present):
         raise TypeError("has categories that are neither numbers nor strings")
     return None
 
@@ -292,17 +287,16 @@ def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
 
     The third is the columns that a transformer takes, None for all.
     """
-    own = class_of(transformer)
-    if own == COLUMNS:
+    class_name = class_of(transformer)
+    if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices
-        return [(name, one, taken[name]) for name, one, _ in transformer.transformers_]
-    held = {PIPELINE: "steps", UNION: "transformer_list"}.get(own)
-    parts = [] if held is None else getattr(transformer, held)
-    return [(name, one, None) for name, one in parts]
+        fitted = transformer.transformers_
+        return [(name, child, taken[name]) for name, child, _ in fitted]
+    parts = getattr(transformer, _PARTS.get(class_name, ""), [])
+    return [(name, child, None) for name, child in parts]
 
 
 def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
-    """Yield the steps that do something, with those of pipelines among them."""
     for _, step in steps:
         if class_of(step) == PIPELINE:
             yield from _in_turn(step.steps)
@@ -323,17 +317,13 @@ def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and transformers inside one, which need not be fitted."""
     class_name = class_of(transformer)
-    inside: list[tuple[str, Any]]
-    if class_name == PIPELINE:
-        inside = list(transformer.steps)
-    elif class_name == UNION:
-        inside = list(transformer.transformer_list)
-    elif class_name == COLUMNS:
-        inside = [(name, child) for name, child, _ in transformer.transformers]
-        inside.append(("remainder", transformer.remainder))
-    else:
+    if class_name not in _PARTS:
         yield step, transformer
         return
+    parts = getattr(transformer, _PARTS[class_name])
+    inside = [(name, child) for name, child, *_ in parts]
+    if class_name == COLUMNS:
+        inside.append(("remainder", transformer.remainder))
     if class_name != PIPELINE and transformer.transformer_weights is not None:
         fail(step, transformer, "has transformer_weights")
     for name, child in inside:

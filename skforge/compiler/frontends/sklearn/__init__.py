@@ -1,11 +1,5 @@
 """scikit-learn models."""
 
-from skforge.compiler.frontends.sklearn import (
-    boosting,
-    ensembles,
-    forest,
-    histogram,
-    isolation,
-)
+from skforge.compiler.frontends.sklearn import boosting, ensembles, forest, histogram
 
-__all__ = ["boosting", "ensembles", "forest", "histogram", "isolation"]
+__all__ = ["boosting", "ensembles", "forest", "histogram"]

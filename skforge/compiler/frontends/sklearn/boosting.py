@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -24,11 +24,6 @@ _DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
 
 #: Rows on which the initial prediction is computed, to check that it is constant.
 _PROBES = 17
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a GradientBoosting estimator of scikit-learn."""
-    return is_a(model, f"{_MODULE}BaseGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -96,7 +91,7 @@ def _refuse_initial(model: Any, initial: Any) -> None:
         )
 
 
-def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
+def _initial_scores(model: Any, n_outputs: int) -> NDArray[Any]:
     """Return the raw prediction that sums start from, equal for every row."""
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
@@ -104,16 +99,14 @@ def _initial_scores(model: Any, n_outputs: int) -> NDArray[np.float64]:
     _refuse_initial(model, initial)
     name = type(initial).__name__
     rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
-    scores: NDArray[np.float64] = np.asarray(
-        model._raw_predict_init(rows), dtype=np.float64
-    )
+    scores = np.asarray(model._raw_predict_init(rows), dtype=np.float64)
     if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from {name}, whose prediction is not one "
             "constant; fit with init=None or init='zero'."
         )
-    first: NDArray[np.float64] = scores[0]
-    return first
+    return np.asarray(scores[0])
 
 
-register(Frontend("sklearn GradientBoosting", (), detect, load, refuse=refuse))
+_KIND = detects(f"{_MODULE}BaseGradientBoosting")
+register(Frontend("sklearn GradientBoosting", (), _KIND, load, refuse=refuse))

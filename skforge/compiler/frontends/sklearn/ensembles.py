@@ -1,8 +1,12 @@
-"""scikit-learn: Bagging and AdaBoostClassifier over single trees.
+"""scikit-learn: Bagging, AdaBoostClassifier and IsolationForest over single trees.
 
 Bagging adds its trees' predictions, each on its own columns, and divides once by their
 number; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds a
 tree's weight to the class it votes for and subtracts a share of it from the others.
+
+The raw scores of isolation forests are path lengths: each leaf's depth plus the average
+length of the path that its training rows would still need, minus one, summed in float64
+tree by tree.
 """
 
 from __future__ import annotations
@@ -15,7 +19,13 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.validation import damaged
-from skforge.compiler.frontends.base import Frontend, class_names, is_a, register
+from skforge.compiler.frontends.base import (
+    Frontend,
+    class_names,
+    detects,
+    is_a,
+    register,
+)
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -23,10 +33,11 @@ _BOOSTING = "sklearn.ensemble._weight_boosting."
 _BAGGING = "sklearn.ensemble._bagging."
 
 
-def detect(model: object) -> bool:
-    """Tell whether the object is Bagging* or AdaBoost* of scikit-learn."""
-    bagging = (f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor")
-    return is_a(model, f"{_BOOSTING}BaseWeightBoosting", *bagging)
+_KINDS = detects(
+    f"{_BOOSTING}BaseWeightBoosting",
+    f"{_BAGGING}BaggingClassifier",
+    f"{_BAGGING}BaggingRegressor",
+)
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -122,13 +133,11 @@ def _load_boosting(model: Any) -> Forest:
             "compile."
         )
     weights = model.estimator_weights_[: len(model.estimators_)]
+    members = zip(model.estimators_, weights, strict=True)
     return common.forest_of(
         model,
         [member.tree_ for member in model.estimators_],
-        [
-            _votes(model, *member)
-            for member in zip(model.estimators_, weights, strict=True)
-        ],
+        [_votes(model, member, weight) for member, weight in members],
         tree_output=np.full(len(weights), -1, np.int32),
         base=np.zeros(n_classes),
         outputs=OutputSpec(
@@ -144,19 +153,69 @@ def _load_boosting(model: Any) -> Forest:
 
 
 def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
-    """Return what each node's vote adds to each class."""
     values = estimator.tree_.value
     if values.shape[1] != 1:
         raise UnsupportedModelError(
             "AdaBoostClassifier over trees of several targets cannot be compiled."
         )
     label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
-    n_classes = len(model.classes_)
-    others = -1 / (n_classes - 1) * weight
-    votes: NDArray[np.float64] = np.where(
-        label[:, np.newaxis] == model.classes_, weight, others
+    others = -1 / (len(model.classes_) - 1) * weight
+    return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
+
+
+def load_isolation(
+    model: Any, iteration_range: tuple[int, int] | None = None
+) -> Forest:
+    """Read a fitted IsolationForest."""
+    common.check_model(model, "estimators_", iteration_range)
+    common.check_trees(model, model.estimators_, "Regressor")
+    if not hasattr(model, "_average_path_length_per_tree"):
+        raise UnsupportedModelError(
+            "IsolationForest of scikit-learn before 1.3 does not keep its path "
+            "lengths; fit the model again with a newer release."
+        )
+    trees = [estimator.tree_ for estimator in model.estimators_]
+    lengths = zip(
+        model._decision_path_lengths, model._average_path_length_per_tree, strict=True
     )
-    return votes
+    # the model selects columns only if it drew some of them
+    drawn = model._max_features != int(model.n_features_in_)
+    return common.forest_of(
+        model,
+        trees,
+        [(depth + further - 1.0)[:, np.newaxis] for depth, further in lengths],
+        columns=model.estimators_features_ if drawn else None,
+        tree_output=np.zeros(len(trees), np.int32),
+        base=np.zeros(1),
+        outputs=OutputSpec(
+            "path_length",
+            parameter=_average_path(model) * len(trees),
+            cutoff=float(model.offset_),
+            decision="paths",
+        ),
+        task="outlier",
+    )
 
 
-register(Frontend("sklearn Bagging and AdaBoost", (), detect, load, refuse=refuse))
+def _average_path(model: Any) -> float:
+    """Return the average path length of a tree, by which scores are normalised.
+
+    Computed as in ``sklearn.ensemble._iforest._average_path_length``.
+    """
+    size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
+    if size[0, 0] <= 2:
+        return float(size[0, 0] == 2)
+    length = 2.0 * (np.log(size - 1.0) + np.euler_gamma) - 2.0 * (size - 1.0) / size
+    return float(length[0, 0])
+
+
+register(Frontend("sklearn Bagging and AdaBoost", (), _KINDS, load, refuse=refuse))
+register(
+    Frontend(
+        "sklearn IsolationForest",
+        (),
+        detects("sklearn.ensemble._iforest.IsolationForest"),
+        load_isolation,
+        refuse=common.refuse_overrides,
+    )
+)

@@ -13,31 +13,23 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.compiler.frontends.sklearn.common import class_task, forest_of
 from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
-_CLASSIFIERS = {
-    "sklearn.tree._classes.DecisionTreeClassifier",
-    "sklearn.ensemble._forest.ForestClassifier",
-}
-_REGRESSORS = {
-    "sklearn.tree._classes.DecisionTreeRegressor",
-    "sklearn.ensemble._forest.ForestRegressor",
-}
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a tree or a forest of scikit-learn."""
-    return is_a(model, _TREE, "sklearn.ensemble._forest.BaseForest")
+_FORESTS = "sklearn.ensemble._forest."
+_CLASSIFIERS, _REGRESSORS = (
+    (f"sklearn.tree._classes.DecisionTree{kind}", f"{_FORESTS}Forest{kind}")
+    for kind in ("Classifier", "Regressor")
+)
 
 
 def refuse(model: Any) -> None:
     """Refuse a model that could not be read after fitting."""
     kind = type(model).__name__
-    embeds = is_a(model, "sklearn.ensemble._forest.RandomTreesEmbedding")
+    embeds = is_a(model, f"{_FORESTS}RandomTreesEmbedding")
     if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
     refuse_override(model, "sklearn")
@@ -89,4 +81,5 @@ def _by_output(value: NDArray[Any], sizes: list[int]) -> NDArray[Any]:
     return np.concatenate(parts, axis=1)
 
 
-register(Frontend("sklearn", (), detect, load, refuse=refuse))
+_KINDS = detects(_TREE, f"{_FORESTS}BaseForest")
+register(Frontend("sklearn", (), _KINDS, load, refuse=refuse))

@@ -23,7 +23,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import arrays
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -55,11 +55,6 @@ class Column:
     feature: int
     categories: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a HistGradientBoosting estimator of scikit-learn."""
-    return is_a(model, f"{_MODULE}BaseHistGradientBoosting")
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -124,8 +119,8 @@ def model_columns(model: Any) -> tuple[Column, ...]:
     return (*coded, *plain)
 
 
-def _column(model: Any, feature: int, found: Any) -> Column:
-    categories = list(np.asarray(found).tolist())
+def _column(model: Any, feature: int, known: Any) -> Column:
+    categories = list(np.asarray(known).tolist())
     if categories and categories[-1] != categories[-1]:
         categories.pop()  # NaN is encoded as itself
     if all(isinstance(category, str) for category in categories):
@@ -154,14 +149,19 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     nodes = np.concatenate([tree.nodes for tree in trees])
     tree_of = np.repeat(np.arange(len(trees)), sizes)
     inner = nodes["is_leaf"] == 0
-    left = nodes["left"].astype(np.int64)
-    right = nodes["right"].astype(np.int64)
-    _check_range(inner & (left >= np.repeat(sizes, sizes)), tree_of, start, "left")
-    _check_range(inner & (right >= np.repeat(sizes, sizes)), tree_of, start, "right")
-    seen = nodes["feature_idx"].astype(np.int64)
-    _check_range(
-        inner & ((seen < 0) | (seen >= len(columns))), tree_of, start, "feature"
-    )
+    names = "left", "right", "feature_idx"
+    left, right, seen = (nodes[name].astype(np.int64) for name in names)
+    for what, outside in (
+        ("left", left >= sizes[tree_of]),
+        ("right", right >= sizes[tree_of]),
+        ("feature", (seen < 0) | (seen >= len(columns))),
+    ):
+        if (node := first_true(inner & outside)) >= 0:
+            damaged(
+                f"{what} of node {node - start[node]} of tree {tree_of[node]} is out "
+                "of range",
+                "fit it again",
+            )
 
     tests = np.flatnonzero(inner)
     feature_of = np.array([column.feature for column in columns], np.int64)
@@ -210,31 +210,21 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     )
 
 
-def _check_range(
-    bad: NDArray[Any], tree_of: NDArray[Any], start: NDArray[Any], what: str
-) -> None:
-    if (node := first_true(bad)) >= 0:
-        damaged(
-            f"{what} of node {node - start[node]} of tree {tree_of[node]} is out of "
-            "range",
-            "fit it again",
-        )
-
-
 def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
     """Return which of the 256 codes go left."""
     bitsets = np.asarray(tree.raw_left_cat_bitsets)
     if not 0 <= row < len(bitsets):
         damaged(f"Tree {number} has no category set {row}", "fit it again")
     words = np.ascontiguousarray(bitsets[row], dtype="<u4")
-    bits: NDArray[np.bool_] = np.unpackbits(
-        words.view(np.uint8), bitorder="little"
-    ).astype(np.bool_)
-    return bits
+    return np.asarray(np.unpackbits(words.view(np.uint8), bitorder="little") != 0)
 
 
 register(
     Frontend(
-        "sklearn HistGradientBoosting", (), detect, load, refuse=common.refuse_overrides
+        "sklearn HistGradientBoosting",
+        (),
+        detects(f"{_MODULE}BaseHistGradientBoosting"),
+        load,
+        refuse=common.refuse_overrides,
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,20 +27,17 @@ from skforge.exceptions import UnsupportedModelError
 
 Array = NDArray[Any]
 
+#: Fields of a forest that has nothing but scores.
+_SCORES: dict[str, Any] = dict(
+    outputs=SCORES, task="regression", output_sizes=(), class_labels=()
+)
 
-def same_kind(forest: Forest) -> tuple[Any, ...]:
-    """Return what forests must share to be joined."""
-    return (
-        forest.input_dtype,
-        forest.accumulator_dtype,
-        forest.divisor,
-        forest.n_features,
-        repr(forest.missing_value),
-        forest.category_names,
-        forest.truncate_categories,
-        forest.aggregate,
-        forest.wider_rows,
-    )
+
+#: What forests must share to be joined, beside the marker of missing values.
+_kind_of_forest = attrgetter(
+    *("input_dtype", "accumulator_dtype", "divisor", "n_features", "category_names"),
+    *("truncate_categories", "aggregate", "wider_rows"),
+)
 
 
 def one_output(forest: Forest, output: int) -> Forest:
@@ -49,10 +47,7 @@ def one_output(forest: Forest, output: int) -> Forest:
         tree_output=np.zeros(forest.n_trees, np.int32),
         leaf_value=forest.leaf_value[:, output : output + 1],
         base=forest.base[output : output + 1],
-        outputs=SCORES,
-        task="regression",
-        output_sizes=(),
-        class_labels=(),
+        **_SCORES,
     )
 
 
@@ -68,64 +63,48 @@ def joined(forests: Sequence[Forest]) -> Forest:
     wide = any(part.vector_leaves for part in forests)
     tests, index = _tests(forests)
 
-    def moved(name: str, start: Sequence[int]) -> Array:
-        """Return node numbers of all forests, where -1 stays."""
-        return np.concatenate(
-            [
-                np.where(
-                    (numbers := getattr(part, name)) < 0,
-                    -1,
-                    numbers.astype(np.int64) + at,
-                )
-                for part, at in zip(forests, start, strict=True)
-            ]
+    def together(name: str, start: Sequence[int] | None = None) -> Array:
+        """Return an array of all forests; of numbers from a start, -1 stays."""
+        parts = [getattr(part, name) for part in forests]
+        if start is not None:
+            pairs = zip(parts, start, strict=True)
+            parts = [np.where(x < 0, -1, x.astype(np.int64) + at) for x, at in pairs]
+        return np.concatenate(parts)
+
+    fields: dict[str, Any] = {
+        name: together(name, start)
+        for name, start in (
+            *(("left", nodes), ("right", nodes), ("leaf", leaves)),
+            *(("tree_output", outputs), ("leaf_value", None)),
+            *(("source_node", None), ("base", None)),
         )
-
-    def together(name: str) -> Array:
-        return np.concatenate([getattr(part, name) for part in forests])
-
+        if not wide or name not in ("tree_output", "leaf_value")
+    }
+    if wide:
+        fields["tree_output"] = np.full(sum(part.n_trees for part in forests), -1)
+        values = [_wide(o, width, at) for o, at in zip(forests, outputs, strict=True)]
+        fields["leaf_value"] = np.concatenate(values)
+    ends = [o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)]
+    tested = together("predicate", _starts([part.n_predicates for part in forests]))
     covered = all(len(part.cover) for part in forests)
     folded = any(len(part.source_feature) for part in forests)
-    fields: dict[str, Any] = {
+    return replace(
+        first,
         **tests,
-        "tree_offset": np.concatenate(
-            [
-                [0],
-                *(o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)),
-            ]
-        ),
-        "tree_output": np.full(sum(part.n_trees for part in forests), -1, np.int32)
-        if wide
-        else moved("tree_output", outputs),
-        "predicate": np.append(index, np.int32(-1))[
-            moved("predicate", _starts([part.n_predicates for part in forests]))
-        ],
-        "left": moved("left", nodes),
-        "right": moved("right", nodes),
-        "leaf": moved("leaf", leaves),
-        "source_node": together("source_node"),
-        "cover": together("cover") if covered else np.zeros(0),
-        "source_feature": together("node_feature") if folded else np.zeros(0, np.int32),
-        "leaf_value": np.concatenate(
-            [_wide(o, width, at) for o, at in zip(forests, outputs, strict=True)]
-        )
-        if wide
-        else together("leaf_value"),
-        "base": together("base"),
-        "outputs": SCORES,
-        "task": "regression",
-        "output_sizes": (),
-        "class_labels": (),
-    }
-    return replace(first, **fields)
+        **fields,
+        **_SCORES,
+        tree_offset=np.concatenate([[0], *ends]),
+        predicate=np.append(index, np.int32(-1))[tested],
+        cover=together("cover") if covered else np.zeros(0),
+        source_feature=together("node_feature" if folded else "source_feature"),
+    )
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(sizes[:-1], dtype=np.int64).tolist()]
 
 
-def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Array], NDArray[np.int32]]:
-    """Return the distinct predicates of all forests, and the number of each."""
+def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]]:
     sets: dict[int, NDArray[np.uint32]] = {}
     first = 0
     for forest in forests:
@@ -134,14 +113,9 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Array], NDArray[np.int3
             words = forest.category_words[offset[test] : offset[test + 1]]
             sets[first + test] = words
         first += forest.n_predicates
-    return deduplicate_predicates(
-        np.concatenate([forest.feature for forest in forests]),
-        np.concatenate([forest.comparison for forest in forests]),
-        np.concatenate([forest.threshold for forest in forests]),
-        np.concatenate([forest.missing for forest in forests]),
-        np.concatenate([forest.missing_left for forest in forests]),
-        sets,
-    )
+    names = "feature", "comparison", "threshold", "missing", "missing_left"
+    columns = {k: np.concatenate([getattr(o, k) for o in forests]) for k in names}
+    return deduplicate_predicates(**columns, categories=sets)
 
 
 def _wide(forest: Forest, width: int, at: int) -> Array:
@@ -210,7 +184,7 @@ def taken_apart(model: Any) -> Wrapped:
         for number, forest in enumerate(part.forests):
             # joined, every leaf would hold zeros for the outputs of all the others
             apart = id(forest) if part.only is None and forest.vector_leaves else None
-            key = *same_kind(forest), apart
+            key = *_kind_of_forest(forest), repr(forest.missing_value), apart
             groups.setdefault(key, []).append((part, number))
     if not groups:
         raise UnsupportedModelError(

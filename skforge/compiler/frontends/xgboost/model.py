@@ -10,7 +10,6 @@ import ctypes
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -22,9 +21,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
+from skforge.compiler.system import c_library
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -35,33 +35,31 @@ class _Objective:
     task: Task
 
 
-_REGRESSION = _Objective("identity", "identity", "regression")
 #: From 3.4 on, XGBoost sorts quantiles that cross.
 _QUANTILES = _Objective("identity", "sorted", "regression")
-_RANKING = _Objective("identity", "identity", "ranking")
-_LOG = _Objective("log", "exp", "regression")
 _OBJECTIVES: dict[str, _Objective] = {
-    "reg:squarederror": _REGRESSION,
-    "reg:linear": _REGRESSION,
-    "reg:squaredlogerror": _REGRESSION,
-    "reg:absoluteerror": _REGRESSION,
-    "reg:pseudohubererror": _REGRESSION,
+    **dict.fromkeys(
+        (
+            *("reg:squarederror", "reg:linear", "reg:squaredlogerror"),
+            *("reg:absoluteerror", "reg:pseudohubererror", "reg:expectileerror"),
+        ),
+        _Objective("identity", "identity", "regression"),
+    ),
     "reg:quantileerror": _QUANTILES,
-    "reg:expectileerror": _REGRESSION,
     "reg:logistic": _Objective("logit", "sigmoid", "regression"),
-    "reg:gamma": _LOG,
-    "reg:tweedie": _LOG,
-    "count:poisson": _LOG,
-    "survival:cox": _LOG,
-    "survival:aft": _LOG,
+    **dict.fromkeys(
+        ("reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft"),
+        _Objective("log", "exp", "regression"),
+    ),
     "binary:logistic": _Objective("logit", "sigmoid", "binary"),
     "binary:logitraw": _Objective("identity", "identity", "binary"),
     "binary:hinge": _Objective("identity", "hinge", "binary"),
     "multi:softmax": _Objective("identity", "argmax", "multiclass"),
     "multi:softprob": _Objective("identity", "softmax", "multiclass"),
-    "rank:pairwise": _RANKING,
-    "rank:ndcg": _RANKING,
-    "rank:map": _RANKING,
+    **dict.fromkeys(
+        ("rank:pairwise", "rank:ndcg", "rank:map"),
+        _Objective("identity", "identity", "ranking"),
+    ),
 }
 # Known fields of each object of a document: an unknown one may change predictions.
 _KNOWN: dict[str, set[str]] = {
@@ -118,7 +116,7 @@ def forest_from_document(
             checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
     objective = _objective(learner)
     if objective is _QUANTILES and _version(document) < (3, 4):
-        objective = _REGRESSION
+        objective = replace(objective, function="identity")
 
     n_classes = _integer(param, "num_class", 0)
     n_targets = _integer(param, "num_target", 1)
@@ -169,7 +167,9 @@ def forest_from_document(
             damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
         tree_base = base[group] if in_place and nested else None
         _scale_by_dropout(arrays, weights[keep], tree_base)
-    task = _task(objective, n_outputs)
+    task = objective.task
+    if task == "binary" and n_outputs > 1:
+        task = "multilabel"
     return Forest(
         **arrays,
         tree_output=(np.full(len(group), -1) if vector else group).astype(np.int32),
@@ -210,12 +210,6 @@ def _scale_by_dropout(
         base = tree_base[tree][:, np.newaxis]
         value = (base + value) - base
     arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
-
-
-def _task(objective: _Objective, n_outputs: int) -> Task:
-    if objective.task == "binary" and n_outputs > 1:
-        return "multilabel"
-    return objective.task
 
 
 def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
@@ -266,49 +260,43 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
     if len(score) not in (1, n_outputs):
         damaged(f"base_score has {len(score)} values for {n_outputs} outputs")
     score = np.repeat(score, n_outputs) if len(score) == 1 else score
-    one = np.float32(1)
+    # XGBoost clips probabilities to this distance from 0 and 1.
+    unit, edge = np.float32(1), np.float32(1e-6)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if link == "logit":
-            # XGBoost clips probabilities to this distance from 0 and 1.
-            edge = np.float32(1e-6)
-            inside = np.clip(score, edge, one - edge)
-            inside[(score < 0) | (score > one)] = np.nan  # not a probability: refused
-            return np.array([-_logf(one / s - one) for s in inside], dtype=np.float32)
-        if link == "log":
-            return np.array([_logf(s) for s in score], dtype=np.float32)
+            inside = np.clip(score, edge, unit - edge)
+            inside[(score < 0) | (score > unit)] = np.nan  # not a probability: refused
+            score = np.array([-_logf(unit / x - unit) for x in inside], np.float32)
+        elif link == "log":
+            score = np.array([_logf(x) for x in score], np.float32)
     return score
 
 
 def _int64(text: str) -> int:
     """Return a whole number; refuse one that would overflow in XGBoost."""
-    number = int(text)
-    if not -(2**63) <= number < 2**63:
+    if not -(2**63) <= int(text) < 2**63:
         raise ValueError(text)
-    return number
+    return int(text)
 
 
 def _logf(x: Any) -> np.float32:
     """Return the C library's float logarithm; NumPy's differs in the last bit."""
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    logf = library.logf
+    logf = c_library().logf
     logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
-    result: np.float32 = np.float32(logf(float(x)))
-    return result
+    return np.float32(logf(float(x)))
 
 
 def _tree_range(
     model: dict[str, Any], rounds: checks.Range | None, n_outputs: int, n_trees: int
 ) -> slice:
-    """Return the trees of boosting rounds ``[begin, end)``."""
     if "iteration_indptr" in model:
-        steps = _integers(model["iteration_indptr"], "iteration_indptr")
-        last = steps[-1] if len(steps) else 0
-        if last != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
+        listed = _integers(model["iteration_indptr"], "iteration_indptr")
+        steps = listed if len(listed) else np.zeros(1, np.int64)
+        if steps[-1] != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
             damaged(
                 "iteration_indptr has to rise from round to round and to end at "
-                f"{n_trees}, the number of trees, but is {steps.tolist()!s:.60}"
+                f"{n_trees}, the number of trees, but is {listed.tolist()!s:.60}"
             )
-        steps = steps if len(steps) else np.zeros(1, np.int64)
     else:
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
@@ -427,21 +415,14 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
     wrapper does, with the rounds up to ``best_iteration``.
     """
-    document: Any
-    if re.match(rb"\{[^\s\"}]", data):  # UBJSON's objects begin with a name's length
-        document = _ubjson.loads(data)
-    else:
-        document = checks.read_json(data)
+    # UBJSON's objects begin with a name's length
+    is_ubjson = re.match(rb"\{[^\s\"}]", data)
+    document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)
     attributes = _attributes(document)
     by_wrapper = "scikit_learn" in attributes
     if iteration_range is None and by_wrapper:
         iteration_range = _best_rounds(attributes)
     return forest_from_document(document, iteration_range, in_place=by_wrapper)
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is a Booster or one of XGBoost's wrappers."""
-    return is_a(model, "xgboost.core.Booster", "xgboost.sklearn.XGBModel")
 
 
 def _task_of_wrapper(model: Any, forest: Forest) -> Task:
@@ -487,4 +468,5 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     return replace(forest, task=task, outputs=outputs)
 
 
-register(Frontend("xgboost", (".json", ".ubj"), detect, load, load_bytes, refuse))
+_MODELS = detects("xgboost.core.Booster", "xgboost.sklearn.XGBModel")
+register(Frontend("xgboost", (".json", ".ubj"), _MODELS, load, load_bytes, refuse))

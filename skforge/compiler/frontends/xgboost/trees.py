@@ -55,15 +55,13 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     offset = offsets(sizes)
     nodes = {k: _join(trees, k, sizes, dtype) for k, dtype in _NODE_ARRAYS.items()}
     is_leaf = nodes["left_children"] == -1
-    vector = _vector_leaves(trees, n_outputs)
-    if not vector:
-        for name in _UNREAD:
-            for i, record in enumerate(trees):
-                if name in record:
-                    _check_array(name, i, record[name], int(sizes[i]))
-    if vector:
+    if _vector_leaves(trees, n_outputs):
         leaf_value = _vector_values(trees, nodes, offset, is_leaf, n_outputs)
     else:
+        for name in _UNREAD:
+            for i, tree in enumerate(trees):
+                if name in tree:
+                    _check_array(name, i, tree[name], int(sizes[i]))
         leaf_value = nodes["split_conditions"][is_leaf][:, np.newaxis]
     inner = ~is_leaf
     for name in ("left_children", "right_children"):
@@ -195,7 +193,7 @@ def _vector_values(
     offset: NDArray[np.int64],
     is_leaf: NDArray[np.bool_],
     n_outputs: int,
-) -> NDArray[np.float32]:
+) -> NDArray[Any]:
     """Return (n_leaves, n_outputs) values of multi-output trees.
 
     Since 3.2 a leaf's right child is its row of ``leaf_weights``; before, the node's
@@ -204,11 +202,8 @@ def _vector_values(
     sizes = np.diff(offset)
     new = ["leaf_weights" in tree for tree in trees]
     if not any(new):
-        values: NDArray[np.float32] = _join(
-            trees, "base_weights", sizes * n_outputs, np.float32
-        )
-        by_node: NDArray[np.float32] = values.reshape(-1, n_outputs)[is_leaf]
-        return by_node
+        by_node = _join(trees, "base_weights", sizes * n_outputs, np.float32)
+        return np.asarray(by_node.reshape(-1, n_outputs)[is_leaf])
     if not all(new):
         damaged(f"leaf_weights is missing in tree {new.index(False)}")
     values = _join(trees, "leaf_weights", None, np.float32)
@@ -228,8 +223,7 @@ def _vector_values(
             f"outside 0..{rows[tree_of[at]] - 1}, the rows of leaf_weights"
         )
     first = np.cumsum(rows) - rows
-    by_leaf: NDArray[np.float32] = values.reshape(-1, n_outputs)[row + first[tree_of]]
-    return by_leaf
+    return np.asarray(values.reshape(-1, n_outputs)[row + first[tree_of]])
 
 
 def _categories(
@@ -249,25 +243,23 @@ def _categories(
         for tree, size in zip(trees, sizes, strict=True)
     ]
     kinds = _join(typed, "split_type", sizes, np.int64)
-    if ((kinds != 0) & (kinds != 1)).any():
-        kind = kinds[((kinds != 0) & (kinds != 1)).argmax()]
-        refuse_unknown(f"split_type {kind} is unknown")
+    if (node := first_true((kinds != 0) & (kinds != 1))) >= 0:
+        refuse_unknown(f"split_type {kinds[node]} is unknown")
     is_category = (kinds == 1) & inner
     users = np.unique(np.searchsorted(offset, np.flatnonzero(is_category), "right") - 1)
     number_of_inner = np.cumsum(inner) - 1
     n_words = 0
     for i in users.tolist():
         at = slice(int(offset[i]), int(offset[i + 1]))
-        expected = np.flatnonzero(is_category[at])
-        single = [trees[i]]
-        listed = _join(single, "categories_nodes", None, np.int64)
-        begins = _join(single, "categories_segments", None, np.int64)
-        counts = _join(single, "categories_sizes", None, np.int64)
-        values = _join(single, "categories", None, np.int64)
+        expected = {*np.flatnonzero(is_category[at]).tolist()}
+        listed, begins, counts, values = (
+            _join([trees[i]], f"categories{part}", None, np.int64)
+            for part in ("_nodes", "_segments", "_sizes", "")
+        )
         ends = begins + counts if len(begins) == len(counts) else begins
         if (
             not len(listed) == len(begins) == len(counts)
-            or set(expected.tolist()) - set(listed.tolist())
+            or expected - {*listed.tolist()}
             or (counts < 0).any()
             or (begins < 0).any()
             or (ends > len(values)).any()
@@ -275,21 +267,18 @@ def _categories(
             or (values >= _MAX_CATEGORY).any()
         ):
             damaged(f"The categories of tree {i} do not fit its nodes")
-        wanted = set(expected.tolist())
-        n_words += sum(
-            int(values[b:e].max(initial=0)) // 32
-            for b, e in zip(begins, ends, strict=True)
-        )
-        if n_words > _MAX_WORDS:
-            raise UnsupportedModelError(
-                f"The category sets of the first {i + 1} trees take more than "
-                f"{_MAX_WORDS * 4} bytes; number the categories from 0 without gaps."
-            )
         for node, begin, end in zip(listed, begins, ends, strict=True):
-            if int(node) in wanted:
-                sets[int(number_of_inner[at.start + node])] = category_words(
-                    values[begin:end]
+            categories = values[begin:end]
+            n_words += int(categories.max(initial=0)) // 32
+            if n_words > _MAX_WORDS:
+                raise UnsupportedModelError(
+                    f"The category sets of the first {i + 1} trees take more than "
+                    f"{_MAX_WORDS * 4} bytes; number the categories from 0 without "
+                    "gaps."
                 )
+            if int(node) in expected:
+                test = int(number_of_inner[at.start + node])
+                sets[test] = category_words(categories)
     return is_category, sets
 
 

@@ -27,7 +27,6 @@ _LONG = _SCALARS[ord("L")]
 # how XGBoost starts every array of numbers; the count follows as an int64
 _OPENINGS = {b"[$" + bytes([code]) + b"#L": _DTYPES[code] for code in _DTYPES}
 _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
-_LONG_CODE = ord("L")
 _INTEGERS = frozenset(b"iUIlL")
 _MAX_DEPTH = 64  # XGBoost nests about ten levels
 _ARRAY, _OBJECT, _STRING, _HIGH = b"[{SH"
@@ -150,17 +149,15 @@ class _Reader:
         values: dict[str, Any] = {}
         seen = 0
         while count is None or seen < count:
+            seen += 1
             if kind is None and self.number_array(values):
-                seen += 1
                 continue
             if count is None:
-                code = self.marker()
-                if code == _END_OBJECT:
+                if self.marker() == _END_OBJECT:
                     break
                 self.at -= 1
             name = self.text()
             values[name] = self.value(self.marker() if kind is None else kind, depth)
-            seen += 1
         return values
 
     def number_array(self, into: dict[str, Any]) -> bool:
@@ -172,7 +169,7 @@ class _Reader:
         """
         data, at = self.data, self.at
         stop = len(data) - 14  # the opening and the count that follow a name
-        if at + 9 > stop or data[at] != _LONG_CODE:
+        if at + 9 > stop or data[at] != ord("L"):
             return False
         begin = at + 9
         end = begin + int(_LONG.unpack_from(data, at + 1)[0])

@@ -29,9 +29,6 @@ from skforge.compiler.layouts.tiles.block_sums import BlockSums, Tiling
 #: Rows that meet a test together, in several registers.
 CHUNK = 128
 
-#: Rows of one register of exits.
-LANES = 32
-
 #: Rows and columns of a square of codes that is transposed: one 256-bit register each.
 SQUARE = 16
 
@@ -57,6 +54,7 @@ class PieceWalks(BlockSums):
         self._tests = model("piece_tests", trees.tests.reshape(-1))
         self._pieces = model("pieces", trees.pieces.reshape(-1))
         self._tops = model("piece_tops", trees.top)
+        self._lanes = tiling.target.vector_bits // 8  # rows of one register of exits
         chunks, room = -(-block // CHUNK), block + SPARE
         columns = self._places.width * self._places.copies * CHUNK
 
@@ -118,18 +116,18 @@ class PieceWalks(BlockSums):
 
         Words are compared as signed ones, which AVX2 does in one instruction.
         """
-        b, words = self.b, Vec(I16, LANES)
-        exits = [b.const(0, Vec(U8, LANES)) for _ in range(registers)]
+        b, lanes = self.b, self._lanes
+        exits = [b.const(0, Vec(U8, lanes)) for _ in range(registers)]
         with b.loop(*tests, carry=exits, hint="test") as t:
             place, rank, low, high = (self._tests[t * 4 + k] for k in range(4))
             place = place.to(I64)
             if copies < self._places.copies:
                 place = place & (self._places.width - 1)
             column = at + place * CHUNK
-            rank = b.splat(b.bitcast(rank, I16), LANES)
-            low, high = (b.splat(x.to(U8), LANES) for x in (low, high))
+            rank = b.splat(b.bitcast(rank, I16), lanes)
+            low, high = (b.splat(x.to(U8), lanes) for x in (low, high))
             for k, exit_ in enumerate(exits):
-                left = rank > columns[column + k * LANES, words]
+                left = rank > columns[column + k * lanes, Vec(I16, lanes)]
                 exits[k] = b.select(exit_.eq(low) & ~left, high, exit_)
         return exits
 
@@ -147,10 +145,10 @@ class PieceWalks(BlockSums):
 
         def run(registers: int) -> None:
             for k, exit_ in enumerate(self._run(registers, copies, tests, columns, at)):
-                exits[to + k * LANES] = exit_
+                exits[to + k * self._lanes] = exit_
 
-        most = CHUNK // LANES
-        registers = ((count + (LANES - 1)) // LANES).min(most)
+        most = CHUNK // self._lanes
+        registers = ((count + (self._lanes - 1)) // self._lanes).min(most)
         self.b.switch(registers - 1, [partial(run, k + 1) for k in range(most)])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:

@@ -29,9 +29,6 @@ from skforge.exceptions import ScheduleError
 #: Tests of a piece: the usual and the largest number. A byte numbers their exits.
 USUAL, MOST = 192, 254
 
-#: Largest rank: codes are compared as signed words.
-MOST_RANKS = (1 << 15) - 2
-
 #: Most columns of codes: all of a row are transposed for each piece.
 MOST_COLUMNS = 128
 
@@ -56,8 +53,6 @@ def refusal(table: CodeTable) -> str | None:
         return f"it has {table.n_columns} columns of codes, more than {MOST_COLUMNS}"
     if bool(table.equal.any()) or not bool(table.ordered.all()):
         return "some tests are for categories or equality"
-    if int(table.rank_of.max(initial=0)) > MOST_RANKS:
-        return f"a column has more than {MOST_RANKS:,} thresholds"
     return None
 
 
@@ -84,8 +79,8 @@ class Pieces(layouts.BlockRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return codes whose columns mix both rules for missing values."""
-        return plan_codes(forest, np.uint16, merge=True)
+        """Return codes for signed words; columns mix both rules for missing values."""
+        return plan_codes(forest, np.int16, merge=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         width = min(4, hir.forest.n_outputs) * hir.forest.leaf_value.itemsize

@@ -11,7 +11,6 @@ import ctypes
 import itertools
 import os
 import re
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.codegen.llvm.pools import RELEASE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.runtime import object_cache
+from skforge.compiler.system import WINDOWS, code_model
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 
@@ -94,8 +94,7 @@ def _machine_options(target: Target) -> dict[str, Any]:
         "cpu": target.cpu,
         "features": features,
         "opt": 2,
-        "reloc": "pic",
-        "codemodel": "small",
+        **code_model(target.triple),
     }
 
 
@@ -244,7 +243,7 @@ def _next_library() -> tuple[Any, str]:
     if _jit is None or number % _LIBRARIES == 0:
         # RuntimeDyld places code and constants apart, and aborts the process if they
         # are more than 2 GB apart; JITLink uses one block of memory per object.
-        _jit = _binding().create_lljit_compiler(use_jit_link=sys.platform != "win32")
+        _jit = _binding().create_lljit_compiler(use_jit_link=not WINDOWS)
     return _jit, f"skforge.{number}"
 
 

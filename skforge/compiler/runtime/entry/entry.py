@@ -40,6 +40,7 @@ from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.runtime.entry import routines
+from skforge.compiler.system import c_address
 from skforge.compiler.target import Target
 
 #: Work, in rows * node visits, from which the GIL is released: about 20 us.
@@ -269,7 +270,7 @@ def build_entry(
 
 def _labels(classes: Any) -> tuple[int, ...] | None:
     """Return the table of labels, empty if they are indices; None for NumPy's take."""
-    if classes.dtype != np.int64 or len(classes) > MAX_LABELS:
+    if classes.dtype != np.int64 or classes.ndim > 1 or len(classes) > MAX_LABELS:
         return None
     if np.array_equal(classes, np.arange(len(classes))):
         return ()
@@ -390,9 +391,6 @@ def _python_symbols() -> dict[str, int]:
         "skf_restore_thread": "PyEval_RestoreThread",
     }
     symbols: dict[str, int | None] = {**addresses(names)}
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    for name in ("expf", "exp", "log1p"):
-        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        symbols[name] = address
+    symbols.update((name, c_address(name)) for name in ("expf", "exp", "log1p"))
     symbols["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in symbols.items()}

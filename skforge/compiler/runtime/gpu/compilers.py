@@ -58,21 +58,11 @@ def compiler_version(kind: Kind) -> str:
 
 def _options(arch: str, kind: Kind) -> list[str]:
     # Exact sums need multiply and add to round separately.
-    if kind == "cuda":
-        return [
-            f"--gpu-architecture={arch}",
-            "-std=c++17",
-            "--fmad=false",
-            "--ptxas-options=-v",
-            "--diag-suppress=177",  # unused helper functions in the text
-        ]
-    return [
-        f"--offload-arch={arch}",
-        "-std=c++17",
-        "-O3",
-        "-ffp-contract=off",
-        "-fno-strict-aliasing",
-    ]
+    if kind == "cuda":  # 177: unused helper functions in the text
+        flags = "-std=c++17 --fmad=false --ptxas-options=-v --diag-suppress=177"
+        return [f"--gpu-architecture={arch}", *flags.split()]
+    flags = "-std=c++17 -O3 -ffp-contract=off -fno-strict-aliasing"
+    return [f"--offload-arch={arch}", *flags.split()]
 
 
 _PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
@@ -81,13 +71,8 @@ _NAMES: dict[Kind, tuple[str, ...]] = {
     "cuda": ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
     # Newer ROCm has hiprtc in its own library; before 5.6 the runtime contains it.
     "hip": (
-        "libhiprtc.so.7",
-        "libhiprtc.so.6",
-        "libhiprtc.so",
-        "libamdhip64.so.7",
-        "libamdhip64.so.6",
-        "libamdhip64.so.5",
-        "libamdhip64.so",
+        *("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", "libamdhip64.so.7"),
+        *("libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"),
     ),
 }
 _MISSING: dict[Kind, str] = {
@@ -131,23 +116,13 @@ class _Library:
     def compile(self, source: str, options: list[str], code: str) -> tuple[bytes, str]:
         """Return code and the log."""
         program = ctypes.c_void_p()
-        self._call(
-            "CreateProgram",
-            ctypes.byref(program),
-            source.encode(),
-            b"skforge.cu",
-            0,
-            None,
-            None,
-        )
+        text = source.encode(), b"skforge.cu"
+        self._call("CreateProgram", ctypes.byref(program), *text, 0, None, None)
         try:
             flags = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
             status = self._function("CompileProgram")(program, len(options), flags)
-            log = (
-                self._bytes("ProgramLog", program)
-                .rstrip(b"\0")
-                .decode("utf-8", "replace")
-            )
+            written = self._bytes("ProgramLog", program).rstrip(b"\0")
+            log = written.decode("utf-8", "replace")
             if status:
                 why = self._function("GetErrorString")(status).decode()
                 raise CompilerError(explain(f"{self._prefix}: {why}", log, source))
@@ -214,14 +189,8 @@ def explain(what: str, log: str, source: str) -> str:
     lines = source.splitlines()
     named = [int(n) for n in _LINE.findall(log)]
     concerned = list(dict.fromkeys(n for n in named if 1 <= n <= len(lines)))[:_SHOWN]
-    shown = sorted(
-        {
-            k
-            for n in concerned
-            for k in range(n - _CONTEXT, n + _CONTEXT + 1)
-            if 1 <= k <= len(lines)
-        }
-    )
+    around = {n + k for n in concerned for k in range(-_CONTEXT, _CONTEXT + 1)}
+    shown = sorted(around & {*range(1, len(lines) + 1)})
     text = [f"{k:5d}{'>' if k in concerned else ' '} {lines[k - 1]}" for k in shown]
     return "\n".join([f"{what}.", log.strip(), *text])
 

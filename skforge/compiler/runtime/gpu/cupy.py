@@ -178,9 +178,7 @@ class CupyDevice(GpuDevice):
         self.kind: Kind = "hip" if self._runtime.is_hip else "cuda"
         self._device = cupy.cuda.Device(number)
         self.name = f"GPU {number}"
-        self.memory_errors: tuple[type[BaseException], ...] = (
-            cupy.cuda.memory.OutOfMemoryError,
-        )
+        self.memory_errors = (cupy.cuda.memory.OutOfMemoryError,)
         super().__init__()
         self.arch = self._arch()
 
@@ -211,9 +209,8 @@ class CupyDevice(GpuDevice):
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any]
         context = self._cupy.cuda.Device(self.number) if stream is None else stream
-        return context
+        return context  # type: ignore[no-any-return]
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
         code = code_of(source, self.arch, self.kind)

@@ -120,14 +120,12 @@ class StagingPool:
     @contextmanager
     def lend(self, rows_bytes: int, result_bytes: int) -> Iterator[Staging]:
         """Lend the smallest staging that is large enough, or a new one."""
-        staging = self._take(rows_bytes, result_bytes)
+        wanted = rows_bytes, result_bytes
+        staging = self._take(*wanted)
         if staging is None:
-            staging = self._device.new_staging(
-                *(
-                    max(self.LEAST_BYTES, 1 << (n - 1).bit_length())
-                    for n in (rows_bytes, result_bytes)
-                )
-            )
+            powers = (1 << (n - 1).bit_length() for n in wanted)
+            sizes = (max(self.LEAST_BYTES, power) for power in powers)
+            staging = self._device.new_staging(*sizes)
         try:
             yield staging
         except BaseException:
@@ -153,10 +151,10 @@ class StagingPool:
         with self._lock:
             self._drop(0)
 
-    def _drop(self, kept: int) -> None:
-        for staging in self._free[kept:]:
+    def _drop(self, most: int) -> None:
+        for staging in self._free[most:]:
             staging.recorded.clear()  # recorded calls refer to the staging: a cycle
-        del self._free[kept:]
+        del self._free[most:]
 
 
 def _size(staging: Staging) -> tuple[int, int]:

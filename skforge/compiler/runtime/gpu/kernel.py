@@ -171,17 +171,14 @@ class GpuKernel:
         return launches
 
     def _on(self, device: GpuDevice) -> _Loaded:
-        """Return the kernels and the model's arrays, uploaded once per device."""
-        loaded = self._loaded.get(device.key)
-        if loaded is None:
+        if device.key not in self._loaded:
             with self._lock:
-                loaded = self._loaded.get(device.key)
-                if loaded is None:
+                if device.key not in self._loaded:
                     loaded = _Loaded(device, self.plan.source, self._data)
                     self._loaded[device.key] = loaded
                     # Kernels on other streams may still read this memory.
                     weakref.finalize(self, _outlive, device, loaded).atexit = False
-        return loaded
+        return self._loaded[device.key]
 
     def _in_parts(
         self, device: GpuDevice, n_rows: int, part: int, upto: Callable[[int, int], int]
@@ -304,9 +301,8 @@ class _Launches:
         memory = {"rows": rows, "result": result}
         for name, n_bytes in self._scratch.items():
             memory[name] = self._device.allocate(n_bytes)
-        pointers = dict(self._loaded.pointers)
-        for name, value in memory.items():
-            pointers[name] = self._device.pointer(value)
+        pointer = self._device.pointer
+        pointers = self._loaded.pointers | {k: pointer(v) for k, v in memory.items()}
 
         def start(held: dict[str, Any] = memory) -> None:
             for value in self._starts:
@@ -327,7 +323,6 @@ class _Launches:
 
 
 def _put(staging: Staging, rows: Array) -> None:
-    """Copy rows to the staging's host memory."""
     pinned = staging.host_rows[: rows.size * rows.itemsize]
     np.copyto(pinned.view(rows.dtype).reshape(rows.shape), rows)
 

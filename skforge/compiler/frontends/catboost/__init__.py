@@ -1,0 +1,5 @@
+"""CatBoost models and files."""
+
+from skforge.compiler.frontends.catboost import model
+
+__all__ = ["model"]

@@ -1,0 +1,262 @@
+"""Reads ``.cbm``, CatBoost's binary format: a FlatBuffer after a head of 8 bytes.
+
+The fields of CatBoost's schema have fixed numbers. Nothing here needs the flatbuffers
+package, and every position and count is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import offsets
+from skforge.compiler.frontends.catboost.parts import (
+    KINDS,
+    NAN_MODES,
+    Nodes,
+    Parts,
+    column_names,
+    damaged,
+    known_weights,
+    symmetric_nodes,
+)
+
+_HEAD = 8
+_VERSION, _FIELDS = "FlabuffersModel_v1", 19  # misspelled by CatBoost
+#: Deepest symmetric tree; CatBoost trains up to 16 levels.
+_MAX_DEPTH = 24
+#: How often the bytes of a file may be read: a small one could repeat a part for hours.
+_MOST_READS = 8
+
+
+class _Buffer:
+    """The bytes of a FlatBuffer, and how many of them may still be read."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.left = _MOST_READS * len(data) + 4096
+
+    def number(self, form: str, at: int) -> Any:
+        """Return the number at a position."""
+        if not 0 <= at <= len(self.data) - struct.calcsize(form):
+            damaged(f"position {at} is outside its {len(self.data)} bytes")
+        return struct.unpack_from(f"<{form}", self.data, at)[0]
+
+    def vector(self, at: int, dtype: Any) -> NDArray[Any]:
+        """Return the vector at a position, which begins with its length."""
+        count = self.number("I", at)
+        self.left -= count * np.dtype(dtype).itemsize
+        if self.left < 0 or at + 4 + count * np.dtype(dtype).itemsize > len(self.data):
+            damaged(f"the {count} numbers at position {at} are not in it")
+        return np.frombuffer(self.data, dtype, count, at + 4)
+
+
+class _Table:
+    """A FlatBuffers table: fields by number; absent ones have their default."""
+
+    def __init__(self, buffer: _Buffer, at: int) -> None:
+        self._buffer, self._at = buffer, at
+        self._fields = at - buffer.number("i", at)
+        self._size = buffer.number("H", self._fields)
+
+    @property
+    def n_fields(self) -> int:
+        """How many fields the writer knew."""
+        return (int(self._size) - 4) // 2
+
+    def _place(self, field: int) -> int | None:
+        """Return the position of a field, or None."""
+        at = 4 + 2 * field
+        if at >= self._size:
+            return None
+        offset = self._buffer.number("H", self._fields + at)
+        return self._at + offset if offset else None
+
+    def _target(self, field: int) -> int | None:
+        """Return the position that a field refers to, or None."""
+        place = self._place(field)
+        return None if place is None else place + self._buffer.number("I", place)
+
+    def number(self, field: int, form: str, default: Any = 0) -> Any:
+        """Return a number."""
+        place = self._place(field)
+        return default if place is None else self._buffer.number(form, place)
+
+    def table(self, field: int) -> _Table:
+        """Return a table that CatBoost always writes."""
+        at = self._target(field)
+        if at is None:
+            damaged(f"field {field} is missing")
+        return _Table(self._buffer, at)
+
+    def vector(self, field: int, dtype: Any) -> NDArray[Any]:
+        """Return a vector of numbers."""
+        at = self._target(field)
+        return np.zeros(0, dtype) if at is None else self._buffer.vector(at, dtype)
+
+    def _places(self, field: int) -> list[int]:
+        """Return the positions that the elements of a vector refer to."""
+        at = self._target(field)
+        if at is None:
+            return []
+        to = self._buffer.vector(at, "<u4").tolist()
+        return [at + 4 + 4 * i + offset for i, offset in enumerate(to)]
+
+    def tables(self, field: int) -> list[_Table]:
+        """Return a vector of tables."""
+        return [_Table(self._buffer, at) for at in self._places(field)]
+
+    def text(self, field: int) -> str:
+        """Return a string."""
+        try:
+            return self.vector(field, "u1").tobytes().decode()
+        except UnicodeDecodeError:
+            damaged(f"the text in field {field} is not UTF-8")
+
+
+def read_cbm(data: bytes) -> Parts:
+    """Return the parts of a model saved as ``.cbm``."""
+    if len(data) < _HEAD + 4:
+        damaged(f"it has {len(data)} bytes")
+    (size,) = struct.unpack_from("<I", data, 4)
+    if size > len(data) - _HEAD:
+        damaged(f"it has {len(data)} bytes, not {_HEAD + size}")
+    buffer = _Buffer(memoryview(data)[_HEAD : _HEAD + size])
+    core = _Table(buffer, buffer.number("I", 0))
+    version, trees = core.text(0), core.table(1)
+    if version != _VERSION or trees.n_fields > _FIELDS:
+        checks.refuse_unknown(
+            f"The model has the format {version!r} with {trees.n_fields} fields, not "
+            f"{_VERSION!r} with {_FIELDS}"
+        )
+    names = column_names({kind: _features(trees, kind) for kind in KINDS})
+    floats = trees.tables(5)
+    borders = [feature.vector(3, "<f4") for feature in floats]
+    right = [_nan_goes_right(feature) for feature in floats]
+    counts = [*map(len, borders)]
+    columns = [feature.number(2, "i", -1) for feature in floats]
+    n_outputs = trees.number(0, "i")
+    if not 1 <= n_outputs <= checks.MAX_OUTPUTS:
+        damaged(f"it has {n_outputs} outputs")
+    bias = trees.vector(16, "<f8")
+    if not len(bias):
+        bias = np.full(n_outputs, trees.number(15, "d", 0.0))
+    if len(bias) != n_outputs:
+        damaged(f"it has {len(bias)} biases for {n_outputs} outputs")
+    return Parts(
+        _nodes(trees, n_outputs, sum(counts)),
+        np.repeat(np.array(columns, np.int64), counts),
+        np.concatenate([np.zeros(0, np.float32), *borders]),
+        ~np.repeat(np.array(right, np.bool_), counts),
+        names,
+        trees.number(14, "d", 1.0),
+        bias,
+        {pair.text(0): _read_info(pair.text(1)) for pair in core.tables(2)},
+    )
+
+
+def _read_info(text: str) -> Any:
+    """Return an entry of the model's information, which may be JSON."""
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _nan_goes_right(feature: _Table) -> bool:
+    """Tell whether NaN is greater than all borders of a feature; else than none."""
+    mode = feature.number(5, "b")
+    if not 0 <= mode < len(NAN_MODES):
+        damaged(f"the treatment {mode} of missing values is unknown")
+    return NAN_MODES[mode] == "AsTrue" and bool(feature.number(0, "B"))
+
+
+#: By kind: the field of the features, and those of a column's number and its name.
+_PLACES = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
+_PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
+
+
+def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
+    """Return the columns of a kind with their names, which may be empty."""
+    field, number, name = _PLACES[kind]
+    features = trees.tables(field)
+    return [
+        (feature.number(number, "i", -1), feature.text(name)) for feature in features
+    ]
+
+
+def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:
+    """Return the nodes of symmetric or other trees."""
+    splits = trees.vector(1, "<i4").astype(np.int64)
+    sizes = trees.vector(2, "<i4").astype(np.int64)
+    first = trees.vector(3, "<i4")
+    steps = trees.vector(10, np.dtype("<u2, <u2"))
+    values, weights = trees.vector(8, "<f8"), trees.vector(9, "<f8")
+    if (sizes < 0).any() or not np.array_equal(offsets(sizes), [*first, len(splits)]):
+        damaged(f"its trees do not follow each other in {len(splits)} splits")
+    if len(values) % n_outputs:
+        damaged(f"its {len(values)} leaf values are not for {n_outputs} outputs")
+    weights = known_weights(weights, len(values) // n_outputs)
+    if len(steps):
+        leaf_of = trees.vector(11, "<u4").astype(np.int64)
+        leaves = values.reshape(-1, n_outputs), weights
+        nodes = _step_nodes(steps, leaf_of, splits, sizes, *leaves)
+    else:
+        if (sizes > _MAX_DEPTH).any():
+            damaged(f"a tree is {sizes.max()} levels deep")
+        nodes = symmetric_nodes(sizes, splits, values.reshape(-1, n_outputs), weights)
+    if ((nodes.split < 0) | (nodes.split >= n_borders)).any():
+        damaged(f"a split is none of its {n_borders} borders")
+    return nodes
+
+
+def _step_nodes(
+    steps: NDArray[Any],
+    leaf_of: NDArray[np.int64],
+    splits: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> Nodes:
+    """Return trees whose nodes say how far the next ones are.
+
+    A side without a next node ends in the node's own leaf, which becomes a node here,
+    right after it.
+    """
+    n_steps = len(splits)
+    if len(steps) != n_steps or len(leaf_of) != n_steps or (sizes < 1).any():
+        damaged(f"{len(steps)} nodes do not fit {n_steps} splits")
+    ahead = np.stack([steps["f0"], steps["f1"]]).astype(np.int64)
+    ends = (ahead == 0).sum(axis=0)  # sides without a next node
+    at = offsets(1 + (ends == 1))
+    to = np.arange(n_steps) + ahead
+    if (to >= n_steps).any():
+        damaged("a node points behind the last one")
+    inner = np.ones(at[-1], np.bool_)
+    inner[at[1:][ends > 0] - 1] = False
+    children = np.full((2, at[-1]), -1, np.int64)
+    children[:, at[:-1]] = np.where(ahead > 0, at[to], at[:-1] + 1)
+    leaf, rest = np.divmod(leaf_of[ends > 0], values.shape[1])
+    if rest.any() or (leaf >= len(values)).any():
+        damaged("a leaf is none of its values")
+    offset = at[offsets(sizes)]
+    tree = np.repeat(np.arange(len(sizes)), sizes)[ends > 0]
+    least = np.full(len(sizes), len(values))
+    np.minimum.at(least, tree, leaf)
+    return Nodes(
+        offset,
+        inner,
+        children[0],
+        children[1],
+        splits[ends < 2],
+        values[leaf],
+        leaf - least[tree],
+        weights[leaf] if len(weights) else weights,
+    )

@@ -1,0 +1,155 @@
+"""Reads the JSON that CatBoost's ``save_model(format="json")`` writes.
+
+All digits of its numbers are there. Python reads them to the nearest float64, which
+CatBoost's own reader of JSON does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import offsets
+from skforge.compiler.frontends.catboost.parts import (
+    KINDS,
+    NAN_MODES,
+    Nodes,
+    Parts,
+    column_names,
+    damaged,
+    known_weights,
+    symmetric_nodes,
+)
+
+
+def read_dump(data: bytes) -> Parts:
+    """Return the parts of a model saved as JSON."""
+    document = checks.read_json(data)
+    try:
+        return _parts(document)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        damaged(f"a value is missing or of another type ({error})"[:200])
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        damaged(f"a value is no number ({error})"[:200])
+
+
+def _parts(document: Any) -> Parts:
+    info = document["features_info"]
+    features = {kind: info.get(f"{kind}_features") or [] for kind in KINDS}
+    names = column_names(
+        {
+            kind: [
+                (f["flat_feature_index"], str(f.get("feature_id", ""))) for f in same
+            ]
+            for kind, same in features.items()
+        }
+    )
+    floats = features["float"]
+    borders = [np.array(f["borders"] or [], np.float32) for f in floats]
+    counts = [*map(len, borders)]
+    right = [_nan_goes_right(f) for f in floats]
+    column = np.array([f["flat_feature_index"] for f in floats], np.int64)
+    scale, bias = document["scale_and_bias"]
+    bias = np.array(bias, np.float64)
+    if not 1 <= len(bias) <= checks.MAX_OUTPUTS:
+        damaged(f"it has {len(bias)} biases")
+    if "trees" in document:
+        nodes = _nodes(document["trees"] or [], len(bias))
+    else:
+        nodes = _symmetric(document["oblivious_trees"] or [], len(bias))
+    if ((nodes.split < 0) | (nodes.split >= sum(counts))).any():
+        damaged(f"a split is none of its {sum(counts)} borders")
+    return Parts(
+        nodes,
+        np.repeat(column, counts),
+        np.concatenate([np.zeros(0, np.float32), *borders]),
+        ~np.repeat(np.array(right, np.bool_), counts),
+        names,
+        float(scale),
+        bias,
+        dict(document.get("model_info") or {}),
+    )
+
+
+def _nan_goes_right(feature: Any) -> bool:
+    """Tell whether NaN is greater than all borders of a feature; else than none."""
+    mode = feature["nan_value_treatment"]
+    if mode not in NAN_MODES:
+        damaged(f"the treatment {mode!r} of missing values is unknown")
+    return mode == "AsTrue" and bool(feature["has_nans"])
+
+
+def _symmetric(trees: Any, n_outputs: int) -> Nodes:
+    """Return the nodes of trees whose levels have one split each."""
+    depths: list[int] = []
+    splits: list[int] = []
+    values: list[float] = []
+    weights: list[float] = []
+    for number, tree in enumerate(trees):
+        levels, leaves = tree["splits"] or [], tree["leaf_values"]
+        if len(leaves) != n_outputs << len(levels):
+            damaged(f"tree {number} has {len(leaves)} leaf values")
+        depths.append(len(levels))
+        splits += map(_split, levels)
+        values += leaves
+        weights += tree.get("leaf_weights") or []
+    return symmetric_nodes(
+        np.array(depths, np.int64),
+        np.array(splits, np.int64),
+        np.array(values, np.float64).reshape(-1, n_outputs),
+        known_weights(weights, len(values) // n_outputs),
+    )
+
+
+def _nodes(trees: Any, n_outputs: int) -> Nodes:
+    """Return the nodes of trees that are nested objects, each tree's root first."""
+    sizes: list[int] = []
+    children: list[list[int]] = []  # at leaves -1
+    splits: list[int] = []
+    values: list[Any] = []
+    weights: list[float] = []
+    numbers: list[int] = []
+    for tree in trees:
+        first, first_leaf = len(children), len(values)
+        waiting = [(tree, -1, 0)]  # nodes, their parents and sides
+        while waiting:
+            node, parent, side = waiting.pop()
+            here = len(children)
+            if parent >= 0:
+                children[parent][side] = here
+            if "split" in node:
+                splits.append(_split(node["split"]))
+                children.append([0, 0])
+                waiting += [(node["right"], here, 1), (node["left"], here, 0)]
+            else:
+                value = node["value"]
+                numbers.append(len(values) - first_leaf)
+                values.append(value if isinstance(value, list) else [value])
+                weights.append(node.get("weight", -1))
+                children.append([-1, -1])
+        sizes.append(len(children) - first)
+    if any(len(value) != n_outputs for value in values):
+        damaged(f"a leaf has not {n_outputs} values")
+    pairs = np.array(children, np.int64).reshape(-1, 2)
+    return Nodes(
+        offsets(sizes),
+        pairs[:, 0] >= 0,
+        pairs[:, 0],
+        pairs[:, 1],
+        np.array(splits, np.int64),
+        np.array(values, np.float64).reshape(-1, n_outputs),
+        np.array(numbers, np.int64),
+        known_weights(weights, len(values)),
+    )
+
+
+def _split(split: Any) -> int:
+    """Return the number of a split's border."""
+    number = split["split_index"]
+    if split["split_type"] != "FloatFeature" or type(number) is not int:
+        damaged(f"the split {str(split)[:80]} does not compare a number")
+    return number

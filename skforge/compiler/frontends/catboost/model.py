@@ -1,0 +1,266 @@
+"""CatBoost: ``.cbm`` and JSON files, and models in memory, which are read as ``.cbm``.
+
+Numbers follow CatBoost's CPU predictor: float32 rows, ``x > border`` goes right, and
+float64 sums that start from 0 and end with the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
+from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import forest_arrays
+from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.catboost.cbm import read_cbm
+from skforge.compiler.frontends.catboost.dump import read_dump
+from skforge.compiler.frontends.catboost.parts import (
+    Nodes,
+    Parts,
+    damaged,
+    refuse_features,
+)
+from skforge.exceptions import UnsupportedModelError
+
+#: Losses for which each score of several has a probability of its own.
+_MULTILABEL = ("MultiLogloss", "MultiCrossEntropy")
+#: Losses of classifiers, of which files do not say so otherwise.
+_CLASSES = ("Logloss", "CrossEntropy", "Focal", "MultiClass", "MultiClassOneVsAll")
+_RANKING = ("YetiRank", "PairLogit", "Query", "StochasticRank", "LambdaMart", "Group")
+#: What a regressor's ``predict`` returns, by the name of CatBoost's prediction type.
+_REGRESSION = {
+    "RawFormulaVal": SCORES,
+    "Exponent": OutputSpec("fast_exp"),
+    "RMSEWithUncertainty": OutputSpec("uncertainty"),
+}
+
+
+def _forest(
+    parts: Parts,
+    iteration_range: checks.Range | None,
+    outputs: OutputSpec,
+    task: Task,
+    labels: tuple[Any, ...] = (),
+) -> Forest:
+    """Build the forest of a model for trees ``[begin, end)``.
+
+    The bias, which CatBoost adds last, is a tree with a single leaf.
+    """
+    if parts.scale != 1:
+        raise UnsupportedModelError(
+            f"The model multiplies its sums by {parts.scale!r}, which is not supported "
+            "because it rounds twice; multiply its leaf values instead "
+            "(set_leaf_values) and call set_scale_and_bias(1.0, bias)."
+        )
+    if np.isnan(parts.border).any():
+        damaged("a border is not a number")
+    nodes, bias = parts.nodes, parts.bias
+    n_rounds = len(nodes.offset) - 1
+    begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
+    if (begin, end) != (0, n_rounds):
+        nodes = _chosen(nodes, begin, end)
+    n_outputs = len(bias)
+    if begin == 0 and bias.any():  # CatBoost adds none to later trees alone
+        nodes = _with_constant(nodes, bias)
+    tests = deduplicate_predicates(
+        parts.column[nodes.split],
+        Comparison.LE,
+        parts.border[nodes.split],
+        Missing.NAN,
+        parts.missing_left[nodes.split],
+    )
+    n_trees = len(nodes.offset) - 1
+    source_node = np.full(nodes.offset[-1], -1, np.int64)
+    source_node[~nodes.inner] = nodes.leaf_number
+    forest = Forest(
+        **forest_arrays(
+            nodes.offset,
+            nodes.inner,
+            nodes.left,
+            nodes.right,
+            tests,
+            nodes.leaf_value,
+            source_node,
+        ),
+        tree_output=np.full(n_trees, 0 if n_outputs == 1 else -1, np.int32),
+        n_features=len(parts.names),
+        base=np.zeros(n_outputs),
+        outputs=outputs,
+        task=task,
+        source="catboost",
+        feature_names=parts.names if all(parts.names) else None,
+        class_labels=labels,
+    ).validate()
+    if not len(nodes.leaf_weight):
+        return forest
+    return _with_covers(forest, nodes.leaf_weight)
+
+
+def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
+    """Return some of the trees."""
+    first, last = nodes.offset[begin], nodes.offset[end]
+    inner = nodes.inner[first:last]
+    n_before = int(nodes.inner[:first].sum())
+    splits = slice(n_before, n_before + int(inner.sum()))
+    leaves = slice(int(first) - n_before, int(last) - splits.stop)
+    return Nodes(
+        nodes.offset[begin : end + 1] - first,
+        inner,
+        nodes.left[first:last] - first,
+        nodes.right[first:last] - first,
+        nodes.split[splits],
+        nodes.leaf_value[leaves],
+        nodes.leaf_number[leaves],
+        nodes.leaf_weight[leaves],
+    )
+
+
+def _with_constant(nodes: Nodes, value: NDArray[np.float64]) -> Nodes:
+    """Add a last tree of one leaf."""
+    return Nodes(
+        np.append(nodes.offset, nodes.offset[-1] + 1),
+        np.append(nodes.inner, False),
+        np.append(nodes.left, -1),
+        np.append(nodes.right, -1),
+        nodes.split,
+        np.vstack([nodes.leaf_value, value]),
+        np.append(nodes.leaf_number, -1),
+        np.append(nodes.leaf_weight, [1.0] * bool(len(nodes.leaf_weight))),
+    )
+
+
+def _with_covers(forest: Forest, leaf_weight: NDArray[np.float64]) -> Forest:
+    """Return a valid forest with the weights of the training rows by node."""
+    cover = np.zeros(forest.n_nodes)
+    cover[forest.leaf >= 0] = leaf_weight
+    depth = forest.node_depths()
+    for level in range(int(depth.max(initial=0)) - 1, -1, -1):
+        at = np.flatnonzero((depth == level) & (forest.left >= 0))
+        cover[at] = cover[forest.left[at]] + cover[forest.right[at]]
+    return replace(forest, cover=cover)
+
+
+def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
+    """Read a file; what it answers depends on the loss that it names."""
+    parts = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
+    loss = _loss(parts)
+    if "class_params" in parts.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
+        return _forest(parts, iteration_range, *_classifier(parts), _labels(parts))
+    kind = "RMSEWithUncertainty" if loss == "RMSEWithUncertainty" else "RawFormulaVal"
+    kind = "Exponent" if loss in ("Poisson", "Tweedie") else kind
+    task: Task = "ranking" if loss.startswith(_RANKING) else "regression"
+    return _forest(parts, iteration_range, _REGRESSION[kind], task)
+
+
+def detect(model: object) -> bool:
+    """Tell whether the object is one of CatBoost's models."""
+    return is_a(model, "catboost.core.CatBoost")
+
+
+#: The parameters that name features of a kind.
+_PARAMETERS = {
+    "categorical": "cat_features",
+    "text": "text_features",
+    "embedding": "embedding_features",
+}
+
+
+def refuse(model: Any) -> None:
+    """Refuse a model that could not be read after training."""
+    checks.refuse_override(model, "catboost.core")
+    for kind, parameter in _PARAMETERS.items():
+        names = model.get_param(parameter)
+        refuse_features(kind, [] if names is None else [*map(str, names)])
+
+
+def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
+    """Read a model; what it answers depends on its class."""
+    if not model.is_fitted():
+        checks.refuse_unfitted(model)
+    checks.refuse_override(model, "catboost.core")
+    parts = read_cbm(model._serialize_model())
+    if is_a(model, "catboost.core.CatBoostClassifier"):
+        return _forest(parts, iteration_range, *_classifier(parts))
+    outputs = SCORES
+    if is_a(model, "catboost.core.CatBoostRegressor"):
+        outputs = _REGRESSION[model._get_default_prediction_type()]
+    ranks = is_a(model, "catboost.core.CatBoostRanker")
+    return _forest(
+        parts, iteration_range, outputs, "ranking" if ranks else "regression"
+    )
+
+
+def _loss(parts: Parts) -> str:
+    """Return the name of the loss that a model was trained with, or ""."""
+    info = parts.info
+    loss = _entry(info.get("params"), "loss_function") or info.get("loss_function")
+    return str(_entry(loss, "type") or "")
+
+
+def _entry(record: Any, name: str) -> Any:
+    """Return an entry of a JSON object; None of all else."""
+    return record.get(name) if isinstance(record, dict) else None
+
+
+def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
+    """Return the outputs and the task of a classifier."""
+    loss = _loss(parts)
+    if len(parts.bias) == 1:
+        text = str(parts.info.get("binclass_probability_threshold", 0.5))
+        try:
+            threshold = float(text)
+        except ValueError:
+            threshold = math.nan
+        if not 0 < threshold < 1:
+            damaged(f"the threshold {text[:40]!r} is not between 0 and 1")
+        spec = OutputSpec(
+            "logistic",
+            cutoff=-math.log(1 / threshold - 1),
+            probabilities="complement",
+            labels="above_zero",
+            decision="scores",
+        )
+        return spec, "binary"
+    if loss in _MULTILABEL:
+        spec = OutputSpec(
+            "logistic",
+            probabilities="values",
+            labels="above_zero",
+            decision="scores",
+            named=False,
+        )
+        return spec, "multilabel"
+    alone = loss == "MultiClassOneVsAll"
+    function: Function = "logistic" if alone else "fast_softmax"
+    return OutputSpec(function, probabilities="values", labels="column"), "multiclass"
+
+
+#: Types of class labels, and of the JSON values that stand for them.
+_LABELS: dict[str, tuple[Any, tuple[type, ...]]] = {
+    "Integer": (int, (int,)),
+    "Float": (float, (int, float)),
+    "Boolean": (bool, (bool,)),
+    "String": (str, (str,)),
+}
+
+
+def _labels(parts: Parts) -> tuple[Any, ...]:
+    """Return the class labels that a file holds, () for 0, 1, ..."""
+    names = _entry(parts.info.get("class_params"), "class_names")
+    kind = str(_entry(parts.info.get("class_params"), "class_label_type"))
+    if not isinstance(names, list) or len(names) != max(2, len(parts.bias)):
+        return ()
+    make, types = _LABELS.get(kind, (str, ()))
+    if not all(type(name) in types for name in names):
+        damaged(f"its labels are not of the type {kind[:40]!r}")
+    return tuple(make(name) for name in names)
+
+
+register(Frontend("catboost", (".cbm",), detect, load, load_bytes, refuse))

@@ -1,0 +1,122 @@
+"""The numbers of a CatBoost model, whatever file held them, and its trees as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import validation
+from skforge.compiler.frontends.arrays import offsets, starts
+from skforge.exceptions import UnsupportedModelError
+
+#: What ``nan_value_treatment`` numbers mean; only the last sends NaN to the right.
+NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of all trees; those of tree t begin with its root at ``offset[t]``."""
+
+    offset: NDArray[np.int64]  # (n_trees + 1,)
+    inner: NDArray[np.bool_]  # (n_nodes,)
+    left: NDArray[np.int64]  # (n_nodes,), used at inner nodes
+    right: NDArray[np.int64]
+    split: NDArray[np.int64]  # (n_inner,), numbers of borders
+    leaf_value: NDArray[np.float64]  # (n_leaves, n_outputs)
+    leaf_number: NDArray[np.int64]  # (n_leaves,), CatBoost's own, in each tree
+    leaf_weight: NDArray[np.float64]  # (n_leaves,) of training rows, or (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A model whose splits all compare a number with a border."""
+
+    nodes: Nodes
+    column: NDArray[np.int64]  # of each border
+    border: NDArray[np.float32]  # a greater number goes right
+    missing_left: NDArray[np.bool_]
+    names: tuple[str, ...]  # of the columns
+    scale: float
+    bias: NDArray[np.float64]  # (n_outputs,)
+    info: Mapping[str, Any]  # "params" and "class_params" among others
+
+
+def damaged(what: str) -> NoReturn:
+    """Raise for a file that CatBoost did not write in this form."""
+    validation.damaged(what, "save it again")
+
+
+#: Kinds of features that are not numbers, and what to do instead.
+_INSTEAD = {
+    "categorical": "encode them as numbers before training (scikit-learn's "
+    "OrdinalEncoder)",
+    "text": "compute numbers of them before training",
+    "embedding": "compute numbers of them before training",
+}
+KINDS = ("float", *_INSTEAD)
+
+
+def refuse_features(kind: str, names: Sequence[str]) -> None:
+    """Refuse a model with features that are not numbers, if there are any."""
+    if names:
+        raise UnsupportedModelError(
+            f"The model has {kind} features ({', '.join(names)}), whose tests skforge "
+            f"does not compile; {_INSTEAD[kind]}, or predict with CatBoost."
+        )
+
+
+def column_names(features: Mapping[str, Sequence[tuple[int, str]]]) -> tuple[str, ...]:
+    """Return the names of all columns from those of the features of each kind.
+
+    Refuse columns that are not numbers, or not numbered from 0.
+    """
+    for kind in _INSTEAD:
+        refuse_features(kind, [name or str(column) for column, name in features[kind]])
+    names = dict(features["float"])
+    if sorted(names) != list(range(len(features["float"]))):
+        damaged("its columns are not numbered from 0")
+    return tuple(names[column] for column in range(len(names)))
+
+
+def known_weights(weights: Any, n_leaves: int) -> NDArray[np.float64]:
+    """Return the weights of all leaves, or none at all."""
+    known = np.asarray(weights, np.float64)
+    valid = known.shape == (n_leaves,) and bool((known >= 0).all())
+    return known if valid and np.isfinite(known).all() else np.zeros(0)
+
+
+def symmetric_nodes(
+    depths: NDArray[np.int64],
+    splits: NDArray[np.int64],
+    leaf_value: NDArray[np.float64],
+    leaf_weight: NDArray[np.float64],
+) -> Nodes:
+    """Return complete trees, whose levels have one split each.
+
+    A tree's first split is the lowest bit of CatBoost's leaf number, so that its last
+    one is tested at the root. Nodes are numbered level by level.
+    """
+    leaves = 2**depths
+    if len(leaf_value) != leaves.sum():
+        damaged(f"the trees have {leaves.sum()} leaves, but {len(leaf_value)} values")
+    offset = offsets(2 * leaves - 1)
+    root = starts(offset)
+    number = np.arange(offset[-1]) - root
+    sizes = np.diff(offset)
+    level = np.frexp(number + 1.0)[1] - 1
+    inner = number < np.repeat(leaves - 1, sizes)
+    last = np.repeat(offsets(depths)[1:] - 1, sizes)
+    return Nodes(
+        offset,
+        inner,
+        root + 2 * number + 1,
+        root + 2 * number + 2,
+        splits[(last - level)[inner]],
+        leaf_value,
+        (number - np.repeat(leaves - 1, sizes))[~inner],
+        leaf_weight,
+    )

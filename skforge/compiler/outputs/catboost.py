@@ -1,0 +1,64 @@
+"""CatBoost's exponential and what it computes with it, bit by bit.
+
+CatBoost takes ``exp`` of arrays from fmath: 2^(k / 2048) of a table times a polynomial
+of third degree. Four values at a time are clipped to the exponents of float64; of the
+last one to three, those outside become 0 and infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.arrays import Array
+from skforge.compiler.outputs.functions import total
+
+_STEPS = 2048
+_LANES = 4
+_LOWEST, _GREATEST = -708.39641853226408, 709.78271289338397
+_CLIP = 709.78272569338397
+_C0, _C1 = 3.0000000027955394, 0.16666666685227835064
+_ROUNDER = float(3 << 51)  # adding it leaves an integer in the low bits
+_SCALE, _UNIT = _STEPS / math.log(2.0), math.log(2.0) / _STEPS
+_LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _STEPS))
+
+
+@cache
+def _fractions() -> NDArray[np.uint64]:
+    """Return the fraction bits of ``2 ** (k / 2048)``."""
+    powers = np.array([2.0 ** (k / _STEPS) for k in range(_STEPS)])
+    bits: NDArray[np.uint64] = powers.view(np.uint64) & np.uint64((1 << 52) - 1)
+    return bits
+
+
+def exp(values: Array) -> Array:
+    """Return the exponential of each row's float64 values, as of one array."""
+    x = np.minimum(np.maximum(values, _LOWEST), _CLIP)
+    rounded = x * _SCALE + _ROUNDER
+    bits = rounded.view(np.uint64)
+    fraction = _fractions().take(bits & _LOW_BITS, mode="clip")
+    t = (rounded - _ROUNDER) * _UNIT - x
+    power = ((bits + _BIAS) >> _SHIFT) << _PLACE
+    y = (_C0 - t) * (t * t) * _C1 - t + 1.0
+    with np.errstate(over="ignore"):
+        result: Array = y * (power | fraction).view(np.float64)
+    rest = slice(values.shape[-1] // _LANES * _LANES, None)
+    last, tail = values[..., rest], result[..., rest]
+    tail[last <= _LOWEST] = 0.0
+    tail[last >= _GREATEST] = np.inf
+    return result
+
+
+def softmax(scores: Array) -> Array:
+    """Return the softmax of each row; powers are summed in the order of columns."""
+    powers = exp(scores - scores.max(axis=1, keepdims=True))
+    result: Array = powers / total(powers, "float64")
+    return result
+
+
+def uncertainty(scores: Array) -> Array:
+    """Return means, and the exponentials of twice the second scores: variances."""
+    return np.column_stack([scores[:, 0], exp(2 * scores[:, 1])])

@@ -1,0 +1,74 @@
+"""The operating system: the C library, heap and clock that machine code uses.
+
+Windows has no ``aligned_alloc`` and no ``clock_gettime``, and LLVM's COFF objects reach
+data by 32-bit distances alone, through stubs that are right for functions only. So its
+code is ELF, as LLVM's loader takes any format, and addresses in it have 64 bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+
+WINDOWS = sys.platform == "win32"
+
+#: LLVM's vendor, system and ABI of objects that load here.
+TRIPLE_SUFFIX = {"darwin": "apple-darwin", "win32": "pc-windows-msvc-elf"}.get(
+    sys.platform, "unknown-linux-gnu"
+)
+
+_HEAP = ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
+_WINDOWS_HEAP = """declare noalias ptr @_aligned_malloc(i64, i64)
+declare void @_aligned_free(ptr)
+define internal noalias ptr @aligned_alloc(i64 %align, i64 %size) nounwind {
+  %block = call ptr @_aligned_malloc(i64 %size, i64 %align)
+  ret ptr %block
+}
+define internal void @free(ptr %block) nounwind {
+  call void @_aligned_free(ptr %block)
+  ret void
+}"""
+
+
+def heap_texts(triple: str) -> tuple[str, ...]:
+    """Return LLVM texts that declare ``aligned_alloc`` and ``free`` for a target."""
+    return (_WINDOWS_HEAP,) if "windows" in triple else _HEAP
+
+
+def code_model(triple: str) -> dict[str, str]:
+    """Return how far LLVM's code may be from what it reaches."""
+    if "windows" in triple:
+        return {"reloc": "static", "codemodel": "large"}
+    return {"reloc": "pic", "codemodel": "small"}
+
+
+def c_library() -> ctypes.CDLL:
+    """Return the C library of this process."""
+    return ctypes.CDLL("ucrtbase" if WINDOWS else None)
+
+
+def c_address(name: str) -> int:
+    """Return the address of a function of the C library."""
+    return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
+
+
+def clock_call(time_at: str) -> str:
+    """Return the arguments of a call of the clock, as LLVM text.
+
+    The clock writes seconds and nanoseconds to ``time_at``.
+    """
+    arguments = ["i32 %clock", f"ptr {time_at}"]
+    return ", ".join(reversed(arguments) if WINDOWS else arguments)
+
+
+def clock(of_thread: bool) -> tuple[int, int]:
+    """Return the address of the clock, and the number of the clock to read.
+
+    That is the CPU time of the thread, if wanted, and the time of day on Windows, whose
+    clock of threads counts in steps of 16 ms.
+    """
+    if sys.platform == "win32":
+        return c_address("_timespec64_get"), 1  # TIME_UTC
+    number = time.CLOCK_THREAD_CPUTIME_ID if of_thread else time.CLOCK_MONOTONIC
+    return c_address("clock_gettime"), number
