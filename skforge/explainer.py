@@ -94,8 +94,7 @@ class TreeExplainer:
     True
     """
 
-    linearize_link = True
-    output_names = None
+    linearize_link, output_names = True, None
 
     def __init__(
         self,

@@ -53,7 +53,6 @@ from skforge.compiler.passes.mir import (
     unroll_walks,
     vectorize_trees,
 )
-from skforge.compiler.passes.mir import gpu_nest as warp_sums
 from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule import bound
 from skforge.compiler.schedule.bind import bind
@@ -85,7 +84,7 @@ class MirPass(NamedTuple):
 MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
-    MirPass("warp-sums", lambda f, s: warp_sums.run(f, s.hir)),
+    MirPass("warp-sums", lambda f, s: keep_sums.run_by_warp(f, s.hir)),
     MirPass("keep-sums", lambda f, s: keep_sums.run(f, s.hir)),
     MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),

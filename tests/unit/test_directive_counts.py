@@ -26,7 +26,7 @@ from skforge.compiler.runtime.cpu.jit import (
     emit_assembly,
     emit_object,
 )
-from skforge.compiler.runtime.kernels import _aligned
+from skforge.compiler.runtime.kernels import aligned
 from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -400,7 +400,7 @@ def run_shared(
             body_type(body)(context, i, i + 1)
 
     result = np.empty((len(rows), made.n_outputs), made.accumulator_dtype)
-    slots = [rows, result, *(_aligned(item.data) for item in kernel.data)]
+    slots = [rows, result, *(aligned(item.data) for item in kernel.data)]
     first, last, *model = (array.ctypes.data for array in slots)
     packed = np.array([first, len(rows), rows.shape[1], last, *model], np.int64)
     address = ctypes.cast(pfor, ctypes.c_void_p).value

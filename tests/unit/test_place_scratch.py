@@ -13,7 +13,7 @@ from skforge.compiler.ir.lir.nodes import F32, I64, Buffer, Function, Value
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import place_scratch
-from skforge.compiler.passes.lir.lir_rewrite import constants_of
+from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.kernels import most_rows
 from skforge.compiler.schedule.schedule import Schedule

@@ -96,7 +96,7 @@ class ColumnBins:
         jobs = [self._job(c) for c in range(t.n_columns)]
         self._kinds = list(dict.fromkeys(kind for kind, _, _ in jobs))
         numbers = Pool(self.lanes, fill=0)
-        offsets = np.array([numbers.add(own) for _, own, _ in jobs])
+        offsets = np.array([numbers.add(part) for _, part, _ in jobs])
         column = np.arange(t.n_columns)
         self._tile_start = model("code_tile", np.asarray(starts, np.int64))
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
@@ -120,14 +120,14 @@ class ColumnBins:
     def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
         """Return a column's kind, its numbers, and the levels searched in memory."""
         t = self.t
-        test, missing, own = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
+        test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
         if test != THRESHOLDS:
             # A set test may give a missing value either code.
-            return Kind(test, 0, False, missing, True), own, 0
-        depth = max(1, len(own).bit_length())
+            return Kind(test, 0, False, missing, True), bounds, 0
+        depth = max(1, len(bounds).bit_length())
         held = next((k for k in self._levels if k >= depth), self._levels[-1])
         more = max(0, depth - held)
-        levels = self._registers.pivots(own, held + more, np.nan, low_first=False)
+        levels = self._registers.pivots(bounds, held + more, np.nan, low_first=False)
         # Levels in memory do not have to fill registers.
         levels[held:] = [part[: 1 << j] for j, part in enumerate(levels)][held:]
         kind = Kind(test, held, more > 0, missing, bool(self._right[c]))
@@ -163,7 +163,6 @@ class ColumnBins:
             self._turn(words, r, left, codes)
 
     def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
-        """Write one column of codes of a part."""
         b, n = self.b, self.lanes
         column, word = self._column[j], self._word[j]
         shift = b.splat(self._shift[j], n)

@@ -100,11 +100,11 @@ class Buckets:
         levels = np.zeros(n, np.int64)
         content = Pool()
         for c, ordered in enumerate(table.ordered):
-            own = table.bounds(c) if ordered else table.thresholds[:0]
-            count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(own)))
-            scale[c], shift[c] = _fit(own, count)
+            bounds = table.bounds(c) if ordered else table.thresholds[:0]
+            count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(bounds)))
+            scale[c], shift[c] = _fit(bounds, count)
             last[c] = count - 1
-            which = bucket_of(own, scale[c], shift[c], last[c])
+            which = bucket_of(bounds, scale[c], shift[c], last[c])
             held = np.bincount(which, minlength=count)
             before = np.cumsum(held) - held
             levels[c] = int(held.max(initial=0)).bit_length()
@@ -122,7 +122,7 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
     finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
     if not len(finite) or count <= 2:
         return 1.0, 0.0
-    info, best, found = np.finfo(thresholds.dtype), len(finite) + 1, (1.0, 0.0)
+    info, best, fitted = np.finfo(thresholds.dtype), len(finite) + 1, (1.0, 0.0)
     for edge in sorted({0, *(len(finite) >> k for k in (12, 10, 8, 6))}):
         low, high = finite[edge], finite[len(finite) - 1 - edge]
         with np.errstate(over="ignore"):
@@ -131,12 +131,12 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
                 continue
             scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
         shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
-        one, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
-        which = bucket_of(thresholds, one, other, thresholds.dtype.type(count - 1))
+        narrow, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
+        which = bucket_of(thresholds, narrow, other, thresholds.dtype.type(count - 1))
         fullest = int(np.bincount(which).max())
         if fullest < best:
-            best, found = fullest, (scale, shift)
-    return found
+            best, fitted = fullest, (scale, shift)
+    return fitted
 
 
 def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
@@ -276,20 +276,20 @@ class BucketBins:
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
         begun = [self._begin(x, at) for x, at in raw]
-        found = [b.const(0, ints)] * len(raw)
+        ranks = [b.const(0, ints)] * len(raw)
         for level in reversed(range(self._levels)):
             for k, (x, _, first, _, held) in enumerate(begun):
-                more = found[k] + b.const(1 << level, ints)
+                more = ranks[k] + b.const(1 << level, ints)
                 inside = more <= held
                 at = first + more - b.const(1, ints)
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
                 passed = self._rules.goes_right(x, threshold)
-                found[k] = b.select(passed, more, found[k])
+                ranks[k] = b.select(passed, more, ranks[k])
         return [
             (before + own, gone)
-            for (_, gone, _, before, _), own in zip(begun, found, strict=True)
+            for (_, gone, _, before, _), own in zip(begun, ranks, strict=True)
         ]
 
     def _begin(
@@ -318,10 +318,10 @@ class BucketBins:
 
     def _is_kind(self, at: Value, kind: Missing) -> Value:
         """Return a mask of the columns with a rule for missing values."""
-        own = self._table.missing == kind
-        if own.all():
+        of_kind = self._table.missing == kind
+        if of_kind.all():
             return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)
-        flags = self._columns(own).astype(np.int32)
+        flags = self._columns(of_kind).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
         return table[at, Vec(I32, self.lanes)].ne(0)
 

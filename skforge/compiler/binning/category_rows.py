@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -61,29 +62,26 @@ def set_groups(forest: Forest) -> list[SetGroup]:
     sets = np.flatnonzero(forest.comparison >= Comparison.IN).astype(np.int32)
     keys = forest.feature, forest.missing, forest.comparison
     words = np.diff(forest.category_offset)
-    made, size = [], 0
-    for own in Columns.of(sets, forest.threshold, *keys):
-        most = max(1, int(words[own].max()))
-        here = 32 * most * (HEAD * forest.n_trees + len(own))
+    groups, size = [], 0
+    for column in Columns.of(sets, forest.threshold, *keys):
+        most = max(1, int(words[column].max()))
+        here = 32 * most * (HEAD * forest.n_trees + len(column))
         if most > MOST_WORDS or size + here > MOST_BYTES:
             continue
         size += here
-        first = own[0]
-        feature, missing = (
-            int(forest.feature[first]),
-            Missing(int(forest.missing[first])),
-        )
+        first = column[0]
+        feature, missing = int(forest.feature[first]), Missing(forest.missing[first])
         exact = bool(forest.comparison[first] == Comparison.MEMBER)
-        made.append(SetGroup(feature, missing, exact, most, own.astype(np.int32)))
-    return made
+        groups.append(SetGroup(feature, missing, exact, most, column.astype(np.int32)))
+    return groups
 
 
 def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
     """Return which predicates belong to a group."""
-    found = np.zeros(forest.n_predicates, np.bool_)
+    grouped = np.zeros(forest.n_predicates, np.bool_)
     for group in groups:
-        found[group.predicates] = True
-    return found
+        grouped[group.predicates] = True
+    return grouped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,14 +104,14 @@ class SetClasses:
 
     def within(self, predicate: IntArray) -> IntArray:
         """Return each predicate's number in the group, or -1 if it is not in it."""
-        own = self.group.predicates
-        at = np.minimum(np.searchsorted(own, predicate), len(own) - 1)
-        return np.where(own[at] == predicate, at, -1).astype(np.int32)
+        members = self.group.predicates
+        at = np.minimum(np.searchsorted(members, predicate), len(members) - 1)
+        return np.where(members[at] == predicate, at, -1).astype(np.int32)
 
     def within_any(self, predicates: IntArray) -> IntArray:
         """Return the numbers in the group of those predicates that belong to it."""
-        found = np.unique(self.within(predicates))
-        return found[found >= 0]
+        numbers = np.unique(self.within(predicates))
+        return numbers[numbers >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,18 +144,18 @@ def lay_category_table(
     parts: list[NDArray[Any]] = []
     entries, start, place, size = [], [0], [first], []
     at = 0
-    for own, head, chosen in zip(classes, heads, coded, strict=True):
-        right = own.right[:, chosen].astype(head.dtype)
+    for group, head, chosen in zip(classes, heads, coded, strict=True):
+        right = group.right[:, chosen].astype(head.dtype)
         right = np.pad(right, ((0, 0), (0, -len(chosen) % lanes)))
         rows = np.concatenate([head, right], axis=1)
         parts.append(rows.reshape(-1))
-        entries.append(at + own.class_of_entry * rows.shape[1])
+        entries.append(at + group.class_of_entry * rows.shape[1])
         at += rows.size
-        start.append(start[-1] + len(own.class_of_entry))
+        start.append(start[-1] + len(group.class_of_entry))
         place.append(place[-1] + right.shape[1])
         size.append(right.shape[1])
     return CategoryTable(
-        groups=tuple(own.group for own in classes),
+        groups=tuple(group.group for group in classes),
         head=heads[0].shape[1],
         start=np.asarray(start[:-1], np.int64),
         place=np.asarray(place[:-1], np.int64),
@@ -184,7 +182,8 @@ class CategoryRows:
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
-            entry = self._entry(group, row.rows[row.start + feature]).to(I64)
+            x = self._rules.nan_if_missing(row.rows[row.start + feature], group.missing)
+            entry = self._rules.category_entry(x, group.entries, group.exact).to(I64)
             at = row_of_entry[start + entry].to(I64)
             if not t.size.any():
                 return at
@@ -219,11 +218,6 @@ class CategoryRows:
         cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
         return list(zip([0, *cuts], [*cuts, len(kinds)], strict=True))
 
-    def _entry(self, group: SetGroup, x: Value) -> Value:
-        """Return the entry of a value, by the group's rule for missing values."""
-        x = self._rules.nan_if_missing(x, group.missing)
-        return self._rules.category_entry(x, group.entries, group.exact)
-
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
         """Return the register at ``offset`` of the heads of all features, combined."""
         b = self.b
@@ -233,10 +227,7 @@ class CategoryRows:
 
         many = self._many
         if many is None:
-            made = part(self._at[0])
-            for at in self._at[1:]:
-                made = b.binary(op, made, part(at))
-            return made
+            return reduce(partial(b.binary, op), map(part, self._at))
         head = [part(many[b.const(0)])]
         with b.loop(1, len(self.t.groups), carry=head, hint="feature") as g:
             head[0] = b.binary(op, head[0], part(many[g]))

@@ -89,10 +89,10 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
             if part.test >= Comparison.IN:
                 offset[place] = set_of[c]
                 continue
-            own = table.bounds(c)
+            bounds = table.bounds(c)
             if part.test == THRESHOLDS:
-                own = _blocks(own, np.inf if part.right else np.nan)
-            offset[place] = numbers.add(own)
+                bounds = _blocks(bounds, np.inf if part.right else np.nan)
+            offset[place] = numbers.add(bounds)
     # A value that also passes the padding reads one block past the last.
     numbers.add(np.full((BLOCK + 2) * BLOCK, np.inf))
     return RowCodePlan(

@@ -87,7 +87,6 @@ class GatheredBins:
             self.write_tests(rows.rows, start, to, codes)
 
     def _search(self, rows: Buffer, start: Value, column: Value) -> Value:
-        """Return the codes of one vector of columns."""
         b, vec = self.b, self._type
         feature = self._of(self._features, column)
         raw = rows[start + feature]
@@ -137,17 +136,17 @@ class GatheredBins:
         for name, chosen in (("equal", ~sets), ("set", sets)):
             if not chosen.any():
                 continue
-            is_set, own = name == "set", predicate[chosen]
+            is_set, tests = name == "set", predicate[chosen]
             columns_of = rules.model(f"{name}_column", self._tests[chosen])
-            what = set_numbers(forest)[own] if is_set else forest.threshold[own]
+            what = set_numbers(forest)[tests] if is_set else forest.threshold[tests]
             whats = rules.model(f"{name}_number", what)
-            features = rules.model(f"{name}_feature", forest.feature[own])
-            members = (forest.comparison[own] == Comparison.MEMBER).astype(np.uint8)
+            features = rules.model(f"{name}_feature", forest.feature[tests])
+            members = (forest.comparison[tests] == Comparison.MEMBER).astype(np.uint8)
             member = rules.model(f"{name}_member", members) if members.any() else None
-            left = forest.missing_left[own].astype(np.uint8)
+            left = forest.missing_left[tests].astype(np.uint8)
             lefts = rules.model(f"{name}_missing_left", left)
-            kinds = rules.model(f"{name}_missing_kind", forest.missing[own])
-            with b.loop(len(own), hint="test") as i:
+            kinds = rules.model(f"{name}_missing_kind", forest.missing[tests])
+            with b.loop(len(tests), hint="test") as i:
                 raw = rows[start + features[i].to(I64)]
                 x = rules.zero_for_nan(raw)
                 exact = None if member is None else member[i].ne(0)

@@ -162,8 +162,8 @@ class Rules:
 
     @staticmethod
     def _with(is_kind: IsKind, kind: Missing, mask: Value) -> Value:
-        own = is_kind(kind)
-        return mask if own is None else mask & own
+        of_kind = is_kind(kind)
+        return mask if of_kind is None else mask & of_kind
 
     # ------------------------------------------------------------ categories
 

@@ -207,10 +207,10 @@ def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
     def within(square: Sequence[Value], unit: int = 1) -> list[Value]:
         pairs = zip(square[::2], square[1::2], strict=True)
         halves = [unpacked(n, e, unit, high) for high in (False, True)]
-        made = [b.shuffle(x, y, half) for x, y in pairs for half in halves]
-        if len(made) == 2:
-            return made
-        return [*within(made[::2], 2 * unit), *within(made[1::2], 2 * unit)]
+        joined = [b.shuffle(x, y, half) for x, y in pairs for half in halves]
+        if len(joined) == 2:
+            return joined
+        return [*within(joined[::2], 2 * unit), *within(joined[1::2], 2 * unit)]
 
     def pick(x: Value, y: Value, odd: int) -> Value:
         """Join every other 128-bit lane of two vectors."""

@@ -313,17 +313,17 @@ class Representation(ABC):
 
         Raises ScheduleError if the representation does not have the interface.
         """
-        found = get(hir.nest.representation)
-        if isinstance(found, cls):
-            return found
+        chosen = get(hir.nest.representation)
+        if isinstance(chosen, cls):
+            return chosen
         if issubclass(cls, RowRepresentation):
             why = (
                 'does not put trees in lanes; use represent("lanes") where a loop over '
                 "trees is vectorised."
             )
-        elif isinstance(found, BlockRepresentation):
+        elif isinstance(chosen, BlockRepresentation):
             why = "evaluates blocks of rows; mark their loop with cache_predicates."
-        elif isinstance(found, RowRepresentation):
+        elif isinstance(chosen, RowRepresentation):
             why = (
                 "takes one row through all trees at once; quantize the loop over rows "
                 "and vectorize the loop over trees in it."
@@ -333,7 +333,7 @@ class Representation(ABC):
                 "walks single rows, so it does not work with cache_predicates; use "
                 'represent("bitsliced").'
             )
-        raise ScheduleError(f'represent("{found.name}") {why}')
+        raise ScheduleError(f'represent("{chosen.name}") {why}')
 
     @abstractmethod
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -355,6 +355,19 @@ class Representation(ABC):
                 f'represent("{self.name}") does not support complete tiles; use '
                 'represent("tiles"), or another kind of tile_nodes.'
             )
+
+    def check_single_nodes(self, hir: PredictEnsemble) -> None:
+        """Raise unless the leaves of trees of single nodes are added as floats."""
+        why = None
+        if hir.reduction == "reproducible":
+            why = (
+                'sums floats in model order; use reduction="exact" or another '
+                "representation."
+            )
+        elif hir.tiles.tile_size > 1:
+            why = "evaluates single nodes; leave out tile_nodes."
+        if why is not None:
+            raise ScheduleError(f'represent("{self.name}") {why}')
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests that the representation cannot hold, before building."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
 from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -109,7 +112,9 @@ class Kernel:
 
     def finish(self, name: str) -> LoweredKernel:
         """Return the finished function with its model buffers."""
-        data = self.model_data()
+        # First the buffers of the layout, then those declared here.
+        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
+        data = (*of_layout, *self._data.values())
         params: tuple[Value | Buffer, ...] = (
             self.rows,
             self.n_rows,
@@ -131,11 +136,6 @@ class Kernel:
             buffer = Buffer(name, scalar_of(data.dtype), alignment=64)
             self._data[name] = BufferData(buffer, data)
         return self._data[name].buffer
-
-    def model_data(self) -> tuple[BufferData, ...]:
-        """Return all model buffers: first the layout's, then those declared here."""
-        of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
-        return (*of_layout, *self._data.values())
 
     def leaf_values(self) -> Buffer:
         """Return the leaf values: one scalar per item, or rows of outputs."""
@@ -217,29 +217,27 @@ class Kernel:
     def affine(self, index: mir.Affine) -> Value:
         """Return a sum of loop variables: i64, or a vector in a vector loop."""
         b = self.b
-        total: Value | None = None
-        for name in index.terms:
-            value = self.values[name]
-            total = value if total is None else total + value
-        for size, times in index.sizes:
-            value = self.size(size) * times
-            total = value if total is None else total + value
+        parts = chain(
+            (self.values[name] for name in index.terms),
+            (self.size(size) * times for size, times in index.sizes),
+        )
+        total = next(parts, None)
         if total is None:
             return b.const(index.constant)
+        total = reduce(add, parts, total)
         if index.constant:
             total = total + b.const(index.constant, total.type)
         return total
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
         """Return the smallest ``limit - minus``."""
-        total: Value | None = None
-        for bound in bounds:
-            value = self.size(bound.limit)
-            if bound.minus != mir.Affine():
-                value = value - self.affine(bound.minus)
-            total = value if total is None else total.min(value)
-        assert total is not None
-        return total
+
+        def end(bound: mir.Bound) -> Value:
+            limit = self.size(bound.limit)
+            at_limit = bound.minus == mir.Affine()
+            return limit if at_limit else limit - self.affine(bound.minus)
+
+        return reduce(Value.min, map(end, bounds))
 
     def extent(self, rows: mir.Range) -> tuple[Value, Value]:
         """Return the first row (or tree) of a range and the number of rows."""

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, reduce
+from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import GatheredBins
@@ -53,7 +55,6 @@ def _layout(rows: int, by_row: bool) -> str:
 
 
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
-    """Return the row stride, the column stride and the total number of elements."""
     if layout == "feature":
         return 1, rows, rows * columns
     stride = columns | 1 if layout == "padded" else columns
@@ -266,7 +267,6 @@ class _GridLowering(ThreadLowering):
         flush()
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
-        """Emit one grid."""
         b = self._k.b
         self._dims = gpu_nest.block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
@@ -276,9 +276,7 @@ class _GridLowering(ThreadLowering):
         numbers: dict[str, Value] = {
             kind: Value(b.name(kind[-1]), I64) for kind in counts
         }
-        total = b.const(1)
-        for count in counts.values():
-            total = total * count
+        total = reduce(mul, counts.values(), b.const(1))
         with b.body() as stmts:
             self._place = "block"
             self._block_number = self._linear(numbers, counts)
@@ -294,7 +292,6 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
 
     def _n_blocks(self, loop: mir.Loop) -> Value:
-        """Return the most iterations of a loop over blocks, computable on the host."""
         k = self._k
         fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
@@ -342,7 +339,11 @@ class _GridLowering(ThreadLowering):
                     memory, cells = self._memory(), self._block_cells
                     k.row_view = share_rows(k, stmt, self._by_row, memory, cells)
                 case mir.CacheTrees(trees=trees):
-                    self._share_trees(trees)
+                    first, count = k.extent(trees)
+                    limits = [x.limit for x in trees.bounds if isinstance(x.limit, int)]
+                    k.layout = self._whole  # also when this cache is inside another
+                    memory, most = self._memory(), min(limits)
+                    k.layout = k.walker.share_trees(memory, first, count, most)
                 case mir.QuantizeRows():
                     view = share_codes(k, stmt, self._by_row, self._memory())
                     k.codes[stmt.name] = view
@@ -426,14 +427,9 @@ class _GridLowering(ThreadLowering):
         self._serial(loop, lambda: self._together(loop.body))
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
-        """Emit a switch on depth around barriers, uniform over the block."""
-        k, b = self._k, self._k.b
+        k = self._k
         selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
-
-        def case(body: mir.Body) -> Callable[[], None]:
-            return lambda: self._together(body)
-
-        b.switch(selector, [case(body) for body in stmt.cases])
+        k.b.switch(selector, [partial(self._together, body) for body in stmt.cases])
 
     def _with_number(self, body: Callable[[Value], None]) -> None:
         """Emit a region and pass ``body`` the number of the running thread."""
@@ -526,13 +522,6 @@ class _GridLowering(ThreadLowering):
 
     def _memory(self) -> layouts.SharedMemory:
         return layouts.SharedMemory(self._k.b, self._share, self._block_each)
-
-    def _share_trees(self, trees: mir.Range) -> None:
-        k = self._k
-        first, count = k.extent(trees)
-        most = min(x.limit for x in trees.bounds if isinstance(x.limit, int))
-        k.layout = self._whole  # also when this cache is inside another
-        k.layout = k.walker.share_trees(self._memory(), first, count, most)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

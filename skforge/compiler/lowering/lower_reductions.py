@@ -8,6 +8,8 @@ each becomes a plain load-add-store, or an atomic add where the schedule asks fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import mul
 
 import numpy as np
 
@@ -49,23 +51,16 @@ class ReductionLowering:
         k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
             zero = self._zero()
-            self._each(total, lambda i: b.store(buffer, i, zero))
+            with b.loop(total) as i:
+                buffer[i] = zero
 
     def elements(self, dims: tuple[Value, ...]) -> Value:
         """Return the number of elements, the product of the dimensions."""
-        total = dims[0]
-        for dim in dims[1:]:
-            total = total * dim
-        return total
+        return reduce(mul, dims)
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
-        """Return a zero sum, or a vector of zeros."""
         k = self._k
         return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
-
-    def _each(self, count: Value, body: Callable[[Value], None]) -> None:
-        with self._k.b.loop(count) as i:
-            body(i)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the buffer index of an element; ``Outputs`` counts as output 0."""
@@ -113,7 +108,6 @@ class ReductionLowering:
     def _increase(
         self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
     ) -> None:
-        """Add a value to a buffer element."""
         b = self._k.b
         if atomic and at.type.lanes:
             for lane in range(at.type.lanes):
@@ -124,15 +118,10 @@ class ReductionLowering:
         else:
             buffer[at] = buffer[at] + value
 
-    def row_of(self, stmt: mir.Reduce) -> tuple[ArrayView, Value]:
-        """Return the array a reduce adds to and the index of its row's first output."""
+    def element(self, stmt: mir.Reduce, n: int | None = None) -> tuple[Buffer, Value]:
+        """Return the buffer and index of what a reduce adds to, by ``n`` indices."""
         view = self._k.arrays[stmt.target]
-        return view, self._offset(view, stmt.indices[:1])
-
-    def element(self, stmt: mir.Reduce) -> tuple[Buffer, Value]:
-        """Return the buffer and index of the element a reduce adds to."""
-        view = self._k.arrays[stmt.target]
-        return view.buffer, self._offset(view, stmt.indices)
+        return view.buffer, self._offset(view, stmt.indices[:n])
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool
@@ -140,12 +129,9 @@ class ReductionLowering:
         """Emit ``target[at + j] += leaf_values[leaf + j]`` for every output j."""
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
         if at.type.lanes or atomic:
-
-            def one(j: Value) -> None:
+            with b.loop(b.const(self._k.n_outputs)) as j:
                 here, there = at + j, leaf + j
                 self._increase(target, here, values[there], atomic)
-
-            self._each(b.const(self._k.n_outputs), one)
             return
 
         def chunk(j: Value, type_: lir.Type) -> None:
@@ -202,12 +188,9 @@ class ReductionLowering:
             return
         values = k.leaf_values()
         if at.type.lanes:
-
-            def one(j: Value) -> None:
+            with b.loop(b.const(k.n_outputs)) as j:
                 here, there = at + j, value + j
                 view.buffer[here] = values[there]
-
-            self._each(b.const(k.n_outputs), one)
             return
 
         def chunk(j: Value, type_: lir.Type) -> None:
@@ -229,23 +212,14 @@ class ReductionLowering:
         view = k.arrays[stmt.target]
         if k.n_outputs == 1:
             base = b.const(float(k.hir.forest.base[0]), k.float_type)
-
-            def one(i: Value) -> None:
+            with b.loop(self._length(stmt.rows)) as i:
                 view.buffer[start + i] = base
-
-            self._each(self._length(stmt.rows), one)
             return
         base_buffer = k.base()
-
-        def row(i: Value) -> None:
+        with b.loop(self._length(stmt.rows)) as i:
             first = (start + i) * k.n_outputs
-
-            def output(j: Value) -> None:
+            with b.loop(b.const(k.n_outputs)) as j:
                 view.buffer[first + j] = base_buffer[j]
-
-            self._each(b.const(k.n_outputs), output)
-
-        self._each(self._length(stmt.rows), row)
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
         """Add slots 0, 1, … of every row and output to the target, in that order."""
@@ -282,20 +256,14 @@ class ReductionLowering:
         length: Value,
     ) -> None:
         """Add each tree's leaf to the tree's output, trees in model order."""
-        k = self._k
+        k, b = self._k, self._k.b
         outputs = k.tree_outputs(by_position=False)
-
-        def row(i: Value) -> None:
+        with b.loop(length) as i:
             here = first + i * k.n_outputs
             at = from_ + i
-
-            def tree(n: Value) -> None:
+            with b.loop(extent) as n:
                 place = here + outputs[n].to(I64)
                 self._increase(target.buffer, place, source.buffer[n * slot + at])
-
-            self._each(extent, tree)
-
-        self._each(length, row)
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
         """Move the sum over a dimension's slots to slot 0 and clear the other slots.
@@ -339,16 +307,10 @@ class ReductionLowering:
         from_ = k.affine(stmt.source_rows) * k.n_outputs
         base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
         scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
-
-        def row(i: Value) -> None:
+        with b.loop(self._length(stmt.rows)) as i:
             offset = i * k.n_outputs
-
-            def output(j: Value) -> None:
+            with b.loop(b.const(k.n_outputs)) as j:
                 at = offset + j
                 value = source.buffer[from_ + at].to(F64) * scale
                 value = (base[j] + value).to(k.float_type)
                 target.buffer[first + at] = value
-
-            self._each(b.const(k.n_outputs), output)
-
-        self._each(self._length(stmt.rows), row)

@@ -22,7 +22,6 @@ from skforge.compiler.lowering.lower_reductions import (
     ReductionLowering,
 )
 from skforge.compiler.passes.mir.gpu_nest import WARP
-from skforge.compiler.schedule.nest import size_value
 
 #: Runs a body once for each number in 0 … count, on the available threads.
 Spread = Callable[[Value, Callable[[Value], None]], None]
@@ -43,6 +42,10 @@ class GpuSums(ReductionLowering):
         self.spread: Spread = self._each
         #: Number of threads in the block, and what emits code with the thread's number.
         self.team: tuple[int, Callable[[Callable[[Value], None]], None]] | None = None
+
+    def _each(self, count: Value, body: Callable[[Value], None]) -> None:
+        with self._k.b.loop(count) as i:
+            body(i)
 
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:
@@ -176,7 +179,7 @@ class GpuSums(ReductionLowering):
         elements = min(rows) * self._k.n_outputs
         width = 1
         while (
-            2 * width <= min(WARP, size_value(extent, 0))
+            2 * width <= min(WARP, extent)
             and 2 * width * elements <= threads
             and threads % (2 * width) == 0
         ):
@@ -219,40 +222,33 @@ class GpuSums(ReductionLowering):
             lane_sum = source.buffer[self.at(source, b.const(j))]
             totals.append(b.let(lir.WarpReduce(lane_sum, width), k.sum_type, "warp"))
 
-        def write(at: Value) -> None:
+        with self._first_lane(stmt, row, lane, stmt.prefix) as at:
             for j, total in enumerate(totals):
                 self._increase(target.buffer, at + j, total, stmt.atomic)
 
-        indices = (*stmt.prefix, stmt.rows.start)
-        self._by_first_lane(stmt.rows, target, indices, row, lane, write)
-
-    def _by_first_lane(
+    @contextmanager
+    def _first_lane(
         self,
-        rows: mir.Range,
-        view: ArrayView,
-        indices: tuple[mir.Index, ...],
+        stmt: mir.ReduceDimension | mir.Fill,
         row: Value,
         lane: Value,
-        write: Callable[[Value], None],
-    ) -> None:
-        """Let the first lane of each existing row write, starting at its first sum."""
-        b, n_outputs = self._k.b, self._k.n_outputs
+        prefix: tuple[mir.Index, ...] = (),
+    ) -> Iterator[Value]:
+        """Open what the first lane of each row does; yield the place of its sums."""
+        k, rows = self._k, stmt.rows
         leads = (row < self._length(rows)) & lane.eq(0)
-        with b.when(leads):
-            write(self._offset(view, indices) + row * n_outputs)
+        with k.b.when(leads):
+            first = self._offset(k.arrays[stmt.target], (*prefix, rows.start))
+            yield first + row * k.n_outputs
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         """Let the first lane of each row initialise the row's sums."""
         k, b = self._k, self._k.b
-        view = k.arrays[stmt.target]
-
-        def write(at: Value) -> None:
+        buffer = k.arrays[stmt.target].buffer
+        with self._first_lane(stmt, row, lane) as at:
             for j in range(k.n_outputs):
                 base = b.const(float(k.hir.forest.base[j]), k.float_type)
-                view.buffer[at + j] = base
-
-        rows = stmt.rows
-        self._by_first_lane(rows, view, (rows.start,), row, lane, write)
+                buffer[at + j] = base
 
     # ------------------------------------------------------------ one leaf a tree
 

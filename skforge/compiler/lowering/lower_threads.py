@@ -13,8 +13,11 @@ first thread. Everything else is lowered as on the CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import reduce
+from math import prod
+from operator import and_
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
@@ -61,25 +64,20 @@ class ThreadLowering(Lowering):
 
     @property
     def _n_threads(self) -> int:
-        total = 1
-        for n in self._dims.values():
-            total *= n
-        return total
+        return prod(self._dims.values())
 
     def _thread_number(self) -> Value:
-        """Return the running thread's number in the block."""
         counts = {kind: self._k.b.const(n) for kind, n in self._dims.items()}
         return self._linear(self._tid, counts) if counts else self._k.b.const(0)
 
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
-        b = self._k.b
-        total: Value | None = None
-        for kind in sorted(numbers, reverse=True):
-            if total is None:
-                total = numbers[kind]
-            else:
-                total = total * counts[kind] + numbers[kind]
-        return b.const(0) if total is None else total
+        if not numbers:
+            return self._k.b.const(0)
+        first, *rest = sorted(numbers, reverse=True)
+        total = numbers[first]
+        for kind in rest:
+            total = total * counts[kind] + numbers[kind]
+        return total
 
     def _sizes(self, array: mir.Array) -> tuple[Value, ...]:
         k = self._k
@@ -116,18 +114,16 @@ class ThreadLowering(Lowering):
         """Run statements in the first thread of every dimension without a loop."""
         if not run:
             return
-        b, stmts = self._k.b, tuple(run)
+        stmts = tuple(run)
         run.clear()
         unbound, self._unbound = self._unbound, frozenset()
-        first: Value | None = None
-        for kind in sorted(unbound):
-            if self._dims[kind] > 1:
-                is_first = self._tid[kind].eq(0)
-                first = is_first if first is None else first & is_first
-        if first is None:
+        several = [kind for kind in sorted(unbound) if self._dims[kind] > 1]
+        inside: AbstractContextManager[None] = nullcontext()
+        if several:
+            is_first = (self._tid[kind].eq(0) for kind in several)
+            inside = self._k.b.when(reduce(and_, is_first))
+        with inside:
             super().body(stmts)
-        else:
-            b.if_(first, lambda: super(ThreadLowering, self).body(stmts))
         self._unbound = unbound
 
     def _statement(self, stmt: mir.Stmt) -> None:
@@ -192,17 +188,11 @@ class ThreadLowering(Lowering):
             return None
         self._shared_bytes += n_bytes
         buffer = lir.Buffer(k.b.name(array.name), k.sum_type, "shared", 16)
-        self._pending.append(lir.Alloc(buffer, self._pending_size(size)))
+        count = Value(k.b.name("size"), I64)  # a constant defined before the region
+        self._pending += [lir.Let(count, lir.Const(size)), lir.Alloc(buffer, count)]
         return buffer
 
-    def _pending_size(self, size: int) -> Value:
-        """Return a constant defined before the region, for its allocations."""
-        value = Value(self._k.b.name("size"), I64)
-        self._pending.append(lir.Let(value, lir.Const(size)))
-        return value
-
     def _own_row(self) -> Value:
-        """Return the row of the block that the running thread takes."""
         rest = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
         counts = {kind: self._k.b.const(n) for kind, n in rest.items()}
         return self._linear({kind: self._tid[kind] for kind in rest}, counts)

@@ -17,9 +17,11 @@ Model arrays are parameters: the code does not grow with the number of trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial, reduce
+from operator import mul, or_, xor
 
 from skforge.compiler.binning.block import quantize_block
 from skforge.compiler.binning.rules import BlockRows, RowAt, Rules
@@ -152,7 +154,8 @@ class Lowering:
                 values = [table[k.values[tree]].to(I64)]
             case mir.GetRoot():
                 values = self._walks.roots(stmt.op)
-                values = [self._like_rows(v) for v in values]
+                if self._lanes:  # each lane of a vector loop has the root, as i32
+                    values = [k.b.splat(v.to(lir.I32), self._lanes) for v in values]
             case mir.TraverseTreeTile():
                 values = self._walks.traverse(stmt.op)
             case mir.GetLeafValue():
@@ -160,13 +163,6 @@ class Lowering:
             case mir.WalkDecisionTree():
                 raise CompilerError("a walk_decision_tree was not expanded")
         k.values.update(zip(stmt.names, values, strict=True))
-
-    def _like_rows(self, root: Value) -> Value:
-        """Broadcast the root to every lane as i32 in a vector loop."""
-        if not self._lanes:
-            return root
-        b = self._k.b
-        return b.splat(root.to(lir.I32), self._lanes)
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
         """Emit a run of unchecked hops as a counted loop of one hop."""
@@ -201,16 +197,10 @@ class Lowering:
         with b.repeat(lambda: b.any_true(carried[0].ne(b.const(0, wide))), carried):
             nodes = tuple(carried[1:])
             moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
-            change: Value | None = None
-            for old, new in zip(nodes, moved, strict=True):
-                differs = old ^ new
-                change = differs if change is None else change | differs
-            assert change is not None
-            carried[:] = [change, *moved]
+            carried[:] = [reduce(or_, map(xor, nodes, moved)), *moved]
         k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
-        """Hop until every walk stands on a leaf."""
         k, b, walks, step = self._k, self._k.b, self._walks, stmt.step
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
@@ -219,21 +209,15 @@ class Lowering:
         cursors_now: list[layouts.Cursor] = []
 
         def is_going() -> Value:
-            cursors = walks.open(step, tuple(nodes))
-            cursors_now.extend(cursors)
-            going: Value | None = None
-            for at in cursors:
-                inner = ~walks.op(k.hopper.is_leaf, at)
-                going = inner if going is None else going | inner
-            assert going is not None
-            return going
+            cursors_now.extend(walks.open(step, tuple(nodes)))
+            is_inner = (~walks.op(k.hopper.is_leaf, at) for at in cursors_now)
+            return reduce(or_, is_inner)
 
         with b.repeat(is_going, nodes):
             nodes[:] = walks.hop(step, cursors_now, starts)
         k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
-        """Prefetch every cache line of a range of rows."""
         k, b = self._k, self._k.b
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
@@ -311,27 +295,17 @@ class Lowering:
         sums = [k.carried[key] for key in keys]
         with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
             k.carried = dict(zip(keys, sums, strict=True))
-            with self._bound(loop.var, self._lane_rows(loop, var, scalar)):
-                self._in_lanes(loop, scalar, body)
+            outer = self._lanes
+            if loop.kind == "vector" and not scalar:  # one value per lane
+                self._lanes, lanes = loop.group, b.iota(I64, loop.group)
+                if loop.step != 1:
+                    lanes = lanes * b.splat(k.size(loop.step), loop.group)
+                var = b.splat(var, loop.group) + lanes
+            with self._bound(loop.var, var):
+                self.body(body)
+            self._lanes = outer
             sums[:] = [k.carried[key] for key in keys]
         k.carried = dict(zip(keys, sums, strict=True))
-
-    def _lane_rows(self, loop: mir.Loop, var: Value, scalar: bool) -> Value:
-        """Return the loop variable; in a vector loop, one value per lane."""
-        if loop.kind != "vector" or scalar:
-            return var
-        b = self._k.b
-        lanes = b.iota(I64, loop.group)
-        if loop.step != 1:
-            lanes = lanes * b.splat(self._k.size(loop.step), loop.group)
-        return b.splat(var, loop.group) + lanes
-
-    def _in_lanes(self, loop: mir.Loop, scalar: bool, body: mir.Body) -> None:
-        outer = self._lanes
-        if loop.kind == "vector" and not scalar:
-            self._lanes = loop.group
-        self.body(body)
-        self._lanes = outer
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run iterations (or whole groups) in parallel and the remainder serially."""
@@ -364,9 +338,7 @@ class Lowering:
             trips = self._trips(inner, lo, k.bound(inner.bounds), step)
             self._deal_out([*nest, (inner, lo, step, trips)])
             return
-        total = nest[0][-1]
-        for _, _, _, trips in nest[1:]:
-            total = total * trips
+        total = reduce(mul, (trips for *_, trips in nest))
         carried, k.carried = k.carried, {}
         with b.parallel(total) as rest:
             places = []
@@ -439,7 +411,6 @@ class Lowering:
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _tree_of_block(self, loop: mir.Loop) -> None:
-        """Lower one tree for all rows of the block by calling the representation."""
         k = self._k
         trees = [
             stmt.op.index
@@ -451,12 +422,10 @@ class Lowering:
         self._block.add_tree(k.affine(trees[0]), sums)
 
     def _all_trees(self, loop: mir.Loop) -> None:
-        """Lower all trees for one row by calling the representation."""
         if self._row_code is None:
             raise CompilerError("trees in lanes need the codes of a row")
         (reduce,) = reduces_in(loop.body)
-        view, at = self._sums.row_of(reduce)
-        self._row_code.add_trees(view.buffer, at)
+        self._row_code.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b
@@ -464,26 +433,21 @@ class Lowering:
             self.body(stmt.cases[0])
             return
         selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
-        keys = list(k.carried)
         before = dict(k.carried)
 
-        def case(body: mir.Body) -> Callable[[], Sequence[Value]]:
-            def run_case() -> Sequence[Value]:
-                k.carried = dict(before)
-                self.body(body)
-                return [k.carried[key] for key in keys]
+        def case(body: mir.Body) -> Sequence[Value]:
+            k.carried = dict(before)
+            self.body(body)
+            return [k.carried[key] for key in before]
 
-            return run_case
-
-        types = [before[key].type for key in keys]
-        results = b.switch(selector, [case(body) for body in stmt.cases], types)
-        k.carried = dict(zip(keys, results, strict=True))
+        types = [value.type for value in before.values()]
+        results = b.switch(selector, [partial(case, s) for s in stmt.cases], types)
+        k.carried = dict(zip(before, results, strict=True))
 
     # ------------------------------------------------------------ registers
 
     @contextmanager
     def _bound(self, var: str, value: Value) -> Iterator[None]:
-        """Bind a loop variable within its body."""
         self._k.values[var] = value
         yield
         del self._k.values[var]

@@ -42,11 +42,12 @@ class WalkLowering:
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
         """Return the root of each tree."""
-        return [self._root(self._k.values[tree]) for tree in op.trees]
-
-    def _root(self, tree: Value) -> Value:
         b, walker = self._k.b, self._k.walker
-        return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
+
+        def root(tree: Value) -> Value:
+            return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
+
+        return [root(self._k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
         """Return each walk's scalar leaf, offset of its vector leaf, or leaf number."""
@@ -209,7 +210,6 @@ class WalkLowering:
     def _in_category_set(
         self, rules: Rules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
-        """Return whether x is a category in the set numbered by ``threshold``."""
         k, b = self._k, self._k.b
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)

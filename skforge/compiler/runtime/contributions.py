@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.forest.arrays import Array
@@ -14,12 +15,15 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts.background.tables import background_tables
 from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -54,21 +58,23 @@ class Contributions:
         self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
         self._parts = parts_of(forest)
-        self._kernels = [KernelCache(one, host, "exact") for one in self._parts]
+        self._kernels = [KernelCache(part, host, "exact") for part in self._parts]
         #: Where path-dependent values come from; the other ones come from the CPU.
         self._of_target = self._kernels
         if target.is_gpu:
-            self._of_target = [KernelCache(one, target, "exact") for one in self._parts]
+            self._of_target = [
+                KernelCache(part, target, "exact") for part in self._parts
+            ]
         parts = list(zip(self._parts, self._kernels, strict=True))
         self._against = BackgroundValues(forest, parts)
-        given = contribution_schedules(forest, "contributions", target.is_gpu)
+        table = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
-            "contribution": given if schedule is None else schedule,
+            "contribution": table if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
         }
-        for one in self.schedules["contribution"].values() if schedule else ():
+        for chosen in self.schedules["contribution"].values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._of_target[0].bind(one, "contribution")
+            self._of_target[0].bind(chosen, "contribution")
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
@@ -180,21 +186,21 @@ class Contributions:
         forest = self.forest
         check_covers(forest)
         n, outputs = len(rows), forest.n_outputs
-        made = np.zeros((n, outputs, *inner), forest.accumulator_dtype)
-        bias = made.reshape(n, outputs, math.prod(inner))[..., -1]  # a view
+        contribs = np.zeros((n, outputs, *inner), forest.accumulator_dtype)
+        bias = contribs.reshape(n, outputs, math.prod(inner))[..., -1]  # a view
         if not forest.n_predicates:
             bias[:] = Means.of(forest).bias
-            return made
+            return contribs
         if not n:
-            return made
-        kernels = [self._compiled(one, element, n) for one in self._caches(element)]
+            return contribs
+        kernels = [self._compiled(cache, element, n) for cache in self._caches(element)]
         if len(self._parts) == 1 and self._parts[0] is forest:
-            kernels[0](rows, made.reshape(n, -1), threads)
-            return made
-        at = fill(made, self._parts, kernels, rows, threads)
+            kernels[0](rows, contribs.reshape(n, -1), threads)
+            return contribs
+        at = fill(contribs, self._parts, kernels, rows, threads)
         if at < outputs:
             bias[:, at] = Means.of(forest).bias[at]
-        return made
+        return contribs
 
 
 def parts_of(forest: Forest) -> list[Forest]:
@@ -223,14 +229,13 @@ def parts_of(forest: Forest) -> list[Forest]:
 
 
 def _outputs(forest: Forest, first: int, last: int) -> Forest:
-    """Return a forest with some of the outputs of vector leaves."""
     values = forest.leaf_value[:, first:last]
-    own = 0 if last - first == 1 else -1
+    output = 0 if last - first == 1 else -1
     return replace(
         forest,
         leaf_value=values,
         base=forest.base[first:last],
-        tree_output=np.full(forest.n_trees, own, np.int32),
+        tree_output=np.full(forest.n_trees, output, np.int32),
         output_sizes=(),
         outputs=SCORES,
     )
@@ -294,24 +299,23 @@ class BackgroundValues:
                 "training rows."
             )
         n, width = len(rows), forest.n_features + 1
-        made = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
+        contribs = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
         if not forest.n_predicates:
-            made[..., -1] = reference_raw(forest, background[:1])
+            contribs[..., -1] = reference_raw(forest, background[:1])
         if not n or not forest.n_predicates:
-            return made
+            return contribs
         parts = [part for part, _ in self._parts]
-        at = fill(made, parts, self._kernels(background), rows, threads)
+        at = fill(contribs, parts, self._kernels(background), rows, threads)
         if at < forest.n_outputs:
-            made[:, at, -1] += forest.n_trees / forest.divisor
-        return made
+            contribs[:, at, -1] += forest.n_trees / forest.divisor
+        return contribs
 
     def _kernels(self, background: Array) -> list[Kernel]:
-        """Return a kernel for each part that reads these background rows."""
         last = self._last
         if last is None or not _same_bits(last[0], background):
-            made = [_kernel(kernels, background) for _, kernels in self._parts]
+            compiled = [_kernel(kernels, background) for _, kernels in self._parts]
             # A copy, because users may change their own rows.
-            last = self._last = np.array(background, order="C"), made
+            last = self._last = np.array(background, order="C"), compiled
         return last[1]
 
 
@@ -345,3 +349,84 @@ def _same_bits(a: Array, b: Array) -> bool:
         return False
     word = f"u{a.itemsize}"
     return bool((a.view(word) == np.ascontiguousarray(b).view(word)).all())
+
+
+# ------------------------------------------------------------ a compiled module
+
+
+class Explained:
+    """Explains the scores of a forest; a base of ``CompiledModule``."""
+
+    forest: Forest
+    target: Target
+    n_jobs: int | None
+    contribs_schedule: dict[BatchRange, Schedule] | None
+    _contributions: Contributions | None
+
+    def predict_contribs(
+        self,
+        X: Any,
+        *,
+        interactions: bool = False,
+        approximate: bool = False,
+        background: Any = None,
+        n_jobs: int | None = None,
+    ) -> Array:
+        """Return what each feature contributes to the raw scores (SHAP values).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            As for :meth:`predict_raw`.
+        interactions : bool, default=False
+            Return SHAP interaction values, with one more axis of ``n_features + 1``.
+        approximate : bool, default=False
+            Return Saabas' values instead: the changes of the mean along each path.
+        background : array-like of shape (n_background, n_features), default=None
+            Take features that are not known from these rows (interventional values)
+            instead of following the training rows (path-dependent values).
+        n_jobs : int or None
+            As for :meth:`predict_raw`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features + 1) or (n_rows, n_outputs, n_features + 1)
+            In the dtype of the source's sums. The last column is the expected raw
+            score; each row adds up to :meth:`predict_raw`, for an IsolationForest
+            divided by its number of trees: its mean path length, as in shap.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not keep the covers of its nodes.
+        """
+        if is_device_array(X):
+            raise InvalidInputError(
+                "contributions need rows in host memory, but these are on a GPU; pass "
+                "a NumPy array."
+            )
+        rows = prepare_rows(self.forest, X)
+        if background is not None:
+            background = prepare_rows(self.forest, background)
+        n_jobs = self.n_jobs if n_jobs is None else n_jobs
+        contribs = self._explained().answer(
+            rows,
+            1 if n_jobs is None else resolve_n_jobs(n_jobs),
+            interactions=interactions,
+            approximate=approximate,
+            background=background,
+        )
+        return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
+
+    def _explained(self) -> Contributions:
+        """Return the kernels of contributions, which are made on first use."""
+        if self._contributions is None:
+            table = self.contribs_schedule
+            self._contributions = Contributions(self.forest, self.target, table)
+        return self._contributions
+
+    def warm_up_contribs(self, batch_sizes: ArrayLike | None = None) -> None:
+        """Compile what :meth:`predict_contribs` without options needs."""
+        for size in () if batch_sizes is None else np.ravel(batch_sizes):
+            check_count(size)
+        self._explained().compile_all(batch_sizes)

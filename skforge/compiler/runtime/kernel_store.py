@@ -87,7 +87,7 @@ class KernelStore:
             for directive in schedule.directives
             if isinstance(directive, Represent)
         ]
-        return all(type(one).__module__.startswith("skforge.") for one in makers)
+        return all(type(maker).__module__.startswith("skforge.") for maker in makers)
 
     def _key(self, schedule: Schedule, element: Element) -> str:
         return object_cache.key_of((*self._facts, schedule.to_json(), element))
@@ -109,9 +109,9 @@ def _sources() -> str:
     compiler = str(Path(__file__).parents[1])
     files = sorted(_files(compiler))
     listed = object_cache.key_of(("sources", __version__, *map(str, files)))
-    kept = object_cache.find(listed)
-    if kept is not None:
-        return kept.decode()
+    stored = object_cache.find(listed)
+    if stored is not None:
+        return stored.decode()
     parts = [__version__]
     for path, *_ in files:
         with suppress(OSError), open(path, encoding="utf-8") as file:

@@ -61,7 +61,7 @@ class Kernel:
         self.jit: JitModule = compile_functions([function], target)
         self._function = self.jit.function(function.name)
         self._names = [item.buffer.name for item in lowered.kernel.data]
-        self._set([_aligned(item.data) for item in lowered.kernel.data])
+        self._set([aligned(item.data) for item in lowered.kernel.data])
         self.address = self.jit.address(function.name)
         #: Most rows per run; None if scratch does not grow with the batch.
         self.most_rows = most_rows(lowered, SCRATCH_BYTES)
@@ -87,16 +87,12 @@ class Kernel:
         addresses = [array.ctypes.data for array in data]
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
-    def with_data(self, given: Mapping[str, Array]) -> Kernel:
+    def with_data(self, other: Mapping[str, Array]) -> Kernel:
         """Return a kernel of the same code in which some model buffers are others."""
-        made = copy(self)
-        made._set(
-            [
-                _aligned(given[name]) if name in given else data
-                for name, data in zip(self._names, self._data, strict=True)
-            ]
-        )
-        return made
+        kernel = copy(self)
+        buffers = zip(self._names, self._data, strict=True)
+        kernel._set([aligned(other[n]) if n in other else data for n, data in buffers])
+        return kernel
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         """Fill ``result``, one row for each of ``rows``."""
@@ -158,14 +154,14 @@ def _address(array: Array) -> int:
     return address
 
 
-def _aligned(data: Array) -> Array:
+def aligned(data: Array) -> Array:
     """Return the data aligned to a cache line, with one spare element at the end."""
     size = data.nbytes
     raw = np.empty(size + 128, np.uint8)
     start = -raw.ctypes.data % 64
-    made = raw[start : start + size].view(data.dtype)
-    made[:] = data
-    return made
+    at_line = raw[start : start + size].view(data.dtype)
+    at_line[:] = data
+    return at_line
 
 
 _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()
@@ -178,11 +174,9 @@ def _after_fork_in_child() -> None:
 
 def _gives_numbers(schedule: Schedule) -> bool:
     """Tell whether a schedule walks nodes, so that it yields leaf numbers."""
-    for directive in schedule.directives:
-        if isinstance(directive, Represent):
-            chosen = representations.get(directive.representation)
-            return isinstance(chosen, representations.WalkRepresentation)
-    return True
+    names = (d.representation for d in schedule.directives if isinstance(d, Represent))
+    walks = representations.WalkRepresentation
+    return all(isinstance(representations.get(name), walks) for name in names)
 
 
 if hasattr(os, "register_at_fork"):
@@ -206,13 +200,13 @@ class KernelCache:
         """Return a schedule's kernel, compiling it if necessary."""
         schedule = self.that_runs(schedule, element)
         key = (schedule, element)
-        found = self._kernels.get(key)
-        if found is None:
+        kernel = self._kernels.get(key)
+        if kernel is None:
             with self.lock:
-                found = self._kernels.get(key)
-                if found is None:
-                    found = self._kernels[key] = self._found(schedule, element)
-        return found
+                kernel = self._kernels.get(key)
+                if kernel is None:
+                    kernel = self._kernels[key] = self._found(schedule, element)
+        return kernel
 
     def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a kernel from the store, or else compile it and keep it there."""
@@ -222,22 +216,25 @@ class KernelCache:
                 # If a valid digest covers a damaged object, it is compiled again.
                 with suppress(CompilerError):
                     return Kernel(stored, self._target)
-        made = self.made(self.lowered(schedule, element))
-        if self.store is not None and isinstance(made, Kernel):
-            self.store.add(schedule, element, made.stored())
-        return made
+        kernel = self.made(self.lowered(schedule, element))
+        if self.store is not None and isinstance(kernel, Kernel):
+            self.store.add(schedule, element, kernel.stored())
+        return kernel
 
     def with_text(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
         """Return a schedule's kernel, lowered again if it came from the store."""
-        found = self.kernel(schedule, element)
-        if isinstance(found, Kernel) and found.function is None:
+        kernel = self.kernel(schedule, element)
+        if isinstance(kernel, Kernel) and kernel.function is None:
             return self.made(self.lowered(schedule, element))
-        return found
+        return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
         """Return the schedule of the kernel: bits and lanes yield leaf values only."""
-        walks = element == "leaf_number" and not _gives_numbers(schedule)
-        return self._walk() if walks else schedule
+        if element != "leaf_number" or _gives_numbers(schedule):
+            return schedule
+        if self._target.is_gpu:
+            return walking_gpu_schedule(self.forest, self._target)
+        return walking_schedules(self.forest, self._target)[(128, 2048)]
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
         """Compile a kernel from its LIR; it is not kept."""
@@ -250,11 +247,6 @@ class KernelCache:
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             self.store.add(schedule, "accumulator", kernel.stored())
-
-    def _walk(self) -> Schedule:
-        if self._target.is_gpu:
-            return walking_gpu_schedule(self.forest, self._target)
-        return walking_schedules(self.forest, self._target)[(128, 2048)]
 
     def unlock(self) -> None:
         """Replace the lock: in a forked child its holder does not exist."""

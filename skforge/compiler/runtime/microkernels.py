@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import pairwise
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.kernels import aligned
 from skforge.compiler.target import Target
 
 Clock: TypeAlias = Callable[[], float]
@@ -85,36 +86,34 @@ def _mux(b: Builder, target: Target) -> None:
     plane = _DATA[b.const(0), vec]
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
-        made = []
-        for k, one in enumerate(held):
+        folded = []
+        for k, vector in enumerate(held):
             other = _DATA[b.const(k * vec.lanes), vec]
-            made.append(other ^ plane & (one ^ other))
-        return made
+            folded.append(other ^ plane & (vector ^ other))
+        return folded
 
     _repeat(b, vec, turn)
 
 
 def _compare(b: Builder, target: Target) -> None:
-    """Compare vectors of numbers with one, and store the answers as bits."""
     vec = Vec(F32, target.lanes(32))
     bits = {4: U8, 8: U8, 16: U16}[vec.lanes]
     with b.loop(_TURNS) as i:
         limit = b.splat(i.to(F32), vec.lanes)
         for k in range(UNROLLED):
             x = _NUMBERS[b.const(k * vec.lanes), vec]
-            found = b.mask_bits(x >= limit, bits)
-            b.store(_OUT, b.const(k), found.to(I64))
+            answers = b.mask_bits(x >= limit, bits)
+            b.store(_OUT, b.const(k), answers.to(I64))
 
 
 def _permute(b: Builder, target: Target) -> None:
-    """Look up bytes in a register."""
     vec = Vec(I64, target.lanes(64))
     whole = Vec(U8, 8 * vec.lanes)
     table = b.reinterpret(_DATA[b.const(0), vec], whole)
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
-        bytes_ = [b.reinterpret(one, whole) for one in held]
-        return [b.reinterpret(b.permute([table], one), vec) for one in bytes_]
+        bytes_ = [b.reinterpret(vector, whole) for vector in held]
+        return [b.reinterpret(b.permute([table], vector), vec) for vector in bytes_]
 
     _repeat(b, vec, turn)
 
@@ -182,7 +181,7 @@ WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNR
 def functions(target: Target) -> dict[str, lir.Function]:
     """Return the kernels that a target has instructions for, by name."""
     params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
-    made = {}
+    kernels = {}
     for name, write in _WRITE.items():
         if name == "permute" and not target.permute_entries(8):
             continue
@@ -190,8 +189,8 @@ def functions(target: Target) -> dict[str, lir.Function]:
             continue
         with Builder() as b:
             write(b, target)
-        made[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
-    return made
+        kernels[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
+    return kernels
 
 
 def measure(target: Target) -> dict[str, float]:
@@ -204,12 +203,12 @@ def measure(target: Target) -> dict[str, float]:
     clock = fine_clock()
     if clock is None:
         return {}
-    found = least_times(works_of(target, clock))
+    numbers = least_times(works_of(target, clock))
     modelled = MachineProfile.of(target)
-    _, odd = replace(modelled, **found).beside(modelled)
+    _, odd = replace(modelled, **numbers).beside(modelled)
     works = works_of(target, clock) if odd else {}  # in other memory
-    again = least_times({name: works[name] for name in odd if name in found})
-    pairs = {name: (value, again.get(name, value)) for name, value in found.items()}
+    again = least_times({name: works[name] for name in odd if name in numbers})
+    pairs = {name: (value, again.get(name, value)) for name, value in numbers.items()}
     sound = {name: min(pair) for name, pair in pairs.items() if agree(*pair)}
     return without_kernels(sound, target)
 
@@ -218,7 +217,9 @@ def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
     """Return the ratios of numbers to the modelled ones, where they are large."""
     modelled = asdict(MachineProfile.of(target))
     ratios = {name: value / modelled[name] for name, value in found.items()}
-    return {name: one for name, one in ratios.items() if not 1 / FAR <= one <= FAR}
+    return {
+        name: ratio for name, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR
+    }
 
 
 def fine_clock() -> Clock | None:
@@ -239,11 +240,11 @@ def works_of(target: Target, clock: Clock) -> Works:
     kernels = functions(target)
     module = compile_functions([*kernels.values()], target)
     random = np.random.default_rng(0)
-    works: Works = {
-        name: (_timed(module, name, _near(random), clock), 1, units)
-        for name, units in WORK.items()
-        if name in kernels
-    }
+    works: Works = {}
+    for name, units in WORK.items():
+        if name in kernels:
+            data = random.integers(0, 1 << 62, NEAR // 8, np.int64)
+            works[name] = _timed(module, name, data, clock), 1, units
     for level, size in _sizes(target).items():
         lines, far = size // LINE, level == "l3"
         stream = _timed(module, "stream", _cycle(lines, lines, random), clock)
@@ -270,36 +271,31 @@ def least_times(works: Works) -> dict[str, float]:
                 turns[name] *= 4
                 taken.clear()
             taken.append(seconds / turns[name])
-    found = {name: _least(taken, 2) for name, taken in samples.items()}
-    return {n: 1e9 * low / works[n][2] for n, low in found.items() if low is not None}
+    lows = {name: _least(taken, 2) for name, taken in samples.items()}
+    return {n: 1e9 * low / works[n][2] for n, low in lows.items() if low is not None}
 
 
 def _least(samples: list[float], n: int) -> float | None:
     """Return the least sample that agrees with the next one, if ``n`` agree."""
     pairs = pairwise(sorted(samples))
-    low = next((one for one, other in pairs if other <= SAME * one), inf)
-    return low if sum(low <= one <= SAME * low for one in samples) >= n else None
+    low = next((sample for sample, other in pairs if other <= SAME * sample), inf)
+    return low if sum(low <= sample <= SAME * low for sample in samples) >= n else None
 
 
 def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
     """Add the work that a target has no instruction for, as other work does it."""
-    made = dict(found)
+    numbers = dict(found)
     if not target.has_gather and "scalar" in found:
-        made["gather"] = target.lanes(64) * found["scalar"]
+        numbers["gather"] = target.lanes(64) * found["scalar"]
     like = "gather" if target.has_gather else "compare"
     if not target.permute_entries(8) and like in found:
-        made["permute"] = made[like]
-    return made
+        numbers["permute"] = numbers[like]
+    return numbers
 
 
 def _sizes(target: Target) -> dict[str, int]:
-    """Return how much is read to measure each level of the cache."""
     l1, l2 = target.l1_bytes, target.l2_bytes
     return {"l1": l1 // 2, "l2": min(l2 // 2, 8 * l1), "l3": min(4 * l2, MOST_FAR)}
-
-
-def _near(random: np.random.Generator) -> NDArray[np.int64]:
-    return random.integers(0, 1 << 62, NEAR // 8, np.int64)
 
 
 def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -324,11 +320,11 @@ def _timed(
     """
     run = _HOLDING(module.address(f"skforge_measure_{name}"))
     arrays = data, np.zeros(NEAR, np.float32), np.zeros(NEAR, np.int64)
-    kept = module, [_aligned(one) for one in arrays]  # as long as the kernel
+    owned = module, [aligned(array) for array in arrays]  # as long as the kernel
 
     def seconds(turns: int) -> float:
         laps, turns = (turns // least, least) if before else (1, turns)
-        at = [one.ctypes.data for one in kept[1]]
+        at = [array.ctypes.data for array in owned[1]]
         first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
         taken = 0.0
         for _ in range(laps):
@@ -341,12 +337,3 @@ def _timed(
         return taken
 
     return seconds
-
-
-def _aligned(data: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy that starts at a cache line."""
-    raw = np.empty(data.nbytes + LINE, np.uint8)
-    start = -raw.ctypes.data % LINE
-    made = raw[start : start + data.nbytes].view(data.dtype)
-    made[:] = data
-    return made

@@ -29,13 +29,13 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import on_device, targets
+from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
     resolve_n_jobs,
 )
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.explained import Explained
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
@@ -102,13 +102,13 @@ class CompiledModule(Explained):
             schedules, self.compiler, "accumulator" if self._adds else "leaf_number"
         )
         # Refers to no module: a circle would keep its code until Python looks for such.
-        made = lru_cache(maxsize=1)(partial(_estimate, forest, target))
-        self._estimate = None if target.is_gpu else made
+        estimate = lru_cache(maxsize=1)(partial(_estimate, forest, target))
+        self._estimate = None if target.is_gpu else estimate
         self._shares = self._shares_of(self.kernels.element)
 
     def _shares_of(self, element: Element) -> Shares:
-        made = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
-        return Shares(self.forest, made, self.kernels.first_rows, self._estimate)
+        chosen = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
+        return Shares(self.forest, chosen, self.kernels.first_rows, self._estimate)
 
     @cached_property
     def _leaf_shares(self) -> Shares:
@@ -145,8 +145,8 @@ class CompiledModule(Explained):
         """Copy and pickle without machine code; kernels compile again on first use."""
         target = targets.stored_target(self.target)
         schedules = dict(self.schedules)
-        kept = self.forest, schedules, target, self.reduction, self.n_jobs
-        return restored, (*kept, self.contribs_schedule)
+        facts = self.forest, schedules, target, self.reduction, self.n_jobs
+        return restored, (*facts, self.contribs_schedule)
 
     # ------------------------------------------------------------ predictions
 
@@ -183,9 +183,9 @@ class CompiledModule(Explained):
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._entries.get("raw")
         if entry is not None and n_jobs is None:
-            found: Array | None = entry(X)
-            if found is not None:
-                return found
+            answer: Array | None = entry(X)
+            if answer is not None:
+                return answer
         return self._raw(X, n_jobs, "raw")
 
     def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
@@ -226,13 +226,12 @@ class CompiledModule(Explained):
             found: Array | None = entry(X)
             if found is not None:
                 return found
-        answer: Array
         if is_device_array(X):
-            find = self._kernel
-            answer = on_device.predict_on_device(self.forest, self.target, find, X)
-        else:
-            raw = self._raw(X, n_jobs, "transformed")
-            answer = apply_transform(self.forest, raw)
+            place = self.forest, self.target, self._kernel
+            on_gpu: Array = on_device.predict_on_device(*place, X)
+            return on_gpu
+        raw = self._raw(X, n_jobs, "transformed")
+        answer: Array = apply_transform(self.forest, raw)
         return answer
 
     @documented(predict_raw)
@@ -244,10 +243,9 @@ class CompiledModule(Explained):
         ndarray of int32, shape (n_rows, n_trees)
         """
         if is_device_array(X):
-            found: NDArray[np.int32]
-            find = self._kernel
-            found = on_device.leaves_on_device(self.forest, self.target, find, X)
-            return found
+            place = self.forest, self.target, self._kernel
+            on_gpu: NDArray[np.int32] = on_device.leaves_on_device(*place, X)
+            return on_gpu
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
@@ -358,7 +356,6 @@ class CompiledModule(Explained):
         return self._share(n_rows, None).threads
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
-        """Return the range and the threads of a call."""
         return self._shares.of(n_rows, self._jobs(n_jobs))
 
     def _jobs(self, n_jobs: int | None) -> int | None:
@@ -539,18 +536,18 @@ def compile_forest(
             f"Got {reduction!r} instead."
         )
     check_n_jobs(n_jobs)
-    given = schedule_table(schedule)
+    table = schedule_table(schedule)
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
-    resolved = targets.resolve_target(target, () if given is None else given.values())
+    resolved = targets.resolve_target(target, () if table is None else table.values())
     schedules = (
-        targets.default_table(forest, resolved, reduction) if given is None else given
+        targets.default_table(forest, resolved, reduction) if table is None else table
     )
     explained = schedule_table(contribs_schedule)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:
         module._explained()
-    if given is not None:
+    if table is not None:
         module.check_schedules()
     return module
 

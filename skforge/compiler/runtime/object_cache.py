@@ -74,9 +74,9 @@ def directory() -> Path | None:
     """
     if not cache_switched_on():
         return None
-    own = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
-    if own:
-        return Path(own)
+    folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
+    if folder:
+        return Path(folder)
     with contextlib.suppress(RuntimeError):  # no home directory
         home = Path.home()
         if sys.platform == "win32":
@@ -90,8 +90,8 @@ def directory() -> Path | None:
 
 def find(key: str) -> bytes | None:
     """Return the object of a key, or None if there is none that is intact."""
-    found = read(key, "objects")
-    return None if found is None else found.tobytes()
+    payload = read(key, "objects")
+    return None if payload is None else payload.tobytes()
 
 
 def open_own(path: Path, flags: int) -> IO[bytes]:
@@ -193,18 +193,18 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
 
 def evict(folder: Path) -> None:
     """Remove the least recently used files until the rest is within the bounds."""
-    now, found, total = time.time(), [], 0
+    now, files, total = time.time(), [], 0
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # gone in the meantime
                 facts = entry.stat(follow_symlinks=False)
                 if not entry.name.startswith("."):
-                    found.append((facts.st_mtime, facts.st_size, entry.path))
+                    files.append((facts.st_mtime, facts.st_size, entry.path))
                     total += facts.st_size
                 elif now - facts.st_mtime > _STALE:
                     os.unlink(entry.path)
-    excess = len(found) - MOST_FILES
-    for _, size, path in sorted(found):
+    excess = len(files) - MOST_FILES
+    for _, size, path in sorted(files):
         if total <= MOST_BYTES and excess <= 0:
             return
         with contextlib.suppress(OSError):

@@ -38,5 +38,5 @@ def into(out: Any, answer: Any) -> Array:
         )
     check_out(out, answer.shape, answer.dtype)
     out[...] = answer
-    made: Array = out
-    return made
+    written: Array = out
+    return written

@@ -65,13 +65,13 @@ class RangeKernels:
         """Return a range's kernel, by default that for scores."""
         element = element or self.element
         # Looked up by range: hashing a schedule costs more than walking one row.
-        found = self._ready.get((number, element))
-        if found is None:
-            found = self._cache.kernel(self.ranges[number][1], element)
+        kernel = self._ready.get((number, element))
+        if kernel is None:
+            kernel = self._cache.kernel(self.ranges[number][1], element)
             if self.arrives is not None and element == self.element:
-                found = self.arrives(self, number, found)
-            self._use(number, element, found)
-        return found
+                kernel = self.arrives(self, number, kernel)
+            self._use(number, element, kernel)
+        return kernel
 
     def compiled(self) -> list[int]:
         """Return the ranges whose kernel for scores is compiled."""

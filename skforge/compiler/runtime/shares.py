@@ -142,8 +142,8 @@ class Shares:
         if n_jobs is None or n_jobs == 1:
             return Share(self.range_of(n_rows), 1)
         shared = n_rows >= self._first_shared.get(n_jobs, self.least_rows)
-        found = self._planned(n_rows, n_jobs) if shared else None
-        return found or Share(self.range_of(n_rows), 1)
+        share = self._planned(n_rows, n_jobs) if shared else None
+        return share or Share(self.range_of(n_rows), 1)
 
     def _planned(self, n_rows: int, n_jobs: int) -> Share | None:
         wanted, limit = self._wanted(n_jobs), thread_limit()
@@ -160,11 +160,11 @@ class Shares:
 
     def table(self, n_jobs: int) -> ShareTable:
         """Return the plan for ``n_jobs`` threads as entries read it."""
-        found = self._tables.get(n_jobs)
-        if found is None:
-            found = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
+        table = self._tables.get(n_jobs)
+        if table is None:
+            table = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
             self._first_shared.clear()  # so that the next call fills it
-        return found
+        return table
 
     @cached_property
     def least_rows(self) -> int:
@@ -180,8 +180,8 @@ class Shares:
     @cached_property
     def _loops(self) -> dict[int, _Loop]:
         """The parallel loops of the ranges whose kernels have one."""
-        found = {k: self._loop(one) for k, one in enumerate(self._schedules)}
-        return {k: loop for k, loop in found.items() if loop is not None}
+        loops = {k: self._loop(schedule) for k, schedule in enumerate(self._schedules)}
+        return {k: loop for k, loop in loops.items() if loop is not None}
 
     def _loop(self, schedule: Schedule) -> _Loop | None:
         nest = schedule.loop_nest(self._forest.n_trees)
@@ -200,11 +200,11 @@ class Shares:
         return _Loop(step, 0, (inner.max_trips or 1) if both else 1)
 
     def _plan(self, threads: int) -> Plan:
-        found = self._plans.get(threads)
-        if found is None:
-            found = self._made(threads) if threads > 1 else Plan([0], [None])
-            self._plans[threads] = found
-        return found
+        plan = self._plans.get(threads)
+        if plan is None:
+            plan = self._made(threads) if threads > 1 else Plan([0], [None])
+            self._plans[threads] = plan
+        return plan
 
     def _made(self, threads: int) -> Plan:
         """Compare kernels and numbers of threads at all sizes of the plan."""
@@ -216,11 +216,12 @@ class Shares:
         rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
         every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
         numbers = np.searchsorted(self._first_rows[1:], every, "right")
-        found = np.array(
+        estimated = np.array(
             [self._seconds(schedule, every) for schedule in self._schedules]
         )
-        known = np.isfinite(found).all(1)
-        seconds = np.where(known[:, None], found, every * self._visits * UNKNOWN_VISIT)
+        known = np.isfinite(estimated).all(1)
+        unknown = every * self._visits * UNKNOWN_VISIT
+        seconds = np.where(known[:, None], estimated, unknown)
         alone = seconds[numbers, np.arange(len(every))]
         now = np.searchsorted(every, sizes)
         best = alone[now]

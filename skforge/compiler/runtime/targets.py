@@ -26,18 +26,18 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     if the target is unknown or not available, ``ScheduleError`` if a schedule is for
     the other kind of machine.
     """
-    given = tuple(schedules)
-    if target == "auto" and any(kind_of(one.directives) == "gpu" for one in given):
+    wanted = tuple(schedules)
+    if target == "auto" and any(kind_of(s.directives) == "gpu" for s in wanted):
         resolved = _gpu_for_schedules()
     else:
         resolved = Target.parse(target)
         if target in ("cuda", "hip"):
             resolved = device_cupy.current(resolved.kind).target()  # type: ignore[arg-type]
     check_available(resolved)
-    for one in given:
-        if resolved.is_gpu and kind_of(one.directives) == "cpu":
+    for schedule in wanted:
+        if resolved.is_gpu and kind_of(schedule.directives) == "cpu":
             raise ScheduleError(
-                f"the schedule {one!r} maps no loop to a GPU, but the target is "
+                f"the schedule {schedule!r} maps no loop to a GPU, but the target is "
                 f"{resolved.kind!r}; use gpu_dimension, or target='cpu'."
             )
     return resolved
@@ -92,8 +92,8 @@ def default_table(
 ) -> dict[BatchRange, Schedule]:
     """Return the default schedules for a target."""
     if target.is_gpu:
-        made = ForestShape.of(forest).forest
-        return default_gpu_schedules(made, target, reduction)
+        whole = ForestShape.of(forest).forest
+        return default_gpu_schedules(whole, target, reduction)
     return default_schedules(forest, target, reduction, machine_profile(target))
 
 

@@ -51,28 +51,26 @@ def permute_bytes(
     control = w.let(f"bitcast {text} {where} to <{size} x i8>")
     parts = _parts(w, tables, wide * element.bytes)
     step = _shuffled(w.module.target, size)
-    found = []
+    pieces = []
     for at in range(0, size, step):
         own = control
         if step < size:
             own = w.pick(f"<{size} x i8> {control}", range(at, at + step))
         if w.module.target.has("neon"):
-            found.append(_look_up_neon(w, parts, own))
+            pieces.append(_look_up_neon(w, parts, own))
         else:
-            found.append(_look_up_x86(w, parts, own, step))
-    joined = _joined(w, found, step)
+            pieces.append(_look_up_x86(w, parts, own, step))
+    joined = _joined(w, pieces, step)
     return w.let(f"bitcast <{size} x i8> {joined} to {type_text(value.type)}")
 
 
 def _shuffled(target: Target, size: int) -> int:
-    """Return how many bytes one instruction shuffles."""
     if target.has_mask_registers and target.has("avx512bw") and size % 64 == 0:
         return 64
     return 32 if target.has("avx2") and size % 32 == 0 else 16
 
 
 def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
-    """Return the tables as vectors of 16 bytes."""
     parts = []
     for table in tables:
         whole = w.let(f"bitcast {w.typed(table)} to <{size} x i8>")
@@ -109,8 +107,8 @@ def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
         most = splat_constant("112", "i8")
         add = f"@llvm.uadd.sat.v{size}i8"
         near = w.let(f"call {kind} {add}({kind} {near}, {kind} {most})")
-        own = w.let(f"call {kind} @{name}({kind} {part}, {kind} {near})")
-        total = w.let(f"or {kind} {total}, {own}") if total else own
+        looked_up = w.let(f"call {kind} @{name}({kind} {part}, {kind} {near})")
+        total = w.let(f"or {kind} {total}, {looked_up}") if total else looked_up
     return total
 
 
@@ -118,15 +116,15 @@ def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
     """Look 16 bytes up among 64 at a time; out-of-range indices give zero."""
     kind, total = "<16 x i8>", ""
     for k in range(0, len(parts), 4):
-        own = parts[k : k + 4]
+        group = parts[k : k + 4]
         near = control
         if k:
             here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")
             near = w.let(f"sub {kind} {control}, {here}")
-        tables = ", ".join(f"{kind} {part}" for part in own)
-        name = f"llvm.aarch64.neon.tbl{len(own)}.v16i8"
-        found = w.let(f"call {kind} @{name}({tables}, {kind} {near})")
-        total = w.let(f"or {kind} {total}, {found}") if total else found
+        tables = ", ".join(f"{kind} {part}" for part in group)
+        name = f"llvm.aarch64.neon.tbl{len(group)}.v16i8"
+        looked_up = w.let(f"call {kind} @{name}({tables}, {kind} {near})")
+        total = w.let(f"or {kind} {total}, {looked_up}") if total else looked_up
     return total
 
 
@@ -175,9 +173,9 @@ def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
     values = w.use(a)
     if a.type.element.is_float:
         values = w.let(f"bitcast <8 x float> {values} to <8 x i32>")
-    found = w.let(
+    packed = w.let(
         f"call <8 x i32> @llvm.x86.avx2.permd(<8 x i32> {values}, <8 x i32> {index})"
     )
     if a.type.element.is_float:
-        found = w.let(f"bitcast <8 x i32> {found} to <8 x float>")
-    return found
+        packed = w.let(f"bitcast <8 x i32> {packed} to <8 x float>")
+    return packed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import Writer, own_name
 from skforge.compiler.ir.lir import nodes as lir
@@ -11,14 +9,11 @@ from skforge.compiler.ir.lir import nodes as lir
 _SWAPS = {"swap": "xchg", "sub": "sub"}
 
 
-def result_text(results: Sequence[lir.Value]) -> str:
-    """Return the type that a function with these results returns."""
-    return type_text(results[0].type) if results else "void"
-
-
 def emit_call(w: Writer, stmt: lir.Call) -> None:
     """Write a call, and the declaration of the function."""
-    args, gives = stmt.args, result_text(stmt.results)
+    args, gives = stmt.args, "void"
+    if stmt.results:
+        gives = type_text(stmt.results[0].type)
     if stmt.symbol:
         function = f"@{quoted(stmt.symbol)}"
         types = ", ".join(type_text(arg.type) for arg in args)

@@ -125,7 +125,6 @@ class _Emitter(Writer):
         self._heap: list[list[str]] = []
 
     def emit_body(self, body: lir.Body) -> None:
-        """Write statements, then free the scratch allocated among them."""
         self._heap.append([])
         for stmt in body:
             self.emit(stmt)
@@ -133,7 +132,6 @@ class _Emitter(Writer):
             self.line(f"call void @free(ptr {pointer})")
 
     def emit(self, stmt: lir.Stmt) -> None:
-        """Write one statement."""
         match stmt:
             case lir.Let():
                 ops.emit_let(self, stmt)
@@ -174,10 +172,8 @@ class _Emitter(Writer):
             fits = self.stack_bytes + n_bytes + align <= writer.STACK_BYTES
             if n_bytes <= _STACK_ALLOC_BYTES and fits:
                 self.stack_bytes += n_bytes + align
-                name, element = (
-                    own_name(buffer),
-                    writer.memory_element(buffer.element),
-                )
+                name = own_name(buffer)
+                element = writer.memory_element(buffer.element)
                 self.allocas.append(
                     f"  {name} = alloca [{int(count)} x {element}], align {align}"
                 )
@@ -246,16 +242,13 @@ class _Emitter(Writer):
         for value in values:
             self.bind(value.name, own_name(value))
 
-    def _operands_of(self, values: Sequence[lir.Value]) -> list[str]:
-        return [self.use(value) for value in values]
-
     def _for(self, stmt: lir.For) -> None:
         """Write ``if (lo < hi) do … while (next < hi)``, which needs no rotation."""
         var, text = stmt.var, type_text(stmt.var.type)
         assert isinstance(var.type, lir.Scalar)
         less = f"icmp {'s' if var.type.is_signed else 'u'}lt {text}"
         lo, hi, step = self.use(stmt.lo), self.use(stmt.hi), self.use(stmt.step)
-        inits = self._operands_of(stmt.inits)
+        inits = [*map(self.use, stmt.inits)]
         loop, done = self.label("for"), self.label("done")
         before = self.block
         low, high = self.constant_of(stmt.lo), self.constant_of(stmt.hi)
@@ -271,7 +264,7 @@ class _Emitter(Writer):
         self._bind_own(stmt.params)
         self.bind(var.name, self.let(_hidden(text, counter), own_name(var)))
         self.emit_body(stmt.body)
-        yields = self._operands_of(stmt.yields)
+        yields = [*map(self.use, stmt.yields)]
         following = self.let(f"add {text} {own_name(var)}, {step}")
         latch = self.block
         self.branch_if(self.let(f"{less} {following}, {hi}"), loop, done)
@@ -288,7 +281,7 @@ class _Emitter(Writer):
 
     def _while(self, stmt: lir.While) -> None:
         head, loop, done = self.label("while"), self.label("do"), self.label("done")
-        inits, before = self._operands_of(stmt.inits), self.block
+        inits, before = [*map(self.use, stmt.inits)], self.block
         self.branch(head)
         self.start(head)
         at = self.reserve(len(stmt.params))
@@ -297,7 +290,7 @@ class _Emitter(Writer):
         self.branch_if(self.use(stmt.cond), loop, done)
         self.start(loop)
         self.emit_body(stmt.body)
-        yields, latch = self._operands_of(stmt.yields), self.block
+        yields, latch = [*map(self.use, stmt.yields)], self.block
         self.branch(head)
         self._phis(at, _names(stmt.params), [(inits, before), (yields, latch)])
         self.start(done)
@@ -339,7 +332,7 @@ class _Emitter(Writer):
         for label, body, yields in arms:
             self.start(label)
             self.emit_body(body)
-            incoming.append((self._operands_of(yields), self.block))
+            incoming.append(([*map(self.use, yields)], self.block))
             self.branch(done)
         self.start(done)
         at = self.reserve(len(results))

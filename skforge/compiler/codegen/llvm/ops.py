@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
-from skforge.compiler.codegen.llvm import calls, planes
+from skforge.compiler.codegen.llvm import calls
 from skforge.compiler.codegen.llvm.bytes import compress, permute_bytes, shuffles_bytes
 from skforge.compiler.codegen.llvm.types import (
     bits_of,
@@ -22,19 +23,13 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import operands
 from skforge.compiler.target import Target
 
-#: The instruction on floats (if any), on signed and on unsigned integers.
+#: The instruction on floats (if any), on signed and on unsigned integers, where it has
+#: another name than the operation.
 _BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
-    "add": ("fadd", "add", "add"),
-    "sub": ("fsub", "sub", "sub"),
-    "mul": ("fmul", "mul", "mul"),
     "div": ("fdiv", "sdiv", "udiv"),
     "rem": ("", "srem", "urem"),
     "min": ("", "smin", "umin"),
     "max": ("", "smax", "umax"),
-    "and": ("", "and", "and"),
-    "or": ("", "or", "or"),
-    "xor": ("", "xor", "xor"),
-    "shl": ("", "shl", "shl"),
     "shr": ("", "ashr", "lshr"),
 }
 
@@ -73,7 +68,8 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> str:
 
 def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> str:
     element = value.type.element
-    on_floats, signed, unsigned = _BINARY[op.op]
+    both = f"f{op.op}" if op.op in ("add", "sub", "mul") else ""
+    on_floats, signed, unsigned = _BINARY.get(op.op, (both, op.op, op.op))
     code = signed if element.is_signed else unsigned
     if element.is_float:
         code = on_floats
@@ -247,7 +243,6 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
 
 
 def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
-    """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
     tables: Sequence[lir.Value] = op.tables
     index = op.index
@@ -255,8 +250,8 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
         tables = [_repeated(w, tables[0], element, lanes)]
     wide = tables[0].type.lanes
     bits = 8 * element.bytes * wide
-    one = _one_register(w.module.target, element.name, bits)
-    if one is None:
+    single = _one_register(w.module.target, element.name, bits)
+    if single is None:
         if shuffles_bytes(w.module.target, element, len(tables) * wide, lanes):
             return permute_bytes(w, value, tables, index)
         return _through_memory(w, value, tables, index)
@@ -270,7 +265,7 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
     def look_up(part: Sequence[lir.Value]) -> str:
         if len(part) == 1:
             return w.let(
-                f"call {text} @{one}({text} {w.use(part[0])}, {int_text} {where})"
+                f"call {text} @{single}({text} {w.use(part[0])}, {int_text} {where})"
             )
         if len(part) == 2 and bits == 512:
             two = f"llvm.x86.avx512.{_AVX512[element.name][1]}"
@@ -284,8 +279,8 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
         mask = f"<{wide} x i1>"
         return w.let(f"select {mask} {chosen}, {text} {upper}, {text} {lower}")
 
-    found = look_up(list(tables))
-    return w.pick(f"{text} {found}", range(lanes)) if lanes < wide else found
+    looked_up = look_up(list(tables))
+    return w.pick(f"{text} {looked_up}", range(lanes)) if lanes < wide else looked_up
 
 
 def _repeated(
@@ -300,9 +295,9 @@ def _repeated(
         lanes = min(lanes, max(size, 16 // element.bytes))
     if lanes == size:
         return table
-    made = lir.Value(w.temp(), lir.Vec(element, lanes))
-    w.bind(made.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
-    return made
+    repeated = lir.Value(w.temp(), lir.Vec(element, lanes))
+    w.bind(repeated.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
+    return repeated
 
 
 def _bit_set(
@@ -319,7 +314,6 @@ def _bit_set(
 def _through_memory(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Store the tables and load lane by lane."""
     element, lanes = value.type.element, value.type.lanes
     text, scalar = type_text(value.type), type_text(element)
     wide = tables[0].type.lanes
@@ -343,6 +337,80 @@ def _through_memory(
     return result
 
 
+# ------------------------------------------------------------ planes: bit i is row i
+
+
+def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
+    """Return ``a`` where ``select`` is set, else ``b``.
+
+    AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
+    matching would take as long as the rest of a fold.
+    """
+    type_, text = value.type, type_text(value.type)
+    select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
+    bits = type_.rows if isinstance(type_, lir.Plane) else 0
+    if w.module.target.has_mask_registers and bits in (128, 256, 512):
+        ternary = f"@llvm.x86.avx512.pternlog.q.{bits}"
+        return w.let(
+            f"call {text} {ternary}({text} {select}, {text} {a}, {text} {b}, i32 202)"
+        )
+    taken = w.let(f"and {text} {select}, {a}")
+    vector = isinstance(type_, lir.Plane) and type_.rows >= 64
+    ones = splat_constant("-1", "i64") if vector else "-1"
+    inverse = w.let(f"xor {text} {select}, {ones}")
+    other = w.let(f"and {text} {inverse}, {b}")
+    return w.let(f"or {text} {taken}, {other}")
+
+
+def _plane_address(
+    w: Writer, access: lir.LoadPlane | lir.StorePlane, plane: lir.Value
+) -> tuple[str, int]:
+    if not isinstance(plane.type, lir.Plane):
+        raise w.module.fail(f"{plane.name!r} is not a plane.")
+    table, n_bytes = access.table, plane.type.rows // 8
+    index = w.index(access.index)
+    if index.startswith("%"):
+        offset = w.let(f"mul i64 {index}, {n_bytes}")
+    else:
+        offset = str(int(index) * n_bytes)
+    at = w.let(f"getelementptr inbounds i8, ptr {w.pointer(table)}, i64 {offset}")
+    first = w.multiple_of(access.index)
+    return at, gcd(table.alignment or table.element.bytes, first * n_bytes)
+
+
+def _load_plane(w: Writer, value: lir.Value, op: lir.LoadPlane) -> str:
+    at, align = _plane_address(w, op, value)
+    return f"load {type_text(value.type)}, ptr {at}, align {align}"
+
+
+def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
+    at, align = _plane_address(w, stmt, stmt.value)
+    w.line(f"store {w.typed(stmt.value)}, ptr {at}, align {align}")
+
+
+def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
+    """Combine the planes' bits into numbers, the first plane as the highest bit.
+
+    They are joined as a tree, because in a chain each masked move waits for the one
+    before.
+    """
+    lanes, text = value.type.lanes, type_text(value.type)
+    element = type_text(value.type.element)
+    parts = []
+    for place, plane in enumerate(reversed(op.planes)):
+        bits = w.let(f"bitcast {w.typed(plane)} to <{lanes} x i1>")
+        part = w.let(
+            f"select <{lanes} x i1> {bits}, {text} "
+            f"{splat_constant(str(1 << place), element)}, {text} zeroinitializer"
+        )
+        parts.append(part)
+    while len(parts) > 1:
+        pairs = zip(parts[0::2], parts[1::2], strict=False)
+        joined = [w.let(f"or {text} {a}, {b}") for a, b in pairs]
+        parts = joined + parts[len(parts) & ~1 :]
+    return parts[0]
+
+
 # ------------------------------------------------------------ the tables
 
 #: The instruction whose result is an operation's value.
@@ -362,7 +430,7 @@ _INSTRUCTIONS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
     lir.AnyTrue: _any_true,
     lir.Load: _load,
     lir.Gather: _gather,
-    lir.LoadPlane: planes.load_plane,
+    lir.LoadPlane: _load_plane,
 }
 
 #: The operand that holds an operation's value, after the instructions that make it.
@@ -381,8 +449,8 @@ _OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
     lir.Compress: lambda w, value, op: compress(w, op.a, op.mask),
     lir.MaskBits: _mask_bits,
     lir.WarpReduce: _warp_reduce,
-    lir.PlaneMux: planes.mux,
-    lir.PlanesToIndex: planes.planes_to_index,
+    lir.PlaneMux: _mux,
+    lir.PlanesToIndex: _planes_to_index,
 }
 
 #: Writes a statement on memory.
@@ -391,5 +459,5 @@ ACCESSES: dict[type[Any], Callable[[Writer, Any], None]] = {
     lir.Scatter: _scatter,
     lir.AtomicAdd: _atomic_add,
     lir.Prefetch: _prefetch,
-    lir.StorePlane: planes.store_plane,
+    lir.StorePlane: _store_plane,
 }

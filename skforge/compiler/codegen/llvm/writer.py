@@ -133,9 +133,9 @@ class Writer(Known):
 
     def operand(self, name: str, type_: str, memory: str) -> str:
         """Return a name's operand, capturing it from the parent if necessary."""
-        found = self._operands.get(name)
-        if found is not None:
-            return found
+        operand = self._operands.get(name)
+        if operand is not None:
+            return operand
         if self.parent is None:
             raise self.module.fail(f"{name!r} is used before it is bound.")
         outer = self.parent.operand(name, type_, memory)
@@ -149,9 +149,9 @@ class Writer(Known):
 
     def use(self, value: lir.Value) -> str:
         """Return the operand of a value, without its type."""
-        found = self._operands.get(value.name)
-        if found is not None:
-            return found
+        operand = self._operands.get(value.name)
+        if operand is not None:
+            return operand
         text = type_text(value.type)
         memory = text
         if value.type.element == lir.BOOL:

@@ -140,6 +140,5 @@ def _edges(root: _Tree) -> list[int]:
 
 
 def _code(inside: NDArray[np.bool_]) -> NDArray[Any]:
-    """Pack the edges of each tile into the bits of a number."""
     packed = np.packbits(inside, axis=1, bitorder="little").astype(np.uint16)
     return packed[:, 0] if packed.shape[1] == 1 else packed[:, 0] | packed[:, 1] << 8

@@ -116,14 +116,14 @@ def _check_tree_of_items(tiles: TiledForest) -> None:
         "is a tile without children",
     )
     exits = tiles.child >= 0
-    found = tiles.child[exits]
+    children = tiles.child[exits]
     expected = np.ones(tiles.n_items, dtype=np.bool_)
     expected[tiles.item_offset[:-1]] = False
     numbers = np.flatnonzero(expected)
     parents = np.repeat(np.arange(tiles.n_items), exits.sum(axis=1))
-    n = min(len(found), len(numbers))
+    n = min(len(children), len(numbers))
     wrong = np.zeros(tiles.n_items, dtype=np.bool_)
-    wrong[parents[:n][found[:n] != numbers[:n]]] = True
+    wrong[parents[:n][children[:n] != numbers[:n]]] = True
     wrong[parents[n:]] = True
     wrong[numbers[n:]] = True
     _refuse(tiles, wrong, "breaks the level order of children")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
 from skforge.compiler.ir.lir.types import BUILDER
+from skforge.compiler.ir.lir.walk import bound_in, statements
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
@@ -112,9 +113,9 @@ class Builder:
         for scope in reversed(self._constants):
             if key in scope:
                 return scope[key]
-        made = self.let(lir.Const(value), type_, "c")
-        self._constants[-1][key] = made
-        return made
+        constant = self.let(lir.Const(value), type_, "c")
+        self._constants[-1][key] = constant
+        return constant
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
         """Return both operands with equal lanes; a scalar is splat."""
@@ -224,8 +225,7 @@ class Builder:
 
     def bitcast(self, a: Value, element: Scalar) -> Value:
         """Return the bits of ``a`` as ``element`` of the same width."""
-        type_ = with_lanes(element, a.type)
-        return a if type_ == a.type else self.let(lir.Bitcast(a), type_, "bits")
+        return self.reinterpret(a, with_lanes(element, a.type))
 
     def extract(self, a: Value, lane: int) -> Value:
         """Return one lane."""
@@ -396,8 +396,8 @@ class Builder:
         in the body those of a turn, which the body replaces by the next, and after the
         loop the last ones.
         """
-        given = (0, *bounds) if len(bounds) == 1 else bounds
-        lo, hi, step = self._bounds(*(*given, 1)[:3])
+        ends = (0, *bounds) if len(bounds) == 1 else bounds
+        lo, hi, step = self._bounds(*(*ends, 1)[:3])
         var, carried = Value(self.name(hint), lo.type), [] if carry is None else carry
         inits, params = self._renamed(carried, "carry")
         with self.body() as stmts:
@@ -406,6 +406,15 @@ class Builder:
         self.emit(
             lir.For(var, lo, hi, step, tuple(stmts), inits, params, yields, results)
         )
+
+    @contextmanager
+    def turns(self, end: int, step: int, hint: str) -> Iterator[Value]:
+        """Open the body of a loop over ``range(0, end, step)``, or of its only turn."""
+        if end == step:
+            yield self.const(0)
+            return
+        with self.loop(0, end, step, hint=hint) as i:
+            yield i
 
     def _renamed(
         self, carried: list[Value], hint: str
@@ -456,3 +465,22 @@ class Builder:
         buffer = Buffer(self.name(hint), element, **facts)  # type: ignore[arg-type]
         self.emit(lir.Alloc(buffer, size))
         return buffer
+
+
+class FreshBuilder(Builder):
+    """Builds LIR whose names do not clash with an existing function's."""
+
+    def __init__(self, function: lir.Function) -> None:
+        super().__init__()
+        self._taken = {param.name for param in function.params}
+        for stmt in statements(function.body):
+            self._taken.update(v.name for v in bound_in(stmt))
+            if isinstance(stmt, lir.Alloc):
+                self._taken.add(stmt.buffer.name)
+
+    def name(self, hint: str) -> str:
+        """Return a name that the function does not use."""
+        fresh = super().name(hint)
+        while fresh in self._taken:
+            fresh = super().name(hint)
+        return fresh

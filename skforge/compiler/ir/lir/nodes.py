@@ -1,6 +1,6 @@
 """LIR, the low-level IR: typed values, buffers, structured control, target-neutral.
 
-This file, ``types`` and ``roles`` define the level. Names are bound once; control is
+This file, ``foreign`` and ``types`` define the level. Names are bound once; control is
 structured; loop-carried values are explicit::
 
     function  = name(params) body
@@ -34,7 +34,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from skforge.compiler.ir.lir.roles import (
+from skforge.compiler.ir.lir.foreign import Address as Address
+from skforge.compiler.ir.lir.foreign import Atomic as Atomic
+from skforge.compiler.ir.lir.foreign import AtomicOp as AtomicOp
+from skforge.compiler.ir.lir.foreign import Call as Call
+from skforge.compiler.ir.lir.foreign import MemoryOrder as MemoryOrder
+from skforge.compiler.ir.lir.foreign import Return as Return
+from skforge.compiler.ir.lir.foreign import Symbol as Symbol
+from skforge.compiler.ir.lir.foreign import View as View
+from skforge.compiler.ir.lir.types import BOOL as BOOL
+from skforge.compiler.ir.lir.types import F32 as F32
+from skforge.compiler.ir.lir.types import F64 as F64
+from skforge.compiler.ir.lir.types import I16 as I16
+from skforge.compiler.ir.lir.types import I32 as I32
+from skforge.compiler.ir.lir.types import I64 as I64
+from skforge.compiler.ir.lir.types import U8 as U8
+from skforge.compiler.ir.lir.types import U16 as U16
+from skforge.compiler.ir.lir.types import U32 as U32
+from skforge.compiler.ir.lir.types import (
     Allocated,
     Operand,
     OperandRows,
@@ -48,15 +65,6 @@ from skforge.compiler.ir.lir.roles import (
     Variables,
     Written,
 )
-from skforge.compiler.ir.lir.types import BOOL as BOOL
-from skforge.compiler.ir.lir.types import F32 as F32
-from skforge.compiler.ir.lir.types import F64 as F64
-from skforge.compiler.ir.lir.types import I16 as I16
-from skforge.compiler.ir.lir.types import I32 as I32
-from skforge.compiler.ir.lir.types import I64 as I64
-from skforge.compiler.ir.lir.types import U8 as U8
-from skforge.compiler.ir.lir.types import U16 as U16
-from skforge.compiler.ir.lir.types import U32 as U32
 from skforge.compiler.ir.lir.types import Buffer as Buffer
 from skforge.compiler.ir.lir.types import Mask as Mask
 from skforge.compiler.ir.lir.types import Plane as Plane
@@ -317,24 +325,6 @@ class WarpReduce:
     width: int
 
 
-# addresses: routines
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """The address, an i64, of what the linker knows by a name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address of element ``index``, an i64."""
-
-    buffer: Read
-    index: Operand
-
-
 Arithmetic: TypeAlias = Unary | Binary | MultiplyAdd | Compare | Select | Convert
 LaneOp: TypeAlias = Splat | Iota | Extract | Pack | Permute | Shuffle | Compress
 MaskOp: TypeAlias = MaskBits | AnyTrue
@@ -520,55 +510,6 @@ class Transfer:
     kind: TransferKind
     buffer: Read
     shape: Operands = ()  # of what is copied; () for all
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Bind a buffer to memory at an address."""
-
-    buffer: Allocated
-    address: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """``results = symbol(args)``, a C function; addresses are i64.
-
-    Without a symbol, it is the function whose address is the first argument.
-    """
-
-    symbol: str
-    args: Operands
-    results: Results = ()
-
-
-AtomicOp: TypeAlias = Literal["load", "store", "swap", "sub", "replace"]
-MemoryOrder: TypeAlias = Literal[
-    "monotonic", "acquire", "release", "acq_rel", "seq_cst"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Atomic:
-    """Access an integer that other threads use, too.
-
-    ``load``, ``swap`` and ``sub`` give the integer before. ``replace`` writes the
-    second argument if the first one is there, and gives whether it was (bool).
-    """
-
-    op: AtomicOp
-    buffer: Written
-    index: Operand
-    args: Operands
-    order: MemoryOrder
-    results: Results = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """Leave a routine with its result."""
-
-    values: Operands
 
 
 @dataclass(frozen=True, slots=True)

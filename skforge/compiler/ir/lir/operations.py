@@ -71,11 +71,6 @@ def holds_planes(table: lir.Buffer, type_: Type) -> bool:
     return isinstance(type_, Plane) and not table.element.is_float
 
 
-def _truth(type_: Type) -> Type:
-    """Return the type that tells something for each lane."""
-    return Mask(type_.lanes) if type_.lanes else BOOL
-
-
 def _all(type_: Type, *values: Value) -> bool:
     return all(value.type == type_ for value in values)
 
@@ -110,7 +105,8 @@ def _binary(op: lir.Binary, type_: Type) -> bool:
 def _compare(op: lir.Compare, type_: Type) -> bool:
     taken = op.a.type
     ordered = taken.element != BOOL or op.op in ("eq", "ne")
-    fits = taken == op.b.type and type_ == _truth(taken)
+    truth = Mask(taken.lanes) if taken.lanes else BOOL
+    fits = taken == op.b.type and type_ == truth
     return fits and ordered and not isinstance(taken, Plane)
 
 

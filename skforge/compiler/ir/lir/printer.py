@@ -126,15 +126,17 @@ def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
         yield from _stmt(stmt)
 
 
-def _block(
-    head: str, body: Sequence[lir.Stmt], yields: Sequence[lir.Value] = ()
+def _blocks(
+    *blocks: tuple[str, Sequence[lir.Stmt], Sequence[lir.Value]],
 ) -> Iterator[str]:
-    """Yield a line and a body below it."""
-    yield head
-    for line in _body(body):
-        yield "  " + line
-    if yields:
-        yield f"  yield {_names(yields)}"
+    """Yield lines with a body and its yields below each, then the last brace."""
+    for head, body, yields in blocks:
+        yield head
+        for line in _body(body):
+            yield "  " + line
+        if yields:
+            yield f"  yield {_names(yields)}"
+    yield "}"
 
 
 def _results(results: Sequence[lir.Value]) -> str:
@@ -152,6 +154,7 @@ def _dims(dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]]) -> str:
 
 
 def _stmt(stmt: lir.Stmt) -> Iterator[str]:
+    results = _results(getattr(stmt, "results", ()))
     match stmt:
         case lir.Let(value=value, op=op):
             yield f"{_bound(value)} = {_line(op)}"
@@ -160,33 +163,28 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
         case lir.For():
             bounds = f"%{stmt.lo.name} to %{stmt.hi.name} step %{stmt.step.name}"
             carry = _carry(stmt.params, stmt.inits)
-            head = f"for {_bound(stmt.var)} = {bounds}{carry} {{"
-            yield from _block(_results(stmt.results) + head, stmt.body, stmt.yields)
-            yield "}"
+            head = f"{results}for {_bound(stmt.var)} = {bounds}{carry} {{"
+            yield from _blocks((head, stmt.body, stmt.yields))
         case lir.While():
-            head = f"while{_carry(stmt.params, stmt.inits)} {{"
-            yield from _block(_results(stmt.results) + head, stmt.before)
-            yield from _block(f"}} %{stmt.cond.name} {{", stmt.body, stmt.yields)
-            yield "}"
+            head = f"{results}while{_carry(stmt.params, stmt.inits)} {{"
+            again = f"}} %{stmt.cond.name} {{", stmt.body, stmt.yields
+            yield from _blocks((head, stmt.before, ()), again)
         case lir.If():
-            head = f"{_results(stmt.results)}if %{stmt.cond.name} {{"
-            yield from _block(head, stmt.then, stmt.then_yields)
+            sides = [(f"{results}if %{stmt.cond.name} {{", stmt.then, stmt.then_yields)]
             if stmt.orelse or stmt.else_yields:
-                yield from _block("} else {", stmt.orelse, stmt.else_yields)
-            yield "}"
+                sides.append(("} else {", stmt.orelse, stmt.else_yields))
+            yield from _blocks(*sides)
         case lir.Switch(cases=cases):
-            yield f"{_results(stmt.results)}switch %{stmt.selector.name} {{"
-            for number, case in enumerate(cases):
-                head = f"{number}:" if number < len(cases) - 1 else "else:"
-                yield from _block(head, case, *stmt.yields[number : number + 1])
-            yield "}"
+            yield f"{results}switch %{stmt.selector.name} {{"
+            heads = [*(f"{number}:" for number in range(len(cases) - 1)), "else:"]
+            yields = (*stmt.yields, *[()] * len(cases))
+            yield from _blocks(*zip(heads, cases, yields, strict=False))
         case lir.ParallelFor(var=var, count=count):
             head = f"parallel_for {_bound(var)} < %{count.name} {{"
-            yield from _block(head, stmt.body)
-            yield "}"
+            yield from _blocks((head, stmt.body, ()))
         case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
-            yield from _block(f"{name_of(stmt)} {_dims(dims)} {{", stmt.body)
-            yield "}"
+            head = f"{name_of(stmt)} {_dims(dims)} {{"
+            yield from _blocks((head, stmt.body, ()))
         case lir.Transfer(kind="upload", buffer=buffer):
             yield f"upload @{buffer.name} <once>"
         case lir.Transfer(kind=copy, buffer=buffer, shape=shape):
@@ -194,11 +192,11 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
         case lir.View(buffer=buffer, address=address):
             yield f"view {_declared(buffer)} at %{address.name}"
         case lir.Call() | lir.Atomic():
-            yield f"{_results(stmt.results)}{_line(stmt)}"
+            yield f"{results}{_line(stmt)}"
         case lir.Named(name=name):
             read = {f"@{b.name}": b for s in stmt.body for b in _read(s)}
             args = ", ".join([*read, *(f"%{arg.name}" for arg in stmt.args)])
-            yield f"{_results(stmt.results)}{name}({args})"
+            yield f"{results}{name}({args})"
         case _:
             yield _line(stmt)
 

@@ -1,11 +1,11 @@
-"""Types, values and buffers of LIR, and the NumPy dtypes that hold its scalars."""
+"""Types, values and buffers of LIR, their NumPy dtypes, and the roles of fields."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -135,13 +135,13 @@ class Value:
 
     def __invert__(self) -> Value:
         """Return the complement of a bool, a mask or an integer."""
-        made: Value = BUILDER.get().invert(self)
-        return made
+        inverse: Value = BUILDER.get().invert(self)
+        return inverse
 
     def __neg__(self) -> Value:
         """Return a float with the other sign."""
-        made: Value = BUILDER.get().negate(self)
-        return made
+        negative: Value = BUILDER.get().negate(self)
+        return negative
 
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
@@ -149,8 +149,8 @@ class Value:
 
     def to(self, element: Scalar) -> Value:
         """Return the value converted to an element type, with the same lanes."""
-        made: Value = BUILDER.get().convert(self, element)
-        return made
+        converted: Value = BUILDER.get().convert(self, element)
+        return converted
 
 
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
@@ -167,9 +167,9 @@ class Buffer:
 
     def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
-        given = at if isinstance(at, tuple) else (at,)
-        made: Value = BUILDER.get().load(self, *given)
-        return made
+        place = at if isinstance(at, tuple) else (at,)
+        loaded: Value = BUILDER.get().load(self, *place)
+        return loaded
 
     def __setitem__(self, at: Value | int, value: Value) -> None:
         """Store a value at an element."""
@@ -193,3 +193,26 @@ def dtype_of(scalar: Scalar) -> np.dtype[Any]:
 def scalar_of(dtype: np.dtype[Any]) -> Scalar:
     """Return the LIR scalar of a dtype."""
     return _SCALARS[np.dtype(dtype)]
+
+
+# Roles of the fields of LIR's classes, which their annotations declare.
+
+#: What a class does with a field: it reads a value (to decide which bodies run), binds
+#: one in its bodies or for later statements, accesses a buffer, or holds statements.
+Role: TypeAlias = Literal[
+    "operand", "steers", "inside", "result", "reads", "writes", "allocates", "dims",
+    "body", "bodies",
+]  # fmt: skip
+
+Operand: TypeAlias = Annotated[Value, "operand"]
+OptionalOperand: TypeAlias = Annotated[Value | None, "operand"]
+Operands: TypeAlias = Annotated[tuple[Value, ...], "operand"]
+OperandRows: TypeAlias = Annotated[tuple[tuple[Value, ...], ...], "operand"]
+Steering: TypeAlias = Annotated[Value, "steers"]
+Variable: TypeAlias = Annotated[Value, "inside"]
+Variables: TypeAlias = Annotated[tuple[Value, ...], "inside"]
+Result: TypeAlias = Annotated[Value, "result"]
+Results: TypeAlias = Annotated[tuple[Value, ...], "result"]
+Read: TypeAlias = Annotated[Buffer, "reads"]
+Written: TypeAlias = Annotated[Buffer, "writes"]
+Allocated: TypeAlias = Annotated[Buffer, "allocates"]

@@ -23,9 +23,8 @@ _Place = Literal["host", "block", "thread"]
 
 def verify_lir(function: lir.Function) -> None:
     """Raise CompilerError, with statement and reason, if LIR is not valid."""
-    launches = any(
-        isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)
-    )
+    stmts = walk.statements(function.body)
+    launches = any(isinstance(stmt, lir.Grid) for stmt in stmts)
     verifier = _Verifier(launches, function)
     try:
         for param in function.params:
@@ -101,7 +100,6 @@ class _Verifier:
     # ------------------------------------------------------------ names
 
     def param(self, param: lir.Value | lir.Buffer) -> None:
-        """Bind a parameter."""
         if isinstance(param, lir.Value):
             if not isinstance(param.type, lir.Scalar):
                 refuse(f"%{param.name} is {print_type(param.type)}, not a number")
@@ -132,27 +130,27 @@ class _Verifier:
     def _use(self, *values: lir.Value) -> None:
         known = self._values
         for value in values:
-            found = known.get(value.name)
-            if found is value:
+            bound_value = known.get(value.name)
+            if bound_value is value:
                 continue
-            if found is None:
+            if bound_value is None:
                 bound = value.name in self._bound
                 why = "is used outside its body" if bound else "is not defined"
                 refuse(f"%{value.name} {why}")
-            if found != value:
+            if bound_value != value:
                 refuse(
                     f"%{value.name} is used as {print_type(value.type)} but bound as "
-                    f"{print_type(found.type)}"
+                    f"{print_type(bound_value.type)}"
                 )
 
     def _read(self, buffer: lir.Buffer) -> None:
-        found = self._buffers.get(buffer.name)
-        if found is not buffer:
-            if found is None:
+        bound_buffer = self._buffers.get(buffer.name)
+        if bound_buffer is not buffer:
+            if bound_buffer is None:
                 bound = "@" + buffer.name in self._bound
                 why = "is used outside its body" if bound else "is not defined"
                 refuse(f"@{buffer.name} {why}")
-            if found != buffer:
+            if bound_buffer != buffer:
                 refuse(
                     f"@{buffer.name} is used with other facts than it was bound with"
                 )
@@ -473,12 +471,10 @@ def check_uniform(grid: Grid) -> None:
     region*, and so is every value derived from it.
     """
     from_regions: set[str] = set()
-    stored = walk.written(grid.body)
-    while True:
+    stored, before = walk.written(grid.body), -1
+    while before < len(from_regions):
         before = len(from_regions)
         _spread(grid.body, stored, from_regions)
-        if len(from_regions) == before:
-            break
     for stmt in _outside_regions(grid.body):
         for value in walk.steers(stmt):
             if value.name in from_regions and walk.holds_region(stmt):
@@ -519,7 +515,8 @@ def check_host(stmt: Stmt) -> None:
     """
     match stmt:
         case lir.Let(value=value, op=op):
-            _check_number(value)
+            if not isinstance(value.type, lir.Scalar):
+                refuse(f"the host of a launch has no {print_type(value.type)}")
             if isinstance(op, lir.Const):
                 return
             if not isinstance(op, HOST_OPS):
@@ -534,8 +531,3 @@ def check_host(stmt: Stmt) -> None:
             pass
         case _:
             refuse("the host of a launch computes, allocates, loops and launches only")
-
-
-def _check_number(value: Value) -> None:
-    if not isinstance(value.type, lir.Scalar):
-        refuse(f"the host of a launch has no {print_type(value.type)}")

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Body, Buffer, Op, Stmt, Value
-from skforge.compiler.ir.lir.roles import Operand, Role, Steering
+from skforge.compiler.ir.lir.types import Operand, Role, Steering
 
 OpOrStmt = TypeVar("OpOrStmt")
 P = ParamSpec("P")
@@ -54,7 +54,6 @@ def operands(node: Op | Stmt) -> tuple[Value, ...]:
 
 @per_class
 def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
-    """Return the fastest function that reads a class's operands."""
     if kind is lir.Let:
         return lambda let: operands(let.op)
     if names_of(kind, "dims"):

@@ -340,7 +340,6 @@ class _Verifier:
         self._scope = replace(self._scope, arrays=arrays)
 
     def _rows_of(self, target: str, start: mir.Affine) -> None:
-        """Check a write to a range of rows of a two-dimensional array."""
         known = self._array(target)
         if len(known.array.dims) - known.array.by_feature != 2:
             self._fail(f"{target} is not an array of rows and outputs")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.nest import Size, size_value
+from skforge.compiler.schedule.nest import Size
 
 T = TypeVar("T")
 
@@ -104,30 +105,30 @@ def map_loops(
     body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
 ) -> mir.Body:
     """Rebuild a body with ``change`` applied to every loop, innermost first."""
-    stmts: list[mir.Stmt] = []
-    for stmt in body:
-        new: mir.Stmt | mir.Body = map_bodies(
-            stmt, lambda inner: map_loops(inner, change)
-        )
-        if isinstance(new, mir.Loop):
-            new = change(new)
-        stmts.extend(new if isinstance(new, tuple) else (new,))
-    return tuple(stmts)
+
+    def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
+        new = map_bodies(stmt, lambda inner: map_loops(inner, change))
+        return change(new) if isinstance(new, mir.Loop) else new
+
+    return _flat(map(changed, body))
 
 
 def map_statements(
     body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
 ) -> mir.Body:
     """Rebuild a body with ``change`` applied to every statement without bodies."""
-    stmts: list[mir.Stmt] = []
-    for stmt in body:
-        new: mir.Stmt | mir.Body
+
+    def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         if isinstance(stmt, mir.Loop | mir.DepthSwitch):
-            new = map_bodies(stmt, lambda inner: map_statements(inner, change))
-        else:
-            new = change(stmt)
-        stmts.extend(new if isinstance(new, tuple) else (new,))
-    return tuple(stmts)
+            return map_bodies(stmt, lambda inner: map_statements(inner, change))
+        return change(stmt)
+
+    return _flat(map(changed, body))
+
+
+def _flat(parts: Iterable[mir.Stmt | mir.Body]) -> mir.Body:
+    stmts = (part if isinstance(part, tuple) else (part,) for part in parts)
+    return tuple(chain.from_iterable(stmts))
 
 
 def map_nest(
@@ -194,13 +195,9 @@ def variables(index: mir.Index) -> tuple[str, ...]:
 
 def stays_within(loop: mir.Loop, step: Size) -> bool:
     """Whether a bound keeps the loop's variable below ``step``."""
-    for bound in loop.bounds:
-        if bound.limit == step:
-            return True
-        known = isinstance(bound.limit, int) and isinstance(step, int)
-        if known and size_value(bound.limit, 0) <= size_value(step, 0):
-            return True
-    return False
+    limits = [bound.limit for bound in loop.bounds]
+    known = [limit for limit in limits if isinstance(limit, int)]
+    return step in limits or (isinstance(step, int) and min(known, default=step) < step)
 
 
 def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:

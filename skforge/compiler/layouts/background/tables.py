@@ -125,11 +125,11 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     bits = np.zeros((n_groups, GROUP), np.bool_)
     bits.reshape(-1)[:n] = True
     members = _words(bits)
-    given = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
+    passing = np.empty((n_groups, 2 * len(order.node), 2), np.uint64)
     counts = np.zeros(forest.n_nodes, np.int64)
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
-        _follow(order, _goes_left(forest, part), members[k], given[k], counts)
+        _follow(order, _goes_left(forest, part), members[k], passing[k], counts)
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -145,7 +145,7 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     return {
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
-        "given": given.reshape(-1).view(np.int64),
+        "given": passing.reshape(-1).view(np.int64),
         "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias / forest.divisor,
     }
@@ -154,14 +154,13 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
 def _words(bits: NDArray[np.bool_]) -> Words:
     """Pack rows of up to ``GROUP`` bits to two words each."""
     packed = np.zeros((len(bits), GROUP // 8), np.uint8)
-    made = np.packbits(bits, axis=1, bitorder="little")
-    packed[:, : made.shape[1]] = made
+    bytes_ = np.packbits(bits, axis=1, bitorder="little")
+    packed[:, : bytes_.shape[1]] = bytes_
     return packed.view("<u8").astype(np.uint64)
 
 
 def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
-    """Return which rows go left at each predicate."""
-    found = np.zeros((forest.n_predicates, GROUP // 64), np.uint64)
+    lefts = np.zeros((forest.n_predicates, GROUP // 64), np.uint64)
     step = max(1, _CELLS // len(rows))
     columns = np.ascontiguousarray(rows.T)
     for first in range(0, forest.n_predicates, step):
@@ -169,8 +168,8 @@ def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
         values = columns[forest.feature[predicate]]
         each = np.repeat(predicate, len(rows))
         left = evaluate_predicates(forest, each, values.reshape(-1))
-        found[predicate] = _words(left.reshape(values.shape))
-    return found
+        lefts[predicate] = _words(left.reshape(values.shape))
+    return lefts
 
 
 def _follow(

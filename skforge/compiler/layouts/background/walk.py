@@ -60,8 +60,8 @@ def preorder_of(hir: PredictEnsemble) -> Preorder:
     key = ("background",)
     if key not in hir.shared:
         hir.shared[key] = Preorder.of(hir.forest)
-    found: Preorder = hir.shared[key]
-    return found
+    order: Preorder = hir.shared[key]
+    return order
 
 
 class Background(layouts.BlockRepresentation):
@@ -184,7 +184,6 @@ class BackgroundCode(TreeBlock):
         self._write_if_last(numbers["output"], sums)
 
     def _clear(self, buffer: Buffer, first: Value, size: int) -> None:
-        """Set some sums to zero."""
         with self.b.loop(0, size, self._lanes, hint="clear") as i:
             buffer[first + i] = self.b.const(0.0, self._vec)
 
@@ -277,7 +276,6 @@ class BackgroundCode(TreeBlock):
                     self._leaf(leaf, area, count, output)
 
     def _fields_of(self, at: Value, fields: Iterable[int]) -> Iterator[Value]:
-        """Load fields of some states."""
         return (self._states[at + k * MOST_STATES, STATES] for k in fields)
 
     def _count_failed(self, node: Node) -> None:
@@ -321,7 +319,6 @@ class BackgroundCode(TreeBlock):
     def _give(
         self, sums: Buffer, place: Value, edge: Value, left: Value, right: Value
     ) -> Value:
-        """Take a side's losses from a feature where rows pass the other side."""
         b, zero = self.b, self.b.const(0.0, self._vec)
         loss = b.select(self._mask(edge + self._line), left, zero)
         loss = loss + b.select(self._mask(edge), right, zero)
@@ -331,7 +328,6 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ a leaf
 
     def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
-        """Add what a leaf gives to the features of its path."""
         b, lanes = self.b, self._lanes
         value = self._scores[leaf * self._t.forest.leaf_value.shape[1] + output]
         source, rows = area * self._list, area * BLOCK

@@ -53,18 +53,6 @@ TOGETHER = 2
 STAGED_BYTES = 32 << 10
 
 
-def check_shape(shape: BlockShape) -> None:
-    """Raise if rows do not fill words, or threads cannot share them evenly."""
-    lanes = shape.rows // WORD
-    group = shape.threads // max(1, lanes)
-    if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
-        raise ScheduleError(
-            f"{WHAT} packs {WORD} rows into a word, so a block must have a multiple "
-            f"of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of them; this "
-            f"schedule has {shape.rows} rows for {shape.threads} threads."
-        )
-
-
 def lay_out(
     hir: PredictEnsemble, shape: BlockShape, shared_bytes: int
 ) -> GpuBitslicedLayout:
@@ -86,9 +74,9 @@ def lay_out(
     folded = folds(forest)
     alike = folded.all() and len(np.unique(forest.tree_depths())) == 1
     if alike and lanes % 2 == 0:
-        made = GpuBitslicedLayout(hir, shape, wide=2)
-        if made.shared_bytes() <= shared_bytes:
-            return made
+        layout = GpuBitslicedLayout(hir, shape, wide=2)
+        if layout.shared_bytes() <= shared_bytes:
+            return layout
     return GpuBitslicedLayout(hir, shape)
 
 
@@ -138,7 +126,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 def _tables(
     forest: Forest, order: NDArray[np.int32], trees: int
 ) -> list[NDArray[np.int64]]:
-    """Return the predicates of each tile of trees."""
     size = max(1, trees)
     parts = range(0, max(1, len(order)), size)
     return [_predicates(forest, order[k : k + size]) for k in parts]
@@ -150,8 +137,8 @@ def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
         forest.predicate[forest.tree_offset[t] : forest.tree_offset[t + 1]]
         for t in trees
     ]
-    found = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
-    return found[found >= 0].astype(np.int64)
+    tested = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
+    return tested[tested >= 0].astype(np.int64)
 
 
 #: A schedule whose table of predicates takes more bytes a thread is an error.
@@ -208,15 +195,7 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests and schedules that bit logic cannot express."""
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("bitsliced") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
-        if hir.tiles.tile_size > 1:
-            raise ScheduleError(
-                'represent("bitsliced") evaluates single nodes; leave out tile_nodes.'
-            )
+        self.check_single_nodes(hir)
         if not hir.forest.n_predicates and not hir.nest.on_gpu:
             raise ScheduleError(
                 'represent("bitsliced") evaluates predicates, but this forest of '
@@ -250,7 +229,15 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         """Raise if rows do not fill words, or threads cannot share them evenly."""
-        check_shape(shape)
+        lanes = shape.rows // WORD
+        group = shape.threads // max(1, lanes)
+        if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
+            raise ScheduleError(
+                f"{WHAT} packs {WORD} rows into a word, so a block must have a "
+                f"multiple of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of "
+                f"them; this schedule has {shape.rows} rows for {shape.threads} "
+                "threads."
+            )
 
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape

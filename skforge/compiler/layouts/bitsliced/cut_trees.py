@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 
+IntArray = NDArray[np.int64]
+
 #: Depth to which subtrees are considered: each step of a path costs an operation.
 SEARCH_DEPTH = 10
 
@@ -25,23 +27,23 @@ SEARCH_DEPTH = 10
 class Parts:
     """Parts of trees, each a range of nodes in preorder, right children first."""
 
-    number: NDArray[np.int64]  # (n_parts,)
-    first: NDArray[np.int64]  # (n_parts,) the root of each
-    node: NDArray[np.int64]  # (n,) the node's number in the forest
+    number: IntArray  # (n_parts,)
+    first: IntArray  # (n_parts,) the root of each
+    node: IntArray  # (n,) the node's number in the forest
     leaves: NDArray[np.int16]  # (n,) at or below the node
     depth: NDArray[np.int16]  # (n,) 0 for roots
     height: NDArray[np.int16]  # (n,) 0 for leaves
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> IntArray:
         """Nodes of each part."""
         return 2 * self.leaves[self.first].astype(np.int64) - 1
 
     def pick(
         self,
-        number: NDArray[np.int64],
-        first: NDArray[np.int64],
-        size: NDArray[np.int64],
+        number: IntArray,
+        first: IntArray,
+        size: IntArray,
         up: NDArray[np.int16] | None = None,
     ) -> Parts:
         """Return parts made of ranges, ``up`` levels higher than they are here.
@@ -90,10 +92,10 @@ class Step:
     """
 
     planes: int  # that the whole may have
-    whole: NDArray[np.int64]  # (n,)
-    one: NDArray[np.int64]  # (n,)
-    length: NDArray[np.int64]  # (n,) nodes on the path
-    path: NDArray[np.int64]  # (SEARCH_DEPTH, n) nodes of the forest
+    whole: IntArray  # (n,)
+    one: IntArray  # (n,)
+    length: IntArray  # (n,) nodes on the path
+    path: IntArray  # (SEARCH_DEPTH, n) nodes of the forest
     right: NDArray[np.bool_]  # (SEARCH_DEPTH, n)
 
 
@@ -101,42 +103,40 @@ class Step:
 class CutTrees:
     """Trees cut into parts; the first parts are the trees."""
 
-    tree: NDArray[np.int64]  # (n_parts,) the tree that each part is of
+    tree: IntArray  # (n_parts,) the tree that each part is of
     steps: list[Step] = field(default_factory=list)
     small: list[Parts] = field(default_factory=list)  # a plane for each test
     stuck: list[Parts] = field(default_factory=list)  # too large to be cut
 
 
-def cut_trees(
-    trees: Parts, bits: NDArray[np.int64], tree: NDArray[np.int64]
-) -> CutTrees:
+def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
     """Cut trees until their parts have a plane for each test.
 
     Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
     """
-    made = CutTrees(tree)
+    result = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
         parts = Parts.joined([parts, trees.select(bits == planes)])
         small = parts.leaves[parts.first] <= planes + 1
-        made.small.append(parts.select(small))
+        result.small.append(parts.select(small))
         parts = parts.select(~small)
         best = _best_subtrees(parts, planes)
         cuts = best >= 0
-        made.stuck.append(parts.select(~cuts))
+        result.stuck.append(parts.select(~cuts))
         offset = (best - parts.first)[cuts]
         parts = parts.select(cuts)
         if len(offset):
-            step, parts = _cut(parts, parts.first + offset, planes, len(made.tree))
-            made.tree = np.append(made.tree, np.repeat(made.tree[step.whole], 2))
-            made.steps.append(step)
-    return made
+            step, parts = _cut(parts, parts.first + offset, planes, len(result.tree))
+            result.tree = np.append(result.tree, np.repeat(result.tree[step.whole], 2))
+            result.steps.append(step)
+    return result
 
 
-def ranges(first: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranges(first: IntArray, size: IntArray) -> IntArray:
     """Return the numbers of adjacent ranges, one range after another."""
     end = np.cumsum(size)
-    start: NDArray[np.int64] = first - end + size
+    start: IntArray = first - end + size
     return np.repeat(start, size) + np.arange(end[-1] if len(end) else 0)
 
 
@@ -188,12 +188,14 @@ def _estimates(planes: int) -> NDArray[np.float64]:
     """
     leaves = np.arange((1 << planes) + 1)
     guess = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)
-    made = np.stack([guess, np.minimum(guess, np.maximum(leaves - 1.0 - planes, 0))])
-    made[:, :2] = 0
-    return made
+    estimates = np.stack(
+        [guess, np.minimum(guess, np.maximum(leaves - 1.0 - planes, 0))]
+    )
+    estimates[:, :2] = 0
+    return estimates
 
 
-def _best_subtrees(parts: Parts, planes: int) -> NDArray[np.int64]:
+def _best_subtrees(parts: Parts, planes: int) -> IntArray:
     """Return the node whose subtree is estimated to be cheapest to cut out of each.
 
     It is -1 where no cut leaves two parts that fit one plane less.
@@ -226,9 +228,7 @@ def _best_subtrees(parts: Parts, planes: int) -> NDArray[np.int64]:
     return best
 
 
-def _cut(
-    parts: Parts, best: NDArray[np.int64], planes: int, number: int
-) -> tuple[Step, Parts]:
+def _cut(parts: Parts, best: IntArray, planes: int, number: int) -> tuple[Step, Parts]:
     """Cut a subtree out of each part; new parts get the numbers from ``number``."""
     n = len(best)
     leaves, height = parts.leaves, parts.height

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import (
+    IntArray,
     Parts,
     Step,
     cut_trees,
@@ -50,12 +51,12 @@ class Muxes:
         self._reserve(expected)
 
     @property
-    def trees(self) -> NDArray[np.int64]:
+    def trees(self) -> IntArray:
         """The tree of each operation."""
         return self._keys[0, : self._count] >> 32
 
     @property
-    def operands(self) -> tuple[NDArray[np.int64], ...]:
+    def operands(self) -> tuple[IntArray, ...]:
         """The lines ``select``, ``a`` and ``b`` of each operation."""
         one, two = self._keys[:, : self._count]
         return one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF
@@ -66,18 +67,13 @@ class Muxes:
         return self._level[: self._count]
 
     @property
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> IntArray:
         """The operations by tree, then by time; none reads a later one."""
         return np.lexsort((self._time[: self._count], self.trees))
 
     def add(
-        self,
-        time: NDArray[np.int64],
-        tree: NDArray[np.int64],
-        select: NDArray[np.int64],
-        a: NDArray[np.int64],
-        b: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+        self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
+    ) -> IntArray:
         """Return lines that are ``a`` where ``select`` is set, else ``b``.
 
         Arguments have shape (n,); the result has, too.
@@ -93,12 +89,12 @@ class Muxes:
         line[new] = self.first + number
         return line
 
-    def _numbers(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _numbers(self, keys: IntArray) -> IntArray:
         """Return the number of each operation; those not known yet are added."""
         n = keys.shape[1]
         self._reserve(self._count + n)
         table, known = self._table, self._keys
-        found = np.empty(n, np.int64)
+        numbers = np.empty(n, np.int64)
         left, at = np.arange(n), self._slots(keys)
         while len(left):
             free = np.flatnonzero(table[at] < 0)
@@ -111,22 +107,21 @@ class Muxes:
             number = table[at]
             one, two = known[0, number], known[1, number]
             same = (one == keys[0]) & (two == keys[1])
-            found[left[same]] = number[same]
+            numbers[left[same]] = number[same]
             other = np.flatnonzero(~same)
             left, keys = left[other], keys[:, other]
             at = (at[other] + 1) & (len(table) - 1)
-        return found
+        return numbers
 
-    def _slots(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _slots(self, keys: IntArray) -> IntArray:
         """Return the place in the table where the search for each key starts."""
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
-        slot: NDArray[np.int64] = (mixed >> np.uint64(64 - bits)).view(np.int64)
+        slot: IntArray = (mixed >> np.uint64(64 - bits)).view(np.int64)
         return slot
 
     def _set_levels(self, before: int) -> None:
-        """Set the levels of operations added since there were ``before``."""
         one, two = self._keys[:, before : self._count]
         level = self._level[before : self._count]
         for line in (one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF):
@@ -154,8 +149,6 @@ class Muxes:
             left, at = left[other], (at[other] + 1) & (len(self._table) - 1)
 
 
-IntArray = NDArray[np.int64]
-
 #: Leaves of parts: tree, row of ``Forest.leaf_value``, mask and value: their codes have
 #: ``code & mask == value``.
 Cubes = tuple[IntArray, IntArray, IntArray, IntArray]
@@ -182,16 +175,11 @@ class EncodedTrees:
     level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
     leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
 
-    @property
-    def first_plane(self) -> IntArray:
-        """Each tree's first plane in ``planes``."""
-        first: IntArray = np.cumsum(self.bits) - self.bits
-        return first
-
     def by_tree(self) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
         """Return the operations and the planes of each tree."""
-        ops = np.split(self.ops, self.op_offset[1:-1])
-        return ops[: len(self.bits)], np.split(self.planes, self.first_plane)[1:]
+        ops = np.split(self.ops, self.op_offset[1:-1])[: len(self.bits)]
+        first_planes = np.cumsum(self.bits) - self.bits
+        return ops, np.split(self.planes, first_planes)[1:]
 
 
 def encode_trees(
@@ -209,19 +197,19 @@ def encode_trees(
     sizes = np.diff(forest.tree_offset)[trees]
     chunk = np.cumsum(sizes) // CHUNK_NODES
     starts = np.flatnonzero(np.diff(chunk, prepend=-1, append=-1))
-    made = [
+    chunks = [
         _Chunk(forest, trees[a:b], line_of, first, most_bits).encoded()
         for a, b in pairwise(starts)
     ]
-    counts = [np.zeros(1, np.int64), *(np.diff(m.op_offset) for m in made)]
+    counts = [np.zeros(1, np.int64), *(np.diff(m.op_offset) for m in chunks)]
     none = np.zeros(0, np.int32)
     return EncodedTrees(
-        bits=np.concatenate([none.astype(np.int64), *(m.bits for m in made)]),
-        planes=np.concatenate([none, *(m.planes for m in made)]),
+        bits=np.concatenate([none.astype(np.int64), *(m.bits for m in chunks)]),
+        planes=np.concatenate([none, *(m.planes for m in chunks)]),
         op_offset=np.cumsum(np.concatenate(counts)),
-        ops=np.concatenate([none.reshape(0, 4), *(m.ops for m in made)]),
-        level=np.concatenate([none.astype(np.int16), *(m.level for m in made)]),
-        leaf_of=np.concatenate([none, *(m.leaf_of for m in made)]),
+        ops=np.concatenate([none.reshape(0, 4), *(m.ops for m in chunks)]),
+        level=np.concatenate([none.astype(np.int16), *(m.level for m in chunks)]),
+        leaf_of=np.concatenate([none, *(m.leaf_of for m in chunks)]),
     )
 
 
@@ -258,7 +246,6 @@ class _Chunk:
         self.time = np.zeros(n, np.int64)
 
     def encoded(self) -> EncodedTrees:
-        """Encode the trees."""
         steps = self.cuts.steps
         small, stuck = Parts.joined(self.cuts.small), Parts.joined(self.cuts.stuck)
         rank = _rank(small, small.leaves > 1)
@@ -316,13 +303,11 @@ class _Chunk:
         self.span, self.time = span * TICKS, time * TICKS
 
     def _line(self, node: IntArray) -> IntArray:
-        """Return the lines of the tests of inner nodes."""
         return self.line_of[self.forest.predicate[node]].astype(np.int64)
 
     # ------------------------------------------------------------ from parts up
 
     def _own_planes(self, small: Parts, rank: IntArray) -> None:
-        """Give each test of the smallest parts a plane."""
         self.width[small.number] = small.leaves[small.first] - 1
         inner = small.leaves > 1
         part = np.repeat(small.number, small.sizes)[inner]
@@ -390,7 +375,6 @@ class _Chunk:
         return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
 
     def _merge(self, step: Step, select: IntArray, inside: NDArray[np.bool_]) -> None:
-        """Merge the planes of the parts of each cut."""
         one, two = step.one, step.one + 1
         one_width, two_width = self.width[one][:, None], self.width[two][:, None]
         width = 1 + np.minimum(step.planes - 1, one_width + two_width)
@@ -470,7 +454,7 @@ class _Chunk:
         start = np.cumsum(codes) - codes
         any_leaf = np.zeros(self.n_trees, np.int32)
         any_leaf[tree] = leaf
-        made = np.repeat(any_leaf, codes)
+        leaf_of = np.repeat(any_leaf, codes)
         at = start[tree] + value
         free = (codes[tree] - 1) & ~mask
         for k in range(int(bits.max(initial=0))):
@@ -478,8 +462,8 @@ class _Chunk:
             at = np.concatenate([at, at[more] + (1 << k)])
             leaf = np.concatenate([leaf, leaf[more]])
             free = np.concatenate([free, free[more]])
-        made[at] = leaf
-        return made
+        leaf_of[at] = leaf
+        return leaf_of
 
 
 def _bit_length(values: NDArray[Any]) -> IntArray:

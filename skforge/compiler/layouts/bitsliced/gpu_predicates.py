@@ -148,7 +148,6 @@ class _Builder:
         return Records(records, start, frozenset(records[:, missing].tolist()))
 
     def tile(self, predicates: NDArray[np.int64]) -> None:
-        """Add the columns of a tile's predicates."""
         f, jobs = self._forest, self._rows["jobs"]
         self._line_of.append(np.full(f.n_predicates, -1, np.int32))
         self._n_lines, first_job = 0, len(jobs)

@@ -96,10 +96,10 @@ class BitRows:
         """Run a body for each column and each row, several rows at once."""
         b, g = self.b, self.geometry
         across, at_once = self._across, g.threads // self._across
-        own = thread.to(I32)
+        number = thread.to(I32)
         low, high = self._range(name, columns, tile)
-        first = low + (own & (across - 1))
-        start = own >> across.bit_length() - 1
+        first = low + (number & (across - 1))
+        start = number >> across.bit_length() - 1
         records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         together = min(TOGETHER, g.rows // at_once)
         with b.loop(first, high, across, hint="column") as c:
@@ -128,7 +128,6 @@ class BitRows:
         self.b.emit(lir.AtomicAdd(self.lines, line + row.lane, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
-        """Mark the line of each row's code, unless the code is 0."""
         b = self.b
         _, first, levels, before, gone, kind, *_ = record
         values = [row.value for row in rows]
@@ -226,8 +225,8 @@ class BitRows:
         (count,) = self._search([x], where, levels, "ge")
         last = (count - 1).max(0)
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
-        found = thresholds[where + last]
-        same = (count > 0) & x.eq(found)
+        nearest = thresholds[where + last]
+        same = (count > 0) & x.eq(nearest)
         return b.select(same, last + gpu_predicates.FIRST_CATEGORY, b.const(NONE, I32))
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
@@ -265,10 +264,10 @@ class BitRows:
                 carried = [top, b.const(0, U32)]
                 with b.loop(0, count, carry=carried, hint="slot") as i:
                     at, above = carried
-                    word = made = self.lines[at] | above
+                    word = marked = self.lines[at] | above
                     if gone is not None and masks is not None and end is not None:
-                        made = word | gone & masks[end - i].to(U32)
-                    self.lines[at] = made
+                        marked = word | gone & masks[end - i].to(U32)
+                    self.lines[at] = marked
                     carried[:] = [at - g.stride, word]
 
             if has_masks:

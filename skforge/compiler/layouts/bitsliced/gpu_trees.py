@@ -88,9 +88,11 @@ def lay_out_trees(
     leaf_row = coded.fill(forest, order, number_of + 1, lines, first_line + 1)
     element = [np.concatenate([[0], s * stride // geometry.wide]) for s in line_of]
     for k, of in enumerate(element):
-        own = np.flatnonzero(tile == k)
-        if len(own):
-            part = slice(first_line[own[0]], first_line[own[-1]] + n_lines[own[-1]])
+        of_tile = np.flatnonzero(tile == k)
+        if len(of_tile):
+            part = slice(
+                first_line[of_tile[0]], first_line[of_tile[-1]] + n_lines[of_tile[-1]]
+            )
             lines[part] = of[lines[part]]
 
     ops = [np.zeros((0, 4), np.int64)]
@@ -162,7 +164,7 @@ def _reused(
     place: dict[int, int] = {}
     free: list[int] = []
     used = 0
-    made = []
+    placed = []
     for at, (target, *read) in enumerate(ops):
         moved = [place.get(line, line) for line in read]
         free += [place[line] for line in set(read) if last.get(line) == at]
@@ -170,8 +172,8 @@ def _reused(
             free.append(first + used)
             used += 1
         place[target] = free.pop()
-        made.append([place[target], *moved])
+        placed.append([place[target], *moved])
         if target not in last:
             free.append(place[target])
-    numbers = np.array(made, np.int64).reshape(-1, 4)
+    numbers = np.array(placed, np.int64).reshape(-1, 4)
     return numbers, [place.get(line, line) for line in planes], used

@@ -73,7 +73,6 @@ class BitWalks(GpuBlockCode):
 
     @property
     def _n_rows(self) -> int:
-        """Rows a thread."""
         return self._g.rows // self._g.threads
 
     @property
@@ -95,16 +94,16 @@ class BitWalks(GpuBlockCode):
     def _each_row(self, thread: Value) -> list[Value]:
         """Return the batch index of each of a thread's rows."""
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        own = self._own_rows(part)
+        rows_of = self._own_rows(part)
         base = lane * WORD
-        if own.shift is not None:  # a byte is eight bits, a row eight rows on
-            base = base + own.shift
-        found = []
-        for word in own.words:
+        if rows_of.shift is not None:  # a byte is eight bits, a row eight rows on
+            base = base + rows_of.shift
+        batch_rows = []
+        for word in rows_of.words:
             first = base + word
-            for byte in range(own.n_bytes):
-                found.append(self._block.rows.first + (first + 8 * byte).to(I64))
-        return found
+            for byte in range(rows_of.n_bytes):
+                batch_rows.append(self._block.rows.first + (first + 8 * byte).to(I64))
+        return batch_rows
 
     # ------------------------------------------------------------ sums
 
@@ -184,9 +183,9 @@ class BitWalks(GpuBlockCode):
             first, count, leaf, n_leaves = (b.extract(record, i) for i in range(4))
 
             def fold(thread: Value) -> None:
-                own = thread.to(I32)
-                self._stage(own, leaf, n_leaves)
-                lane, row = split_thread(own, self._g.lanes // self._g.wide)
+                number = thread.to(I32)
+                self._stage(number, leaf, n_leaves)
+                lane, row = split_thread(number, self._g.lanes // self._g.wide)
                 with b.when(row < count):
                     self._fold_one(first + row, lane, row)
 
@@ -194,7 +193,6 @@ class BitWalks(GpuBlockCode):
             self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
 
     def _values(self) -> Buffer:
-        """Return the leaf values of every code, tree by tree."""
         values = self._forest.leaf_value[self._t.leaf_row].reshape(-1)
         return self._block.model("code_values", values)
 
@@ -245,7 +243,6 @@ class BitWalks(GpuBlockCode):
         return fold(depth, line, _mux)
 
     def _run(self, lines: Value, op: Value, end: Value, lane: Value) -> list[Value]:
-        """Run a tree's operations; return the planes of its codes."""
         b, t = self.b, self._t
         ops = self._block.model("bit_ops", t.ops.reshape(-1))
         of_lines = self._block.model("bit_lines", t.lines)
@@ -287,9 +284,9 @@ class BitWalks(GpuBlockCode):
         """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        own = self._own_rows(part)
+        rows_of = self._own_rows(part)
         if forest.n_outputs == 1:
-            self._add_output(own, lane, first, count, leaf, None)
+            self._add_output(rows_of, lane, first, count, leaf, None)
             return
         rows = self._each_row(thread)
 
@@ -297,7 +294,7 @@ class BitWalks(GpuBlockCode):
             for i, row in enumerate(rows):
                 with self._real(row, k) as at:
                     b.store(self._sums, b.const(i), self._block.result[at])
-            self._add_output(own, lane, first, count, leaf, leaf_of)
+            self._add_output(rows_of, lane, first, count, leaf, leaf_of)
             for i, row in enumerate(rows):
                 self._write(self._sums[b.const(i)], row, k)
 
@@ -347,8 +344,8 @@ def _mux(select: Value, a: Value, other: Value) -> Value:
     """Return the bits of ``a`` where ``select`` is set, else those of ``other``."""
     # Exclusive ors would be shorter here, but compilers then fail to use the one
     # instruction that this becomes (402 against 277 for a tree of depth 8).
-    kept = ~select & other
-    return select & a | kept
+    rest = ~select & other
+    return select & a | rest
 
 
 def _exchange(
@@ -358,11 +355,11 @@ def _exchange(
     goes = stays ^ 0xFFFFFFFF
 
     def part(word: Value | None, kept: int, moved: Value | None, to: int) -> _Maybe:
-        made = None if word is None else word & kept
+        stay = None if word is None else word & kept
         if moved is None:
-            return made
+            return stay
         more = moved & to
-        return more if made is None else made | more
+        return more if stay is None else stay | more
 
     up = None if high is None else high << distance
     down = None if low is None else low >> distance

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 import numpy as np
 
@@ -87,7 +88,9 @@ class PredicateLowering:
     def scratch(self) -> None:
         """Allocate a tile's columns, code bits, and the line parts of one feature."""
         b, lanes = self.b, self.shape.registers.lanes
-        clean = self._clean_narrow if self.narrow else self._clean
+        clean = self._clean
+        if self.narrow:
+            clean = lambda x: round_down(b, self._clean(x))  # noqa: E731
         self.columns = ColumnTile(b, self.scalar, lanes, self.part, clean)
         if self.narrow:
             exact = np.zeros(self.t.n_lines, np.float64)
@@ -148,12 +151,14 @@ class PredicateLowering:
             kind, job = self._job(j, shift)
             self._evaluate_job(kind, job)
             if self.narrow:
-                self._settle(rows, start, job)
+                feature = start + job.column // self.part
+                self.ties.settle(
+                    rows, feature, self.left, job, self._lines, self.line_bytes
+                )
             if self.right and not self.kept:
                 self._missing_right(job)
 
     def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
-        """Return the kind of job j, and what it reads and writes from ``shift`` on."""
         kind, *fields = (field[j].to(I64) for field in self._jobs)
         column, line, count, offset = fields
         column, place = column * self.part, line * self.line_bytes
@@ -161,7 +166,6 @@ class PredicateLowering:
         return kind, Job(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
-        """Run the code for the kind of a job."""
         b = self.b
         if len(cases) == 1:
             next(iter(cases.values()))()
@@ -178,8 +182,8 @@ class PredicateLowering:
         if self.kept and len(self.searches):
             number = np.zeros(len(self.t.jobs.kind), np.int64)
             number[self.searches] = np.arange(len(self.searches))
-            own = self._model("search_number", number)[job.number]
-            planes = own * (PLANES * self.line_bytes) + job.shift
+            search = self._model("search_number", number)[job.number]
+            planes = search * (PLANES * self.line_bytes) + job.shift
 
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
@@ -200,43 +204,31 @@ class PredicateLowering:
 
         self._by_kind(kind, {kind: partial(run, kind) for kind in self.t.kinds})
 
-    def _settle(self, rows: BlockRows, start: Value, job: Job) -> None:
-        feature = start + job.column // self.part
-        self.ties.settle(rows, feature, self.left, job, self._lines, self.line_bytes)
-
     # ------------------------------------------------------------ jobs
 
     def _clean(self, x: Value) -> Value:
         """Apply the forest's rule for missing values: NaN to 0, or tiny to NaN."""
         return self._rules.nan_if_missing(x, self.t.missing)
 
-    def _clean_narrow(self, x: Value) -> Value:
-        return round_down(self.b, self._clean(x))
-
+    @contextmanager
     def _noting_ties(
-        self,
-        start: Value,
-        end: Value,
-        step: int,
-        body: Callable[[Value, list[tuple[Value, Value]]], None],
-        hint: str,
-    ) -> None:
-        """Run a loop whose body lists its comparisons, and record ties among them."""
+        self, start: Value, end: Value, step: int, hint: str
+    ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
+        """Open a loop that lists its comparisons, and record ties among them."""
         nearest = [self.ties.none()] if self.narrow else []
         with self.b.loop(start, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
-            body(i, compared)
+            yield i, compared
             for x, number in compared if nearest else ():
                 nearest[0] = self.ties.nearer(nearest[0], x, number)
         for least in nearest:
             self.ties.keep(least)
 
     def _direct(self, job: Job) -> None:
-        """Compare a column with every threshold."""
         b = self.b
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
-
-        def one(i: Value, compared: list[tuple[Value, Value]]) -> None:
+        thresholds = self._noting_ties(b.const(0), job.count, 1, "threshold")
+        with thresholds as (i, compared):
             number = self.numbers[job.offset + i]
             threshold = b.splat(number, self.shape.registers.lanes)
             at = job.place + i * self.line_bytes
@@ -245,36 +237,31 @@ class PredicateLowering:
             store_masks(b, self._lines, at, masks)
             compared += [(x, threshold) for x in vectors]
 
-        self._noting_ties(b.const(0), job.count, 1, one, "threshold")
-
     def _search(self, levels: int, job: Job, planes: Value) -> None:
         """Write each bit of a column's codes as a plane."""
         b, registers = self.b, self.shape.registers
         tables = registers.load_pivots(b, self.numbers, job.offset, levels)
-        index = U32 if self.scalar == F32 else I64
-        index_vec = Vec(index, registers.lanes)
+        index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
         step = registers.lockstep * registers.lanes
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
-
-        def some_rows(r: Value, compared: list[tuple[Value, Value]]) -> None:
+        some_rows = self._noting_ties(b.const(0), self.left, step, "rows")
+        with some_rows as (r, compared):
             x = self.columns.vectors(job.column + r, step)
             index = [b.const(0, index_vec)] * len(x)
             answers: list[list[Value]] = [[] for _ in x]
             byte = planes + r // 8
             for j, table in enumerate(tables):
-                for v, own in enumerate(x):
+                for v, vector in enumerate(x):
                     pivot = registers.pivot_of(b, table, index[v], answers[v])
-                    answers[v].append(right(own, pivot))
-                    compared.append((own, pivot))
-                masks = [found[j] for found in answers]
+                    answers[v].append(right(vector, pivot))
+                    compared.append((vector, pivot))
+                masks = [passed[j] for passed in answers]
                 place = byte + (levels - 1 - j) * self.line_bytes
                 store_masks(b, self.planes, place, masks)
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
                         more = index[v] | b.const(1 << j, index_vec)
                         index[v] = b.select(mask, more, index[v])
-
-        self._noting_ties(b.const(0), self.left, step, some_rows, "rows")
 
     def _thermometer(self, levels: int, job: Job, planes: Value) -> None:
         """Write ``code > i`` for every threshold i from the bits of the code.
@@ -286,7 +273,7 @@ class PredicateLowering:
         b, size = self.b, self.line_bytes
         plane = self._plane(size)
 
-        with self._each(size, plane) as shift:
+        with b.turns(size, plane.lanes * 8, "shift") as shift:
             first = planes + shift
             to = job.place + shift
             bits = [self.planes[first + k * size, plane] for k in range(levels)]
@@ -321,16 +308,6 @@ class PredicateLowering:
             for i in range(1, 16):
                 self._lines[to + i * size] = above | here & low[i]
 
-    @contextmanager
-    def _each(self, size: int, plane: Vec) -> Iterator[Value]:
-        """Open the body for each plane-sized piece of ``size`` bytes."""
-        b, width = self.b, plane.lanes * 8
-        if size == width:
-            yield b.const(0)
-            return
-        with b.loop(0, size, width, hint="shift") as shift:
-            yield shift
-
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""
         b = self.b
@@ -340,13 +317,8 @@ class PredicateLowering:
     def _missing_right(self, job: Job) -> None:
         """Set the bits of missing values in the job's lines that send them right."""
         b = self.b
-        any_: Value | None = None
-        for x in self.columns.vectors(job.column, self.part):
-            gone = b.is_nan(x)
-            any_ = gone if any_ is None else any_ | gone
-        assert any_ is not None
-
-        with b.when(b.any_true(any_)):
+        vectors = self.columns.vectors(job.column, self.part)
+        with b.when(b.any_true(reduce(or_, map(b.is_nan, vectors)))):
             spare = b.const(self.spare)
             self._missing_plane(job.column, spare)
             self._mark_right(job, spare, self.part // 8)
@@ -363,9 +335,9 @@ class PredicateLowering:
         with b.loop(first, last, hint="right") as i:
             base = right[i].to(I64) * self.line_bytes + job.shift
 
-            with self._each(size, plane) as own:
-                at = base + own
-                gone = self.planes[source + own, plane]
+            with b.turns(size, plane.lanes * 8, "shift") as shift:
+                at = base + shift
+                gone = self.planes[source + shift, plane]
                 self._lines[at] = self._lines[at, plane] | gone
 
     # ------------------------------------------------------------ category sets
@@ -418,19 +390,9 @@ def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
     """Return ``number >= i`` for i = 0 .. 16 from at most four bits, highest first."""
     ones, zero = b.const(-1, plane), b.const(0, plane)
     q = [zero] * (4 - len(bits)) + list(bits)
-
-    def both(x: Value, y: Value) -> Value:
-        return x & y
-
-    def either(x: Value, y: Value) -> Value:
-        return x | y
-
-    high = [ones, either(q[0], q[1]), q[0], both(q[0], q[1]), zero]
-    low = [ones, either(q[2], q[3]), q[2], both(q[2], q[3])]
-    made = []
-    for i in range(16):
-        if i % 4 == 0:
-            made.append(high[i // 4])
-        else:
-            made.append(either(high[i // 4 + 1], both(high[i // 4], low[i % 4])))
-    return [*made, zero]
+    high = [ones, q[0] | q[1], q[0], q[0] & q[1], zero]
+    low = [ones, q[2] | q[3], q[2], q[2] & q[3]]
+    steps = []
+    for h in range(4):
+        steps += [high[h], *(high[h + 1] | high[h] & low[k] for k in (1, 2, 3))]
+    return [*steps, zero]

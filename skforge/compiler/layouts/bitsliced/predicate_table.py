@@ -49,8 +49,8 @@ SPARE_LINES = 16
 
 def searched(kind: ArrayLike) -> NDArray[np.bool_]:
     """Return which kinds of job search among thresholds."""
-    found: NDArray[np.bool_] = ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
-    return found
+    search: NDArray[np.bool_] = ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
+    return search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,14 +136,14 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     columns = Columns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
     numbers, set_tables = Pool(lanes), Pool()
-    made: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
+    works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     for c, column in enumerate(columns):
         work = _sets(forest, column)
         if not category[column[0]]:
             work = _thresholds(forest.threshold[column], registers)
         for k, n, data in work:
-            made.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
-    of, kind, count, offset = np.array(made, np.int32).reshape(-1, 4).T
+            works.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
+    of, kind, count, offset = np.array(works, np.int32).reshape(-1, 4).T
     tile = np.searchsorted(start + lanes, features[of], "right")
     line, n_lines = _number_lines(kind, count)
     jobs = Columns(columns.tests, np.append(0, np.cumsum(count)))

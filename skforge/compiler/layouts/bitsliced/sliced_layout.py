@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.search import Registers
+from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
@@ -80,12 +81,12 @@ class SlicedTrees:
 
     shapes: tuple[Shape, ...]  # those that occur
     shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
-    line_offset: NDArray[np.int32]  # (n_trees,) into lines
-    lines: NDArray[np.int32]
-    op_offset: NDArray[np.int32]  # (n_trees + 1,) into ops
-    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
-    leaf_offset: NDArray[np.int32]  # (n_trees,) into leaf_row
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each code
+    line_offset: IntArray  # (n_trees,) into lines
+    lines: IntArray
+    op_offset: IntArray  # (n_trees + 1,) into ops
+    ops: IntArray  # (n_ops, 4): target, select, a, b
+    leaf_offset: IntArray  # (n_trees,) into leaf_row
+    leaf_row: IntArray  # row of Forest.leaf_value of each code
     constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
 
@@ -111,18 +112,18 @@ def _leaves(forest: Forest) -> NDArray[np.int64]:
 
 def fits_bits(forest: Forest) -> bool:
     """Whether every tree can be folded or has few enough leaves for a code."""
-    return bool((folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)).all())
+    return bool(_fits(forest).all())
+
+
+def _fits(forest: Forest) -> NDArray[np.bool_]:
+    return folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)
 
 
 def check_trees(forest: Forest) -> None:
-    """Raise if a tree has too many leaves for a code.
-
-    Raises ScheduleError if a tree that cannot be folded has more than 256 leaves.
-    """
-    leaves = _leaves(forest)
-    too_many = ~folds(forest) & (leaves > 1 << MAX_BITS)
-    if too_many.any():
-        tree = int(np.argmax(too_many))
+    """Raise ScheduleError if a tree that cannot be folded has more than 256 leaves."""
+    fits, leaves = _fits(forest), _leaves(forest)
+    if not fits.all():
+        tree = int(np.argmin(fits))
         raise ScheduleError(
             f'represent("bitsliced") takes trees of at most {1 << MAX_BITS} leaves, '
             f'but tree {tree} has {int(leaves[tree])}. Use represent("sparse").'
@@ -131,8 +132,8 @@ def check_trees(forest: Forest) -> None:
 
 def slice_trees(
     forest: Forest,
-    line_of: NDArray[np.int32],
-    order: NDArray[np.int32],
+    line_of: IntArray,
+    order: IntArray,
     n_lines: int,
     code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
@@ -195,22 +196,23 @@ class CodedTrees:
         """
         bits = np.where(self.folded, self.bits, list_bits or self.bits)
         # Folds before lists, each by their bits.
-        found, of_tree = np.unique(
+        numbers, of_tree = np.unique(
             bits + np.where(self.folded, 0, _LISTS), return_inverse=True
         )
         shapes: list[Shape] = [
-            ("fold", n) if n < _LISTS else ("list", n - _LISTS) for n in found.tolist()
+            ("fold", n) if n < _LISTS else ("list", n - _LISTS)
+            for n in numbers.tolist()
         ]
         return tuple(shapes), of_tree.astype(np.int64).ravel()
 
     def fill(
         self,
         forest: Forest,
-        order: NDArray[np.int32],
-        line_of: NDArray[np.int32],
-        lines: NDArray[np.int32],
+        order: IntArray,
+        line_of: IntArray,
+        lines: IntArray,
         heap: NDArray[np.int64],
-    ) -> NDArray[np.int32]:
+    ) -> IntArray:
         """Return the leaf of each code, and write the lines of folded trees.
 
         The lines of the tree at position p go to ``lines[heap[p]:]``, by heap place.
@@ -242,11 +244,7 @@ class CodedTrees:
 
 
 def code_trees(
-    forest: Forest,
-    order: NDArray[np.int32],
-    line_of: NDArray[np.int32],
-    first: int,
-    code_bits: int,
+    forest: Forest, order: IntArray, line_of: IntArray, first: int, code_bits: int
 ) -> CodedTrees:
     """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
@@ -262,7 +260,7 @@ def code_trees(
 
 def _grouped(
     lists: EncodedTrees, first: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[IntArray, IntArray, NDArray[np.int64]]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees
@@ -297,7 +295,7 @@ def fold(
     ``line`` returns the answers of a heap node. ``mux`` returns its second argument
     where the first is set, else its third.
     """
-    found: list[_T] = []
+    planes: list[_T] = []
 
     def reach(node: int, level: int, below: int) -> _T:
         """Return the answers of the nodes reached ``below`` levels under a node."""
@@ -305,11 +303,11 @@ def fold(
             return line(node)
         left = reach(2 * node + 1, level + 1, below - 1)
         right = reach(2 * node + 2, level + 1, below - 1)
-        return mux(found[level], right, left)
+        return mux(planes[level], right, left)
 
     for level in range(depth):
-        found.append(reach(0, 0, level))
-    return found
+        planes.append(reach(0, 0, level))
+    return planes
 
 
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -317,17 +315,17 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
     A depth is merged into the next larger one where that adds the fewest nodes.
     """
-    kept, counts = np.unique(depth, return_counts=True)
-    classes = dict(zip(kept.tolist(), counts.tolist(), strict=True))
-    made: NDArray[np.int64] = depth.copy()
+    depths, counts = np.unique(depth, return_counts=True)
+    classes = dict(zip(depths.tolist(), counts.tolist(), strict=True))
+    merged: NDArray[np.int64] = depth.copy()
     while len(classes) > MAX_CLASSES:
         order = sorted(classes)
         added = [classes[d] * ((1 << e) - (1 << d)) for d, e in pairwise(order)]
         k = int(np.argmin(added))
         low, high = order[k], order[k + 1]
-        made[made == low] = high
+        merged[merged == low] = high
         classes[high] += classes.pop(low)
-    return made
+    return merged
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:

@@ -15,8 +15,7 @@ which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -93,7 +92,6 @@ class BitslicedLowering(BlockCode):
         return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
-        """Return the elements of each tree's table."""
         sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
         whole: NDArray[np.int64] = sizes * self.width
         if self.byte_lookup:
@@ -110,11 +108,11 @@ class BitslicedLowering(BlockCode):
         """Return the tables of all trees; vector leaves have one table an output."""
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
-        made = np.empty(int(self._value_sizes().sum()), dtype)
+        tables = np.empty(int(self._value_sizes().sum()), dtype)
         bits_of = self.t.bits
         # Tables of bytes fill whole registers, which are stored at once.
         unit = GROUP if self.byte_lookup else 1
-        units = made.reshape(-1, unit)
+        units = tables.reshape(-1, unit)
         for bits in np.unique(bits_of).tolist():  # all trees of a size at once
             trees = np.flatnonzero(bits_of == bits)
             codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
@@ -131,7 +129,7 @@ class BitslicedLowering(BlockCode):
                 values = np.concatenate([remap, values], axis=1)
             values = values.reshape(len(trees), -1, unit)
             units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
-        return made
+        return tables
 
     def _row_order(self) -> NDArray[np.int64]:
         """Return where row i of a group of 64 is in the sums."""
@@ -191,16 +189,16 @@ class BitslicedLowering(BlockCode):
             return (first + row) * outputs + k
 
         with b.loop(outputs, hint="output") as k:
-            own = k * self.block
+            of_output = k * self.block
             with b.loop(0, whole, GROUP, hint="group") as row:
                 # The order is constant, so whole groups are plain moves.
-                here, to = own + row, at(row, k)
+                here, to = of_output + row, at(row, k)
                 for i, lane in enumerate(places):
                     result[to + i * outputs] = sums[here + lane]
             with b.loop(whole, count, hint="row") as row:
                 place = order[row & (GROUP - 1)]
                 here = (row & -GROUP) + place.to(I64)
-                b.store(result, at(row, k), sums[own + here])
+                b.store(result, at(row, k), sums[of_output + here])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         """Add one tree's leaves to the block's sums, one output after another."""
@@ -209,16 +207,16 @@ class BitslicedLowering(BlockCode):
         def table(buffer: Buffer) -> Value:
             return buffer[tree].to(I64)
 
-        own, leaves = table(self.line_offset), table(self.leaf_offset)
+        lines, leaves = table(self.line_offset), table(self.leaf_offset)
         output: Value = b.const(0)
         if self.width == 1 and self.forest.n_outputs > 1:
             output = table(self.output) * self.block
 
         def case(kind: str, bits: int) -> None:
             if kind == "fold":
-                self._fold(bits, own)
+                self._fold(bits, lines)
             else:
-                self._run(bits, tree, own)
+                self._run(bits, tree, lines)
             self._look_up(bits, leaves, output, sums)
 
         cases = [partial(case, *shape) for shape in self.t.shapes]
@@ -228,13 +226,12 @@ class BitslicedLowering(BlockCode):
             b.switch(table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
-        """Run a tree's operations, then copy the planes of its code side by side."""
         b, rows = self.b, self.plane_rows
         plane, parts = Plane(rows), self.block // rows
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
 
-        with self._parts(parts, 1) as part:
+        with b.turns(parts, 1, "part") as part:
 
             def number(buffer: Buffer, at: Value) -> Value:
                 index = buffer[at].to(I64)
@@ -259,16 +256,6 @@ class BitslicedLowering(BlockCode):
                 last_line = line(self.lines_of, own + k)
                 b.emit(lir.StorePlane(self.planes, index, last_line))
 
-    @contextmanager
-    def _parts(self, parts: int, together: int) -> Iterator[Value]:
-        """Open the body for each ``together`` of the parts of a block."""
-        b = self.b
-        if parts == together:
-            yield b.const(0)
-            return
-        with b.loop(0, parts, together, hint="part") as part:
-            yield part
-
     def _constants(self) -> None:
         """Write the all-zeros and all-ones lines, which lists read."""
         b = self.b
@@ -280,7 +267,6 @@ class BitslicedLowering(BlockCode):
                 self.lines[b.const(8 * (number * words + word))] = value
 
     def _fold(self, depth: int, nodes: Value) -> None:
-        """Store the planes of the leaf numbers, highest bit first."""
         b, rows = self.b, self.plane_rows
         plane = Plane(rows)
         parts = self.block // rows
@@ -303,9 +289,9 @@ class BitslicedLowering(BlockCode):
                 for values in zip(select, one, two, strict=True)
             ]
 
-        with self._parts(parts, together) as first:
-            found = sliced_layout.fold(depth, lambda node: line(node, first), mux)
-            for level, values in enumerate(found):
+        with b.turns(parts, together, "part") as first:
+            planes = sliced_layout.fold(depth, lambda node: line(node, first), mux)
+            for level, values in enumerate(planes):
                 index = b.const(level * parts)
                 if parts > 1:
                     index = index + first
@@ -332,9 +318,11 @@ class BitslicedLowering(BlockCode):
             if self.byte_lookup:
 
                 def one(k: int | Value) -> None:
-                    own = tables[0] if tables else self._registers(depth, leaves, k)
+                    registers = (
+                        tables[0] if tables else self._registers(depth, leaves, k)
+                    )
                     to = first + k * self.block
-                    self._add_bytes(own, index, to, sums)
+                    self._add_bytes(registers, index, to, sums)
 
                 self._each_output(one)
             else:
@@ -422,9 +410,8 @@ class BitslicedLowering(BlockCode):
         """Load leaf values one by one, and add them eight rows at a time."""
         b, vec = self.b, Vec(self.sum, LOADED_ROWS)
         with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
-            places = []
-            for i in range(LOADED_ROWS):
-                places.append(leaves + self.numbers[r + i].to(I64))
+            rows = range(LOADED_ROWS)
+            places = [leaves + self.numbers[r + i].to(I64) for i in rows]
 
             def one(k: int | Value) -> None:
                 own = k * (1 << depth)

@@ -230,13 +230,11 @@ class TreeBlock(BlockCode):
         return b.compare(op, x, number, unordered=missing_left)
 
     def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
-        """Allocate scratch."""
         b, count = self.b, self.b.const(size)
         return b.alloc(name, element, count, space=self.space, alignment=64)
 
     @property
     def _n_held(self) -> int:
-        """How many outputs have sums at once."""
         forest = self._t.forest
         return forest.n_outputs if forest.vector_leaves else 1
 
@@ -253,7 +251,6 @@ class TreeBlock(BlockCode):
         return table[at].to(I64)
 
     def _numbers_of(self, tree: Value) -> dict[str, Value]:
-        """Return all numbers of a tree."""
         return {name: self._number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
@@ -297,7 +294,6 @@ class TreeBlock(BlockCode):
             self._pass(n, first)
 
     def _pass_root(self) -> None:
-        """Set the bits of edge 0, which all rows pass."""
         b = self.b
         all_rows = ~b.const(0, self._word) if self._block > 1 else b.const(1, U8)
         self._passed[b.const(0)] = all_rows
@@ -312,7 +308,6 @@ class TreeBlock(BlockCode):
         return left, right
 
     def _goes_left(self, n: Value) -> Value:
-        """Return which rows go left by a node's predicate, a bit for each."""
         return self._lines[self._number(self._node_line, n), self._word]
 
     def _edge(self, own: Value) -> Value:
@@ -336,7 +331,6 @@ class TreeBlock(BlockCode):
             self._result[at + (self._width - 1)] = bias
 
     def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
-        """Write the contributions to one output of a row."""
         n_features = self._t.forest.n_features
         start = held * (n_features * self._block)
         with self.b.loop(n_features, hint="f") as f:

@@ -151,8 +151,8 @@ def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkDat
     key = ("contributions", by_pairs, in_lanes)
     if key not in hir.shared:
         hir.shared[key] = walk_data(hir.forest, by_pairs, in_lanes)
-    made: WalkData = hir.shared[key]
-    return made
+    data: WalkData = hir.shared[key]
+    return data
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.

@@ -98,16 +98,16 @@ def trace(forest: Forest) -> Paths:
 
 def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
     """Return the lower end of the nearest edge above of each node's feature, or -1."""
-    found = np.full(len(feature), -1, np.int64)
+    before = np.full(len(feature), -1, np.int64)
     at = nodes
     while len(nodes):
         above = parent[at]
         some = above >= 0
         nodes, at, above = nodes[some], at[some], above[some]
         same = feature[above] == feature[nodes]
-        found[nodes[same]] = at[same]
+        before[nodes[same]] = at[same]
         nodes, at = nodes[~same], above[~same]
-    return found
+    return before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,17 +279,19 @@ def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
     owner, edge = np.concatenate(owners), np.concatenate(edges)
     by = np.argsort(owner, kind="stable")
     owner, edge = owner[by], edge[by]
-    own = tree[node[owner]]
+    of_tree = tree[node[owner]]
     mine, other = column[node[owner]], column[parent[edge]]
     low, high = np.minimum(mine, other), np.maximum(mine, other)
     width = forest.n_features
     codes, which = np.unique(low * width + high, return_inverse=True)
-    in_tree, slot = np.unique(own * len(codes) + which.reshape(-1), return_inverse=True)
+    in_tree, slot = np.unique(
+        of_tree * len(codes) + which.reshape(-1), return_inverse=True
+    )
     pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
     return Pairs(
         start=np.searchsorted(owner, np.arange(n + 1)),
         edge=paths.edges(node, edge),
-        slot=slot.reshape(-1) - pair_start[own],
+        slot=slot.reshape(-1) - pair_start[of_tree],
         pair_start=pair_start,
         pair=in_tree % max(1, len(codes)),
         columns=np.stack([codes // width, codes % width], axis=1),

@@ -72,13 +72,13 @@ def cut(forest: Forest, paths: Paths) -> Parts:
             most[level] = np.maximum(most[level], most[children[level]])
     of_tree = np.zeros(forest.n_trees, np.int64)
     np.maximum.at(of_tree, paths.tree, most)
-    own = of_tree[paths.tree[inner]]
-    if own.max(initial=0) <= MOST_POINTS // 2:
+    of_node = of_tree[paths.tree[inner]]
+    if of_node.max(initial=0) <= MOST_POINTS // 2:
         return whole(forest)  # as many places in the lanes of a single row
-    costs = {int(own.max(initial=0)): int(own.sum())}
-    for limit in range(1, int(own.max(initial=0))):
+    costs = {int(of_node.max(initial=0)): int(of_node.sum())}
+    for limit in range(1, int(of_node.max(initial=0))):
         low, high = least[inner] <= limit, most[inner] > limit
-        costs[limit] = int((low * np.minimum(limit, own) + high * own).sum())
+        costs[limit] = int((low * np.minimum(limit, of_node) + high * of_node).sum())
     limit = min(costs, key=lambda one: costs[one])
     if costs[limit] > (1 - WORTH) * costs[max(costs)]:
         return whole(forest)
@@ -90,23 +90,23 @@ def _in_parts(
     forest: Forest, paths: Paths, few: NDArray[np.bool_], many: NDArray[np.bool_]
 ) -> Parts:
     """Return the nodes of both kinds as parts; a node may be in both."""
-    own = np.stack([few, many])
-    below = own[:, paths.parent] & (paths.parent >= 0)
-    side, node = np.nonzero(own | below)  # a child that is cut off becomes a leaf
+    in_part = np.stack([few, many])
+    below = in_part[:, paths.parent] & (paths.parent >= 0)
+    side, node = np.nonzero(in_part | below)  # a child that is cut off becomes a leaf
     part = 2 * paths.tree[node] + side
     by = np.argsort(part, kind="stable")
     side, node, part = side[by], node[by], part[by]
     place = np.zeros((2, forest.n_nodes), np.int64)
     place[side, node] = np.arange(len(node))
     used, counts = np.unique(part, return_counts=True)
-    keep = own[side, node]
+    keep = in_part[side, node]
     inner = (forest.left[node] >= 0) & keep
 
     def children(of_whole: NDArray[np.int32]) -> NDArray[np.int32]:
         return np.where(inner, place[side, of_whole[node]], -1).astype(np.int32)
 
     named = forest.source_feature
-    made = replace(
+    cut_forest = replace(
         forest,
         tree_offset=np.append(0, np.cumsum(counts)),
         tree_output=forest.tree_output[used // 2],
@@ -119,7 +119,7 @@ def _in_parts(
         source_feature=named[node] if len(named) else named,
     )
     start = np.searchsorted(used // 2, np.arange(forest.n_trees + 1))
-    return Parts(made, start, node, keep & ~inner)
+    return Parts(cut_forest, start, node, keep & ~inner)
 
 
 FloatArray = NDArray[np.float64]
@@ -191,7 +191,7 @@ def fill(
 ) -> Constants:
     """Return the constants of a forest; those of leaves include ``values[node]``."""
     each = np.diff(order.start) * points.turns * points.places * len(rows)
-    made = np.zeros(int(each.sum()), dtype)
+    constants = np.zeros(int(each.sum()), dtype)
     first = np.zeros(forest.n_trees, np.int64)
     step = np.zeros(forest.n_trees, np.int64)
     shapes = np.stack([points.of_turn, points.turns, points.places], axis=1)
@@ -204,16 +204,16 @@ def fill(
         step[trees] = len(nodes) * len(rows) * places
         # Points of a turn lie together, turn after turn.
         shape = turns, len(nodes), len(rows), places
-        part = made[at : at + int(np.prod(shape))].reshape(shape)
+        part = constants[at : at + int(np.prod(shape))].reshape(shape)
         formula = _Formula(forest, paths, values, n * turns)
         for k in range(0, len(nodes), CHUNK):
-            found = formula.of(order.node[nodes[k : k + CHUNK]])
+            of_rows = formula.of(order.node[nodes[k : k + CHUNK]])
             for place, row in enumerate(rows):
-                if row in found:
-                    of_turns = found[row].reshape(-1, turns, n).transpose(1, 0, 2)
+                if row in of_rows:
+                    of_turns = of_rows[row].reshape(-1, turns, n).transpose(1, 0, 2)
                     part[:, k : k + CHUNK, place, :n] = of_turns
         at += part.size
-    return Constants(made, first, step)
+    return Constants(constants, first, step)
 
 
 class _Formula:
@@ -235,7 +235,7 @@ class _Formula:
         passed_above = self._t + rest * above
         gain_above = (1 - above) / passed_above
         left_above = np.where(before[:, None] >= 0, rest * above / passed_above, 1.0)
-        made: dict[int, FloatArray] = {}
+        constants: dict[int, FloatArray] = {}
         for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
             child = children[node]
             share = paths.share[child][:, None]
@@ -249,12 +249,12 @@ class _Formula:
             scale[leaf] = self._products(at) * self._values[at][:, None]
             gain = (1 - share) / passed
             factors = scale, left * scale, stays * scale
-            made.update(zip(range(first, first + 3), factors, strict=True))
-            made[WEIGHTS + first // 3] = weight * (gain - gain_above)
-            made[GAINS + first // 3] = gain
-        made[WEIGHTS + 2] = -weight / (rest * passed_above)
-        made[LOSS] = np.broadcast_to(-1 / rest, made[WEIGHTS].shape)
-        return made
+            constants.update(zip(range(first, first + 3), factors, strict=True))
+            constants[WEIGHTS + first // 3] = weight * (gain - gain_above)
+            constants[GAINS + first // 3] = gain
+        constants[WEIGHTS + 2] = -weight / (rest * passed_above)
+        constants[LOSS] = np.broadcast_to(-1 / rest, constants[WEIGHTS].shape)
+        return constants
 
     def _products(self, leaf: NDArray[np.int64]) -> FloatArray:
         """Return the product of f over the features of each leaf's path."""

@@ -154,9 +154,9 @@ class ContributionCode(TreeBlock):
         self._of_trees(name, f"last_{name}", start)
         most = max(1, int(np.diff(start).max(initial=0)))
         size = most * self._lanes * self._together
-        own = self._alloc("tree_sums", self._scalar, size)
+        sums = self._alloc("tree_sums", self._scalar, size)
         places = self._table(f"tree_{name}s", columns * self._block)
-        return Columns(name, own, places)
+        return Columns(name, sums, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b
@@ -175,7 +175,6 @@ class ContributionCode(TreeBlock):
             self._write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
-        """Add a tree's contributions to an output, for some points and rows."""
         b, lanes, together = self.b, self._lanes, self._together
         zero = b.const(0.0, self._vec)
         counts = []
@@ -192,14 +191,13 @@ class ContributionCode(TreeBlock):
             with b.loop(count, hint=columns.name) as i:
                 place = self._number(columns.places, walk.tree[columns.name] + i)
                 for k in range(together):
-                    own = columns.own[i * (together * lanes) + k * lanes, self._vec]
+                    of_tree = columns.own[i * (together * lanes) + k * lanes, self._vec]
                     at = start + place + k * lanes
-                    total[at] = total[at, with_lanes(F64, self._vec)] + own.to(F64)
+                    total[at] = total[at, with_lanes(F64, self._vec)] + of_tree.to(F64)
 
     # ------------------------------------------------------------ the walk
 
     def _with(self, walk: Walk, n: int) -> Walk:
-        """Return a walk with ``n`` points."""
         return replace(walk, points=n, vec=self._vec)
 
     def _walk(self, walk: Walk) -> None:
@@ -235,8 +233,8 @@ class ContributionCode(TreeBlock):
                 if values:
                     low, high = low * values[0], high * values[1]
                 self._slots[self._place(walk, node.slot, q, k)] = low + high
-                given = low * weight(0, k)
-                gifts[k].append(self._multiply_add(high, weight(1, k), given))
+                of_low = low * weight(0, k)
+                gifts[k].append(self._multiply_add(high, weight(1, k), of_low))
         self._give(walk, node, gifts)
 
     def _leaf(self, walk: Walk, node: Node) -> list[Value]:
@@ -261,13 +259,12 @@ class ContributionCode(TreeBlock):
     # ------------------------------------------------------------ rows as lanes
 
     def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
-        """Return a node that the walk enters or leaves."""
-        own, each = i - walk.tree["first"], self._lanes // 8
-        at = self._edge(own) + walk.vector * each
+        number, each = i - walk.tree["first"], self._lanes // 8
+        at = self._edge(number) + walk.vector * each
         places = [at + k * each for k in range(self._together)]
         passed = [(self._mask(p), self._mask(p + self._line)) for p in places]
         slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
-        constants = walk.constants + own * (self.d.rows * walk.points)
+        constants = walk.constants + number * (self.d.rows * walk.points)
         return Node(i, slot, below, constants, passed)
 
     def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
@@ -313,7 +310,6 @@ class ContributionCode(TreeBlock):
         return slot + (q * self._together + k) * max(1, walk.vec.lanes)
 
     def _slot(self, walk: Walk, slot: Value, q: int) -> list[Value]:
-        """Load a point of all vectors from a slot."""
         places = (self._place(walk, slot, q, k) for k in range(self._together))
         return [self._slots[place, walk.vec] for place in places]
 
@@ -437,7 +433,7 @@ class InteractionCode(ContributionCode):
             passed = left | right
             gifts[k] = [b.select(passed, gift, zero) for gift in gifts[k]]
         loss = [self._constant(walk, node.constants, LOSS, q) for q in points]
-        own = self._columns[1].own
+        sums = self._columns[1].own
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
             place = self._number(self._other_bits, e) + walk.vector * each
             at = walk.constants + self._number(self._other_gain, e)
@@ -445,11 +441,11 @@ class InteractionCode(ContributionCode):
             gains = [self._constant(walk, at, 0, q) for q in points]
             for k, gift in enumerate(gifts):
                 mask = self._mask(place + k * each)
-                total = own[slot + k * self._lanes, self._vec]
+                total = sums[slot + k * self._lanes, self._vec]
                 for q in points:
                     a = b.select(mask, gains[q], loss[q])
                     total = self._multiply_add(gift[q], a, total)
-                own[slot + k * self._lanes] = total
+                sums[slot + k * self._lanes] = total
 
     def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
         """Write a row's interactions, whose rows sum to the values of features."""

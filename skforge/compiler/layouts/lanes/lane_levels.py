@@ -139,17 +139,17 @@ def lay_top_levels(
 ) -> TopLevels:
     """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
-    made = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
-    made[:, :, 1] = NEVER_RIGHT
+    by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
+    by_tree[:, :, 1] = NEVER_RIGHT
     predicates = []
     at = forest.tree_offset[:-1].astype(np.int32)[:, None]
     for level in range(levels):
         place, rank, children = descend(forest, tests, at)
         here = slice((1 << level) - 1, (2 << level) - 1)
-        made[:n, here, 0], made[:n, here, 1] = place, rank
+        by_tree[:n, here, 0], by_tree[:n, here, 1] = place, rank
         predicates.append(forest.predicate[at])
         at = children.reshape(n, -1)
-    shaped = made.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
+    shaped = by_tree.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
     predicate = np.concatenate(predicates, axis=1)
     return TopLevels(levels, n, np.ascontiguousarray(shaped), at, predicate)
 
@@ -158,17 +158,17 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
     """Return, for each class of categories, which positions it sends right, as bits."""
     lanes, bits, heads = top.lanes, top.bits, top.heads
     groups = int(top.tests.shape[0])
-    own = classes.within(top.predicate)
-    tree, position = np.nonzero(own >= 0)
-    number = own[tree, position]
+    numbers = classes.within(top.predicate)
+    tree, position = np.nonzero(numbers >= 0)
+    number = numbers[tree, position]
 
     def some(right: NDArray[np.bool_]) -> NDArray[Any]:
-        made = np.zeros((len(right), groups * lanes, heads * bits), np.bool_)
-        made[:, tree, position] = right[:, number]
-        packed = np.packbits(made, axis=2, bitorder="little")
+        goes_right = np.zeros((len(right), groups * lanes, heads * bits), np.bool_)
+        goes_right[:, tree, position] = right[:, number]
+        packed = np.packbits(goes_right, axis=2, bitorder="little")
         shaped = packed.view(f"<u{bits // 8}").reshape(len(right), groups, lanes, -1)
-        found: NDArray[Any] = shaped.transpose(0, 1, 3, 2).reshape(len(right), -1)
-        return found
+        by_class: NDArray[Any] = shaped.transpose(0, 1, 3, 2).reshape(len(right), -1)
+        return by_class
 
     return by_classes(classes, some).astype(top.tests.dtype)
 
@@ -191,8 +191,8 @@ class TopLevelsLowering:
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
         if sets is not None:
-            found = sets[top.predicate] & (top.predicate >= 0)
-            self._has_set = set((np.nonzero(found)[1] + 1).tolist())
+            in_heads = sets[top.predicate] & (top.predicate >= 0)
+            self._has_set = set((np.nonzero(in_heads)[1] + 1).tolist())
         self._heads: dict[int, Value] = {}
         self._group: Value | None = None
         self._tests = model("lane_tests", top.tests.reshape(-1))
@@ -251,8 +251,8 @@ class TopLevelsLowering:
         k = (position - 1) // self.top.bits
         assert self._group is not None and self._categories is not None
         if k not in self._heads:
-            own = self._group * (self.top.heads * self.top.lanes)
-            self._heads[k] = self._categories.head(own + k * self.top.lanes, "or")
+            group = self._group * (self.top.heads * self.top.lanes)
+            self._heads[k] = self._categories.head(group + k * self.top.lanes, "or")
         return self._heads[k]
 
 
@@ -294,12 +294,12 @@ class CompleteRest(Rest):
         index = [base + i for i in index]
         for _ in range(self.levels):
             assert tests is not None
-            made = []
+            below = []
             for k, i in enumerate(index):
                 word = tests[i + (at + k * width)]
                 right = _goes_right(word.to(U32), codes, wide)
-                made.append(i + i + right)
-            index, at, width = made, at + self.n_trees * width, 2 * width
+                below.append(i + i + right)
+            index, at, width = below, at + self.n_trees * width, 2 * width
         return [i + k * width for k, i in enumerate(index)]
 
 
@@ -369,13 +369,13 @@ def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
 def _complete(
     forest: Forest, tests: RowTests, top: TopLevels, levels: int
 ) -> CompleteRest:
-    at, made = top.below, []
+    at, words = top.below, []
     for _ in range(levels):
         place, rank, children = descend(forest, tests, at)
-        made.append((place << 8 | rank).reshape(-1))
+        words.append((place << 8 | rank).reshape(-1))
         at = children.reshape(forest.n_trees, -1)
     dtype = np.uint32 if tests.wide else np.uint16
-    joined = np.concatenate([np.zeros(0, np.int32), *made]).astype(dtype)
+    joined = np.concatenate([np.zeros(0, np.int32), *words]).astype(dtype)
     leaves = forest.leaf[at].reshape(-1)
     return CompleteRest(forest.n_trees, top.levels, levels, joined, leaves)
 

@@ -124,19 +124,19 @@ def lay_leaf_masks(
     """Lay out the nodes whose predicate takes a slot."""
     bits = 8 * np.dtype(dtype).itemsize
     planes, groups = mask_planes(forest, bits), -(-forest.n_trees // lanes)
-    own = np.flatnonzero(in_slots[excluded.predicate])
-    tree, predicate = excluded.tree[own], excluded.predicate[own]
-    low, high = excluded.start[own] // bits, (excluded.end[own] - 1) // bits + 1
+    nodes = np.flatnonzero(in_slots[excluded.predicate])
+    tree, predicate = excluded.tree[nodes], excluded.predicate[nodes]
+    low, high = excluded.start[nodes] // bits, (excluded.end[nodes] - 1) // bits + 1
     slot, parts = min(
         (_slots(tree, low, high, most) for most in range(bits + 1)), key=_cost
     )[:2]
     n_slots = sum(count for count, _, _ in parts)
-    made = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
-    made[:, :, 1] = lane_levels.NEVER_RIGHT
-    made[tree, slot, 0] = tests.place[predicate]
-    made[tree, slot, 1] = tests.rank[predicate]
-    made[tree, slot, 2:] = _planes(excluded.leaves[own], planes, bits)
-    by_slot = _by_lane(made.reshape(groups, lanes, n_slots, -1), planes, bits)
+    by_tree = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
+    by_tree[:, :, 1] = lane_levels.NEVER_RIGHT
+    by_tree[tree, slot, 0] = tests.place[predicate]
+    by_tree[tree, slot, 1] = tests.rank[predicate]
+    by_tree[tree, slot, 2:] = _planes(excluded.leaves[nodes], planes, bits)
+    by_slot = _by_lane(by_tree.reshape(groups, lanes, n_slots, -1), planes, bits)
     needed, at = [], 0
     for count, begin, end in parts:
         columns = [0, 1, *range(2 + begin, 2 + end)]
@@ -214,33 +214,33 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
     """
     by_lane: NDArray[Any] = np.empty_like(shaped)
     by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
-    made: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
-    return made
+    turned: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
+    return turned
 
 
 def set_masks(
     masks: LeafMasks, excluded: Exclusions, classes: SetClasses
 ) -> NDArray[Any]:
     """Return the leaves each class of categories can reach after all of its sets."""
-    own = classes.within(excluded.predicate)
-    nodes = np.flatnonzero(own >= 0)
-    number, tree = own[nodes], excluded.tree[nodes]
+    numbers = classes.within(excluded.predicate)
+    nodes = np.flatnonzero(numbers >= 0)
+    number, tree = numbers[nodes], excluded.tree[nodes]
     starts = np.flatnonzero(np.diff(tree, prepend=-1))
     lanes, groups, dtype = masks.lanes, masks.groups, masks.slots.dtype
     every = ~np.uint64(0)
 
     def some(right: NDArray[np.bool_]) -> NDArray[Any]:
         reachable = np.full((len(right), groups * lanes), every)
-        kept = np.where(right[:, number], ~excluded.leaves[nodes], every)
+        stay = np.where(right[:, number], ~excluded.leaves[nodes], every)
         if len(nodes):
-            found = np.bitwise_and.reduceat(kept, starts, axis=1)
-            reachable[:, tree[starts]] = found
+            of_trees = np.bitwise_and.reduceat(stay, starts, axis=1)
+            reachable[:, tree[starts]] = of_trees
         parts = _planes(reachable, masks.planes, masks.element_bits).astype(dtype)
         # Classes take the axis of slots.
         shaped = parts.reshape(len(right), groups, lanes, -1).transpose(1, 2, 0, 3)
         placed = _by_lane(shaped, masks.planes, masks.element_bits)
-        made: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
-        return made
+        by_class: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
+        return by_class
 
     return by_classes(classes, some)
 
@@ -285,13 +285,11 @@ def _interleave(
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
     """Return the lane that interleaving moves to each tree's place."""
 
-    def join(
-        a: NDArray[np.int64], c: NDArray[np.int64], half: list[int]
-    ) -> NDArray[np.int64]:
+    def join(a: NDArray[Any], c: NDArray[Any], half: list[int]) -> NDArray[Any]:
         return np.concatenate([a, c])[half]
 
-    made = _interleave([[lanes] for _ in range(planes)], len(lanes), bits, join)
-    return np.concatenate(made)[::planes]
+    places = _interleave([[lanes] for _ in range(planes)], len(lanes), bits, join)
+    return np.concatenate(places)[::planes]
 
 
 class LeafMasksLowering:
@@ -318,9 +316,9 @@ class LeafMasksLowering:
         at = group * (len(masks.slots) // masks.groups)
         planes = [ones] * masks.planes
         if self._categories is not None:
-            own = group * (masks.planes * masks.lanes)
+            heads = group * (masks.planes * masks.lanes)
             planes = [
-                self._categories.head(own + k * masks.lanes, "and")
+                self._categories.head(heads + k * masks.lanes, "and")
                 for k in range(masks.planes)
             ]
         for count, first, last in masks.parts:
@@ -345,20 +343,20 @@ class LeafMasksLowering:
         # All ones or all zeros in a lane, so that each plane takes one operation.
         right = (code > rank).to(self._vec.element)
         right = b.const(0, self._vec) - right
-        made = []
+        reachable = []
         for k, plane in enumerate(planes):
             lost = right & self._slots[at + (2 + k) * lanes, self._vec]
-            made.append(plane & ~lost)
-        return made
+            reachable.append(plane & ~lost)
+        return reachable
 
     def items(self, first: Value, count: int) -> list[Value]:
         """Return the leaf items of ``count`` trees from ``first`` on."""
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits
-        made = []
+        leaves = []
         for k in range(count):
             mask = self._reachable[at + k * self.masks.planes, whole]
             wide = U32 if bits < 32 else whole
-            made.append(base + b.count_zeros(mask.to(wide)).to(I64) + k * bits)
-        return made
+            leaves.append(base + b.count_zeros(mask.to(wide)).to(I64) + k * bits)
+        return leaves

@@ -197,10 +197,10 @@ class _LanesCode(layouts.RowCode):
             leaf_of_item = rest.leaf_of_item
 
         def items(first: Value, count: int) -> list[Value]:
-            found = way.items(first, count)
+            below = way.items(first, count)
             if rest is None:
-                return found
-            return rest.items(b, first, found, self.codes, self.model)
+                return below
+            return rest.items(b, first, below, self.codes, self.model)
 
         groups = -(-n_trees // layout.shape.lanes)
         if groups == 1:
@@ -273,7 +273,6 @@ class _Sums:
         self._sums[self._at + self._chunks[chunk][0]] = value
 
     def start(self) -> list[Value]:
-        """Return the sums that are carried in registers."""
         count = len(self._chunks) if self._carried else 0
         return [self._read(chunk) for chunk in range(count)]
 
@@ -287,8 +286,8 @@ class _Sums:
                 continue
             value = self._values[item]
             if carried:
-                own = k % self.turn
-                carried[own] = carried[own] + value
+                place = k % self.turn
+                carried[place] = carried[place] + value
                 continue
             at = self._at + self._outputs[first + k].to(I64)
             self._sums[at] = self._sums[at] + value
@@ -303,30 +302,29 @@ class _Sums:
                 old = self._sums[here, self._type(CHUNK)]
                 value = self._values[there, self._type(CHUNK)]
                 self._sums[here] = old + value
-        made = []
+        totals = []
         for chunk, (first, lanes) in enumerate(self._chunks):
             old = carried[chunk] if carried else self._read(chunk)
             value = self._values[leaf + first, self._type(lanes)]
-            made.append(old + value)
+            totals.append(old + value)
             if not carried:
-                self._write(chunk, made[-1])
-        return made if carried else []
+                self._write(chunk, totals[-1])
+        return totals if carried else []
 
     def finish(self, carried: list[Value]) -> None:
-        """Write carried sums back to memory."""
         for chunk, value in enumerate(carried):
             self._write(chunk, value)
 
 
 def _chunks(done: int, n: int) -> list[tuple[int, int]]:
     """Cut numbers ``done .. n`` into parts; return the first and length of each."""
-    made, lanes = [], CHUNK
+    chunks, lanes = [], CHUNK
     while done < n:
         while lanes > n - done:
             lanes //= 2
-        made.append((done, lanes))
+        chunks.append((done, lanes))
         done += lanes
-    return made
+    return chunks
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
@@ -440,15 +438,7 @@ class Lanes(layouts.RowRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests and schedules that lanes do not support."""
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("lanes") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
-        if hir.tiles.tile_size > 1:
-            raise ScheduleError(
-                'represent("lanes") evaluates single nodes; leave out tile_nodes.'
-            )
+        self.check_single_nodes(hir)
         refused = refusal(hir.forest)
         if refused is not None:
             raise ScheduleError(f'represent("lanes") does not take {refused}')

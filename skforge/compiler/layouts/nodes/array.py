@@ -176,7 +176,6 @@ def _one_heap(hir: PredictEnsemble) -> bool:
 
 
 def _even(tiles: TiledForest) -> bool:
-    """Whether all leaves have the same depth."""
     depth = tiles.depth[tiles.leaf >= 0]
     return bool((depth == depth.max(initial=0)).all())
 

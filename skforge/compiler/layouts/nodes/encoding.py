@@ -50,11 +50,8 @@ class Tests:
             del flags["nan_is_zero"]
         if exact and bool((flags["member"] == flags["category"]).all()):
             del flags["member"]
-        feature, thresholds = (
-            forest.feature.astype(np.uint32),
-            stored_thresholds(forest),
-        )
-        return cls(feature, thresholds, forest.n_features, flags, all_never, exact)
+        feature, numbers = forest.feature.astype(np.uint32), stored_thresholds(forest)
+        return cls(feature, numbers, forest.n_features, flags, all_never, exact)
 
     @property
     def are_codes(self) -> bool:

@@ -162,9 +162,9 @@ def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
         for mark in loop.marks:
             if isinstance(mark, (d.UnrollWalk, d.PeelWalk, d.Specialize, d.Vectorize)):
                 return d.name_of(mark)
-        found = _marked(loop.body)
-        if found is not None:
-            return found
+        inner = _marked(loop.body)
+        if inner is not None:
+            return inner
     return None
 
 

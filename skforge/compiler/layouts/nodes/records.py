@@ -92,7 +92,6 @@ class RecordLayout(Layout):
         children: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
         leaf_flag: int,
     ) -> NDArray[np.uint32]:
-        """Return the words of all records."""
         record, shape, encoding = self.record, self.shape, self.encoding
         predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf
         stored = record >= 0
@@ -167,7 +166,6 @@ class RecordLayout(Layout):
         return self._on_gpu and (self.shape.feature_at, self.shape.words) == (1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the position of a record in ``nodes``."""
         record = self.record_of(b, tree, node)
         if self._shared_from is not None:
             record = record - self._shared_from

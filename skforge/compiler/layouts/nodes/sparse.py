@@ -198,8 +198,8 @@ class Sparse(layouts.WalkRepresentation):
         return _n_records(hir.tiles) * _shape(hir).words * 4
 
     def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
-        made = SingleNodes if hir.tiles.tile_size == 1 else Tiles
-        return made(hir, _shape(hir))
+        kind = SingleNodes if hir.tiles.tile_size == 1 else Tiles
+        return kind(hir, _shape(hir))
 
 
 layouts.register(Sparse())

@@ -212,8 +212,6 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
 
 
 class _Top:
-    """The top levels of every tree."""
-
     def __init__(
         self,
         nodes: TiledForest,
@@ -337,7 +335,6 @@ class _Body:
 
 
 def _joined(parts: list[tuple[_Ints, _Ints, _Ints]]) -> tuple[_Ints, _Ints, _Ints]:
-    """Return the three arrays of all parts."""
     one, two, three = (np.concatenate(part) for part in zip(*parts, strict=True))
     return one, two, three
 

@@ -60,7 +60,6 @@ class TileWalks:
         self._scratch()
 
     def _declare_top(self) -> None:
-        """Declare the tests of the trees' top levels."""
         self.top_column = self._model("top_column", self.t.top_column.reshape(-1))
         self.top_rank = self._model("top_rank", self.t.top_rank.reshape(-1))
         if self.t.top_marked is not None:
@@ -104,11 +103,10 @@ class TileWalks:
             self.b.if_(missing, lambda: walk(2), lambda: walk(1))
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
-        """Set what :meth:`_row` loads."""
-        own = range(0, self.width, LANES)
+        places = range(0, self.width, LANES)
         size = self.block * self.width
         self._codes = codes
-        self._registers = [copy * size + at for copy in range(copies) for at in own]
+        self._registers = [copy * size + at for copy in range(copies) for at in places]
 
     def _walk(self, tree: Value, n: Value) -> None:
         b = self.b
@@ -124,7 +122,6 @@ class TileWalks:
     # ------------------------------------------------------------ the top
 
     def _row(self, row: Value) -> list[Value]:
-        """Load the registers of a row of codes."""
         vec = Vec(U16, LANES)
         at = row * self.width
         return [self._codes[at + k, vec] for k in self._registers]
@@ -132,8 +129,8 @@ class TileWalks:
     def _compare_top(self, tree: Value, n: Value) -> None:
         b, vec = self.b, Vec(U16, LANES)
         registers = self.t.top_column.shape[1]
-        own = tree * (registers * LANES)
-        places = [own + k * LANES for k in range(registers)]
+        of_tree = tree * (registers * LANES)
+        places = [of_tree + k * LANES for k in range(registers)]
         columns = [self.top_column[at, vec] for at in places]
         ranks = [self.top_rank[at, vec] for at in places]
         equal: list[Value | None] = [None] * registers
@@ -201,16 +198,17 @@ class TileWalks:
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
         """Return a function from rows and their exits to the items behind the exits."""
         b, exits = self.b, 1 << self.t.top_levels
-        own = tree * exits
+        first = tree * exits
         items = [
-            self.top_item[own + k, self._entries] for k in range(0, exits, self._lanes)
+            self.top_item[first + k, self._entries]
+            for k in range(0, exits, self._lanes)
         ]
 
         def found(row: Value, exit_: Value) -> Value:
             if self._lanes == GROUP:
                 return b.permute(items, exit_)
             # Registers hold too few of them.
-            return self.top_item[b.bitcast(exit_ + own.to(U32), I32)]
+            return self.top_item[b.bitcast(exit_ + first.to(U32), I32)]
 
         return found
 
@@ -232,7 +230,6 @@ class TileWalks:
         return row, (entry >> self.t.row_bits).to(I64)
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        """Return the first byte of a tile of the tree."""
         return number * self.t.stride + first
 
     def _ahead(self, tree: Value) -> list[Value]:
@@ -245,9 +242,9 @@ class TileWalks:
     def _passed(self, tile: Value, row: Value) -> Value:
         """Return the bits of the tile's nodes where the row goes right."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
-        own = self.tiles[tile + t.column_at, Vec(U8, slots)]
+        column = self.tiles[tile + t.column_at, Vec(U8, slots)]
         rank = self.tiles[tile, Vec(U16, slots)]
-        code = b.permute(self._row(row), own.to(U16))
+        code = b.permute(self._row(row), column.to(U16))
         equal = None
         if t.top_marked is not None:  # in slot 0, whose own bit is not read
             equal = self.tiles[tile, U16]
@@ -353,7 +350,6 @@ class BlockWalks(TileWalks, BlockSums):
         self._encoded = self.encode(rows)
 
     def _walk_tree(self, tree: Value) -> None:
-        """Walk all rows in a tree."""
         self.walk_codes(tree, *self._encoded, self.n)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:

@@ -93,8 +93,8 @@ class ValueWalks(BlockWalks):
         model = self._model
         place = np.zeros(self.tiling.hir.forest.n_features, np.int64)
         for k, start in enumerate(self._starts):
-            own = slice(start, start + self._lanes)
-            place[own] = k * self._lanes + np.arange(len(place[own]))
+            columns = slice(start, start + self._lanes)
+            place[columns] = k * self._lanes + np.arange(len(place[columns]))
         column = place[self.t.top_column] * self.block
         self.top_column = model("top_value", column.astype(np.uint32).reshape(-1))
         self.top_rank = model("top_threshold", self.t.top_rank.reshape(-1))
@@ -147,7 +147,7 @@ class ValueWalks(BlockWalks):
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
         b, levels = self.b, self.t.top_levels
-        own = tree * (self.t.top_column.shape[1] * LANES)
+        first = tree * (self.t.top_column.shape[1] * LANES)
         exits = tree * (1 << levels)
 
         def splat(buffer: Buffer, at: Value) -> Value:
@@ -157,7 +157,7 @@ class ValueWalks(BlockWalks):
             if heap >= 1 << levels:
                 return splat(self.top_item, exits + (heap - (1 << levels)))
             left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
-            at = own + heap
+            at = first + heap
             place = self.top_column[at].to(I64) + r
             element = self._columns.element
             x = self._columns[place, Vec(element, self._lanes)]

@@ -74,8 +74,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         self.leaf_offset = model("row_leaf_offset", offset)
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
-        b, own = self.b, range(0, copies * self.width, LANES)
-        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in own]
+        b, places = self.b, range(0, copies * self.width, LANES)
+        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in places]
 
     def _row(self, row: Value) -> list[Value]:
         return self._values
@@ -85,9 +85,9 @@ class RowWalks(TileWalks, layouts.RowCode):
         registers = self.t.top_column.shape[1]
         with b.loop(0, n, UNROLL, hint="tree") as t:
             for u in range(UNROLL):
-                own = (t + u) * (registers * LANES)
+                of_tree = (t + u) * (registers * LANES)
                 for k in range(registers):
-                    at = own + k * LANES
+                    at = of_tree + k * LANES
                     column = self.top_column[at, Vec(U8, LANES)]
                     code = b.permute(self._values, column.to(U16))
                     equal = None
@@ -107,8 +107,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         return found
 
     def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        own = self.tile_offset[row]
-        return number * self.t.stride + own
+        offset = self.tile_offset[row]
+        return number * self.t.stride + offset
 
     def add_trees(self, sums: Buffer, at: Value) -> None:
         b = self.b
@@ -138,10 +138,10 @@ class RowWalks(TileWalks, layouts.RowCode):
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            found, to = leaves.read[reached[tree]], at
+            leaf, to = leaves.read[reached[tree]], at
             if number:
                 to = at + outputs[tree].to(I64)
-            leaves.add(sums, to, found)
+            leaves.add(sums, to, leaf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,10 +151,10 @@ class RowTiles(layouts.RowLayout):
     tiling: Tiling[TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        one, n_features = b.const(1), self.tiling.hir.forest.n_features
-        rows = BlockRows(row.rows, one, one, row.start, n_features)
+        single, n_features = b.const(1), self.tiling.hir.forest.n_features
+        rows = BlockRows(row.rows, single, single, row.start, n_features)
         return RowWalks(
-            b, self.tiling, self.tiling.encode(b, rows, one, 1, model), model
+            b, self.tiling, self.tiling.encode(b, rows, single, 1, model), model
         )
 
 
@@ -239,11 +239,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
                 'represent("tiles") needs tile_nodes(7, "complete") or '
                 'tile_nodes(15, "complete").'
             )
-        if hir.reduction == "reproducible":
-            raise ScheduleError(
-                'represent("tiles") sums floats in model order; use '
-                'reduction="exact" or another representation.'
-            )
+        self.check_single_nodes(hir)
         if bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
             raise ScheduleError(
                 'represent("tiles") ends a walk at its leaf; leave out pad_trees and '

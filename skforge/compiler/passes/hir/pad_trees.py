@@ -14,13 +14,13 @@ the last exit (SilvanForge, figure 1a)::
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.passes.hir.tile_nodes import Level, join_trees, take_trees
+from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees, take_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
-from skforge.compiler.schedule.bound import BoundLoop, BoundNest
+from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
 
@@ -50,7 +50,7 @@ def run(
     return take_trees(join_trees(take_trees(tiles, rest), grown), back)
 
 
-def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
+def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:
     """Return the least leaf depth at each position; 0 where any depth will do.
 
     This is the deepest ``unroll_walk`` around the tree's walk; ``pad_trees`` requires
@@ -61,22 +61,15 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> NDArray[np.int64]:
         depths += tiles.max_depth
     paths = (path for loop in nest.loops for path in leaf_paths(loop, (loop,)))
     for path in paths:
-        unchecked = max(map(_unchecked, path), default=0)
+        marks = [loop.mark(UnrollWalk) for loop in path]
+        unchecked = max((mark.depth for mark in marks if mark is not None), default=0)
         if unchecked:
             reached = tree_positions(path)[1]
             depths[reached] = np.maximum(depths[reached], unchecked)
     return depths
 
 
-def _unchecked(loop: BoundLoop) -> int:
-    mark = loop.mark(UnrollWalk)
-    return 0 if mark is None else mark.depth
-
-
-def _check_growth(
-    tiles: TiledForest, wanted: NDArray[np.int64], nest: BoundNest | None
-) -> None:
-    """Raise ScheduleError, before padding, if the forest would grow too much."""
+def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:
     leaves = np.flatnonzero(tiles.leaf >= 0)
     sizes = np.diff(tiles.item_offset)
     short = np.repeat(wanted, sizes)[leaves] - tiles.depth[leaves]
@@ -92,9 +85,7 @@ def _check_growth(
         )
 
 
-def _padded(
-    tiles: TiledForest, positions: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> TiledForest:
+def _padded(tiles: TiledForest, positions: Int64s, wanted: Int64s) -> TiledForest:
     """Rebuild the trees at some positions, with padding tiles above shallow leaves."""
     levels: list[Level] = []
     front = tiles.item_offset[positions].astype(np.int32)

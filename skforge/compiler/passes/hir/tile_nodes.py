@@ -44,11 +44,13 @@ from skforge.exceptions import ScheduleError, UnsupportedModelError
 
 _PART = 1 << 13  # number of tiles grown together
 
+#: Numbers of nodes, trees and tiles.
+Int64s = NDArray[np.int64]
 _Bools = NDArray[np.bool_]
 _Ints = NDArray[np.int32]
 
 #: Returns the number of each node's tile, given the forest and the size of tiles.
-Tiling: TypeAlias = Callable[[Forest, int], NDArray[np.int64]]
+Tiling: TypeAlias = Callable[[Forest, int], Int64s]
 
 _TILINGS: dict[str, Tiling] = {}
 
@@ -73,7 +75,7 @@ def register(kind: str, description: str, tiling: Tiling) -> None:
     _TILINGS[kind] = tiling
 
 
-def _given(forest: Forest, size: int, kind: TileKind) -> NDArray[np.int64] | None:
+def _given(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
     """Return the number of each node's tile, unique across trees, if it is given."""
     if isinstance(kind, str):
         if kind not in _TILINGS:
@@ -104,9 +106,7 @@ def _given(forest: Forest, size: int, kind: TileKind) -> NDArray[np.int64] | Non
     return _checked(forest, flat, size, who)
 
 
-def _checked(
-    forest: Forest, given: NDArray[np.int64], size: int, who: str
-) -> NDArray[np.int64]:
+def _checked(forest: Forest, given: Int64s, size: int, who: str) -> Int64s:
     """Return tile numbers, unique across trees; raise if they are no valid tiling."""
     start = forest.tree_offset
     tree = np.repeat(np.arange(forest.n_trees), np.diff(start))
@@ -115,7 +115,7 @@ def _checked(
     _, number = np.unique(np.stack([tree, given], 1), axis=0, return_inverse=True)
     number = number.reshape(-1)
 
-    def refuse(bad: NDArray[np.int64], why: str) -> None:
+    def refuse(bad: Int64s, why: str) -> None:
         if len(bad):
             node = int(bad[0])
             raise ScheduleError(
@@ -175,13 +175,8 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
 
 
 def _grow(
-    forest: Forest,
-    roots: _Ints,
-    size: int,
-    by_cover: bool,
-    ids: NDArray[np.int64] | None,
+    forest: Forest, roots: _Ints, size: int, by_cover: bool, ids: Int64s | None
 ) -> tuple[_Ints, _Ints, _Ints]:
-    """Grow one tile from each root; return slots, shapes and exits as Forest nodes."""
     # in parts, so that the tables of a part stay in the cache
     parts = [
         _grow_part(forest, roots[at : at + _PART], size, by_cover, ids)
@@ -194,11 +189,7 @@ def _grow(
 
 
 def _grow_part(
-    forest: Forest,
-    roots: _Ints,
-    size: int,
-    by_cover: bool,
-    ids: NDArray[np.int64] | None,
+    forest: Forest, roots: _Ints, size: int, by_cover: bool, ids: Int64s | None
 ) -> tuple[_Ints, _Ints, _Ints]:
     n = len(roots)
     rows = np.arange(n)
@@ -239,7 +230,7 @@ def _grow_part(
     return node, shape, exits
 
 
-def _put_below_dummies(heap: _Ints, count: NDArray[np.int64]) -> None:
+def _put_below_dummies(heap: _Ints, count: Int64s) -> None:
     """Hang the ``count`` nodes of each tile below a chain of dummies to the right."""
     slot = np.arange(heap.shape[1])
     n_dummies = (heap.shape[1] - count)[:, None]
@@ -261,7 +252,6 @@ def _inside(heap: _Ints) -> _Bools:
 
 
 def _single_nodes(forest: Forest) -> TiledForest:
-    """Return tiles of one node, in level order."""
     node, depth = level_order(forest.left, forest.right, forest.tree_offset)
     leaf = forest.leaf[node]
     inner = np.flatnonzero(leaf < 0)
@@ -306,17 +296,15 @@ class Level:
     holds the items behind the true entries of ``taken``, in order.
     """
 
-    position: NDArray[np.int32]  # (n,) walking position of the item's tree
-    leaf: NDArray[np.int32]  # (n,)
-    node: NDArray[np.int32]  # (n,)
-    predicate: NDArray[np.int32]  # (n_tiles, tile_size)
-    shape: NDArray[np.int32]  # (n_tiles,)
+    position: _Ints  # (n,) walking position of the item's tree
+    leaf: _Ints  # (n,)
+    node: _Ints  # (n,)
+    predicate: _Ints  # (n_tiles, tile_size)
+    shape: _Ints  # (n_tiles,)
     taken: NDArray[np.bool_]  # (n_tiles, tile_size + 1) exits that lead to an item
 
 
-def assemble(
-    levels: Sequence[Level], tile_size: int, tree_order: NDArray[np.int32]
-) -> TiledForest:
+def assemble(levels: Sequence[Level], tile_size: int, tree_order: _Ints) -> TiledForest:
     """Lay out the items of a sweep tree by tree."""
     n_items = sum(len(level.leaf) for level in levels)
     if n_items >= 2**31:
@@ -370,7 +358,12 @@ def assemble(
     )
 
 
-def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
+#: Arrays of trees with an element for each item, besides ``child``, and for each tree.
+_OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
+_OF_TREES = "tree_order", "min_depth", "max_depth"
+
+
+def take_trees(tiles: TiledForest, order: Int64s) -> TiledForest:
     """Return the trees now at positions ``order``, in that order."""
     sizes = np.diff(tiles.item_offset)[order]
     offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -379,44 +372,24 @@ def take_trees(tiles: TiledForest, order: NDArray[np.int64]) -> TiledForest:
     items = np.arange(len(shift)) + shift
     child = tiles.child[items]
     child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
-    return replace(
-        tiles,
-        item_offset=offset,
-        tree_order=tiles.tree_order[order],
-        predicate=tiles.predicate[items],
-        shape=tiles.shape[items],
-        child=child,
-        leaf=tiles.leaf[items],
-        node=tiles.node[items],
-        depth=tiles.depth[items],
-        min_depth=tiles.min_depth[order],
-        max_depth=tiles.max_depth[order],
-    )
+    arrays: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}
+    arrays |= {name: getattr(tiles, name)[order] for name in _OF_TREES}
+    return replace(tiles, item_offset=offset, child=child, **arrays)
 
 
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
     """Return the trees of ``one`` followed by those of ``two``."""
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
-    return replace(
-        one,
-        item_offset=np.concatenate(
-            [one.item_offset, two.item_offset[1:] + one.n_items]
-        ),
-        tree_order=np.concatenate([one.tree_order, two.tree_order]),
-        predicate=np.concatenate([one.predicate, two.predicate]),
-        shape=np.concatenate([one.shape, two.shape]),
-        child=np.concatenate([one.child, below.astype(np.int32)]),
-        leaf=np.concatenate([one.leaf, two.leaf]),
-        node=np.concatenate([one.node, two.node]),
-        depth=np.concatenate([one.depth, two.depth]),
-        min_depth=np.concatenate([one.min_depth, two.min_depth]),
-        max_depth=np.concatenate([one.max_depth, two.max_depth]),
-    )
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(two, name)])
+        for name in (*_OF_ITEMS, *_OF_TREES)
+    }
+    both["item_offset"] = np.append(one.item_offset, two.item_offset[1:] + one.n_items)
+    both["child"] = np.concatenate([one.child, below.astype(np.int32)])
+    return replace(one, **both)
 
 
-def leaf_depths(
-    item_offset: NDArray[np.int64], leaf: NDArray[np.int32], depth: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, _Ints]:
     """Return the depth of the shallowest and the deepest leaf of every tree."""
     if len(item_offset) == 1:
         return np.zeros(0, np.int32), np.zeros(0, np.int32)

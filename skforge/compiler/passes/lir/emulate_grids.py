@@ -19,16 +19,20 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
 from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
+from skforge.compiler.passes.lir.simplify import constants_of
 
 
 def has_warp_reduce(body: lir.Body) -> bool:
@@ -80,7 +84,6 @@ class _Part:
     puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
 
     def reads(self) -> dict[str, lir.Value]:
-        """Return the values that the part reads but does not bind."""
         read = walk.free_values(tuple(self.stmts))
         bound = {v.name for stmt in self.stmts for v in walk.bound_by(stmt)}
         put = {v.name: v for _, v in self.puts if v.name not in bound}
@@ -114,7 +117,6 @@ class _Region:
         self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
 
     def emit(self) -> None:
-        """Write the slots, then the parts."""
         parts = self._split(self._region.body)
         for part, read in _read(parts):
             for value in read:
@@ -164,16 +166,14 @@ class _Region:
             self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
             _last(parts).puts += zip(slots, stmt.inits, strict=True)
         inside = [self._split(body) for body in walk.bodies(stmt)]
-        for body, values in zip(
-            inside[-len(_yields(stmt)) :], _yields(stmt), strict=True
-        ):
+        yields = _yields(stmt)
+        for body, values in zip(inside[-len(yields) :], yields, strict=True):
             _last(body).puts += zip(slots, values, strict=True)
         parts.append(_Control(stmt, tuple(inside), _widest(stmt)))
 
     # ------------------------------------------------------------ slots
 
     def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
-        """Return the slot of a value; allocate its scratch if it is new."""
         if value.name in self._slots:
             return self._slots[value.name]
         match value.type:
@@ -210,35 +210,29 @@ class _Region:
     # ------------------------------------------------------------ writing
 
     def _emit(self, parts: _Parts, first: lir.Value, count: int) -> None:
-        """Write parts for ``count`` threads, starting at thread ``first``."""
         for part in parts:
             match part:
                 case _Part():
                     self._threads(part, first, count)
                 case _Meeting(slot=slot):
-                    self._groups(first, count, slot.width, self._sum(slot))
+                    with self._groups(first, count, slot.width) as warp:
+                        self._sum(slot, warp)
                 case _Control(width=width):
-                    self._groups(first, count, width, self._steered(part))
+                    with self._groups(first, count, width) as warp:
+                        self._steer(part, warp)
 
-    def _groups(
-        self,
-        first: lir.Value,
-        count: int,
-        width: int,
-        write: Callable[[lir.Value], None],
-    ) -> None:
-        """Write code for each group of ``width`` among ``count`` threads."""
+    @contextmanager
+    def _groups(self, first: lir.Value, count: int, width: int) -> Iterator[lir.Value]:
         if count == width:
-            write(first)
+            yield first
             return
-        with self._b.loop(
-            first, first + self._b.const(count), width, hint="warp"
-        ) as warp:
-            write(warp)
+        last = first + self._b.const(count)
+        with self._b.loop(first, last, width, hint="warp") as warp:
+            yield warp
 
     def _threads(self, part: _Part, first: lir.Value, count: int) -> None:
         bound = [v for stmt in part.stmts for v in walk.bound_by(stmt)]
-        kept = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
+        outlive = [(self._slots[v.name], v) for v in bound if v.name in self._slots]
         if not part.stmts and not part.puts:
             return
         last = first + self._b.const(count)
@@ -246,12 +240,10 @@ class _Region:
             places = self._block.positions(self._region, thread)
             values = {}
             for name, value in part.reads().items():
-                if name in places:
-                    values[name] = places[name]()
-                else:
-                    values[name] = self._here(value, thread)
+                here = name not in places
+                values[name] = self._here(value, thread) if here else places[name]()
             self._block.emit(tuple(part.stmts), values, lambda: thread)
-            for slot, value in (*kept, *part.puts):
+            for slot, value in (*outlive, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
 
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
@@ -261,54 +253,45 @@ class _Region:
         slot = self._slots.get(value.name)
         return value if slot is None else self._get(slot, thread)
 
-    def _sum(self, slot: _Slot) -> Callable[[lir.Value], None]:
+    def _sum(self, slot: _Slot, warp: lir.Value) -> None:
         b, sums = self._b, slot.buffer
+        half = [b.const(slot.width // 2)]
+        with b.repeat(lambda: half[0] > 0, half):
+            with b.loop(warp, warp + half[0]) as thread:
+                low = sums[thread]
+                sums[thread] = low + sums[thread + half[0]]
+            half[0] = half[0] >> 1
 
-        def write(warp: lir.Value) -> None:
-            half = [b.const(slot.width // 2)]
-            with b.repeat(lambda: half[0] > 0, half):
-                with b.loop(warp, warp + half[0]) as thread:
-                    one = sums[thread]
-                    sums[thread] = one + sums[thread + half[0]]
-                half[0] = half[0] >> 1
-
-        return write
-
-    def _steered(self, control: _Control) -> Callable[[lir.Value], None]:
+    def _steer(self, control: _Control, first: lir.Value) -> None:
+        """Write control flow that a warp's first thread decides."""
         b, stmt = self._b, control.stmt
 
-        def body(number: int, first: lir.Value) -> lir.Body:
+        def body(number: int) -> lir.Body:
             with b.body() as stmts:
                 self._emit(control.parts[number], first, control.width)
             return tuple(stmts)
 
-        def write(first: lir.Value) -> None:
-            match stmt:
-                case lir.For(var=var):
-                    lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
-                    b.emit(lir.For(var, lo, hi, step, body(0, first)))
-                case lir.While():
-                    with b.body() as before:
-                        self._emit(control.parts[0], first, control.width)
-                        cond = self._uniform(stmt.cond, first)
-                    inside = body(1, first)
-                    b.emit(lir.While((), (), tuple(before), cond, inside, (), ()))
-                case lir.If():
+        match stmt:
+            case lir.For(var=var):
+                lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
+                b.emit(lir.For(var, lo, hi, step, body(0)))
+            case lir.While():
+                with b.body() as before:
+                    self._emit(control.parts[0], first, control.width)
                     cond = self._uniform(stmt.cond, first)
-                    b.emit(lir.If(cond, body(0, first), body(1, first)))
-                case lir.Switch():
-                    selector = self._uniform(stmt.selector, first)
-                    cases = tuple(body(k, first) for k in range(len(stmt.cases)))
-                    b.emit(lir.Switch(selector, cases))
-
-        return write
+                b.emit(lir.While((), (), tuple(before), cond, body(1), (), ()))
+            case lir.If():
+                cond = self._uniform(stmt.cond, first)
+                b.emit(lir.If(cond, body(0), body(1)))
+            case lir.Switch():
+                selector = self._uniform(stmt.selector, first)
+                cases = tuple(map(body, range(len(stmt.cases))))
+                b.emit(lir.Switch(selector, cases))
 
     def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
         """Return a value that decides a warp's control flow, from its first thread."""
-        places = self._block.positions(self._region, first)
-        return (
-            places[value.name]() if value.name in places else self._here(value, first)
-        )
+        write = self._block.positions(self._region, first).get(value.name)
+        return self._here(value, first) if write is None else write()
 
 
 # ---------------------------------------------------------------- inspecting parts
@@ -385,7 +368,6 @@ class _Emulator:
         self._constants = constants_of(function)
 
     def host(self, body: Body) -> Body:
-        """Return host code with its grids replaced."""
         with self._b.body() as stmts:
             for stmt in body:
                 if isinstance(stmt, lir.Grid):
@@ -411,9 +393,7 @@ class _Emulator:
             self._b.emit(lir.ParallelFor(var, count, tuple(stmts)))
             return
         counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
-        total = counts[0]
-        for count in counts[1:]:
-            total = total * count
+        total = reduce(mul, counts)
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
             self._places(grid, counts, number)
@@ -465,7 +445,6 @@ class _Emulator:
     def _loops(
         self, block: EmulatedBlock, region: lir.BlockRegion, dims: list[_Dim]
     ) -> None:
-        """Write loops over ``dims``, x innermost, around one thread's code."""
         if not dims:
             block.emit(region.body, thread=lambda: block.number(region))
             return

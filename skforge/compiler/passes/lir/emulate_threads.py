@@ -56,13 +56,13 @@ class EmulatedBlock:
     def alloc(self, stmt: lir.Alloc, private: bool) -> None:
         """Write the block's scratch that replaces a shared or private buffer."""
         buffer = stmt.buffer
-        made = self.buffers[buffer.name] = replace(buffer, space="private")
+        scratch = self.buffers[buffer.name] = replace(buffer, space="private")
         size = stmt.size
         if private:
             each = self.constant(size, f"the size of @{buffer.name}")
             self.private[buffer.name] = each
             size = self.b.const(each * self.threads)
-        self.b.emit(lir.Alloc(made, size))
+        self.b.emit(lir.Alloc(scratch, size))
 
     def positions(
         self, region: lir.BlockRegion, thread: Value
@@ -87,15 +87,11 @@ class EmulatedBlock:
 
     def number(self, region: lir.BlockRegion) -> Value:
         """Write a thread's number in the block, from the variables of its region."""
-        number: Value | None = None
-        variables = {dim: var for dim, var, _ in region.dims}
-        for dim in reversed(_ORDER):
-            if dim in variables:
-                place = variables[dim].to(I64)
-                if number is not None:
-                    place = number * self.shape[dim] + place
-                number = place
-        assert number is not None
+        (_, var, _), *inner = sorted(region.dims, reverse=True)
+        number = var.to(I64)
+        for dim, var, _ in inner:
+            place = var.to(I64)
+            number = number * self.shape[dim] + place
         return number
 
     # ------------------------------------------------------------ code
@@ -111,7 +107,9 @@ class EmulatedBlock:
         ``values`` replaces values from outside the body; ``thread`` emits the thread's
         number (None for code that the block runs).
         """
-        used = sorted(_buffer_names(body) & self.private.keys())
+        nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
+        names = {buffer.name for node in nodes for buffer in walk.buffers_of(node)}
+        used = sorted(names & self.private.keys())
         first: dict[str, Value] = {}
         if used:
             assert thread is not None
@@ -166,14 +164,8 @@ class _Writer:
                         f"{type(node).__name__} on @{buffer.name}, which each thread "
                         "has its own of; allocate it in the region."
                     )
-                changes["index"] = self._offset(buffer, node.index)
+                index = node.index
+                first = self._first[buffer.name].to(index.type.element)
+                lanes = index.type.lanes
+                changes["index"] = self._block.b.splat(first, lanes) + index
         return replace(node, **changes) if changes else node
-
-    def _offset(self, buffer: Buffer, index: Value) -> Value:
-        first = self._first[buffer.name].to(index.type.element)
-        return self._block.b.splat(first, index.type.lanes) + index
-
-
-def _buffer_names(body: Body) -> set[str]:
-    nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
-    return {buffer.name for node in nodes for buffer in walk.buffers_of(node)}

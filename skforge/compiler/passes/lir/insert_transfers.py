@@ -28,7 +28,9 @@ def run(function: Function, width: int) -> Function:
     assert isinstance(n_rows, Value) and isinstance(stride, Value)
     columns = Value("width", n_rows.type)  # all other names in the body have a dot
     before: list[lir.Stmt] = [Let(columns, lir.Const(width))]
-    before += [Transfer("upload", one) for one in model if isinstance(one, Buffer)]
+    before += [
+        Transfer("upload", array) for array in model if isinstance(array, Buffer)
+    ]
     before.append(Transfer("copy_in", rows, (n_rows, stride)))
     after = Transfer("copy_out", result, (n_rows, columns))
     return replace(function, body=(*before, *function.body, after))

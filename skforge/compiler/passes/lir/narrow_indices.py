@@ -26,9 +26,8 @@ from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.builder import with_lanes
+from skforge.compiler.ir.lir.builder import FreshBuilder, with_lanes
 from skforge.compiler.ir.lir.operations import OPERATIONS
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 from skforge.compiler.passes.lir.simplify import drop_dead
 from skforge.exceptions import CompilerError
 
@@ -47,7 +46,6 @@ class _Rewriter:
         self._alias: dict[str, lir.Value] = {}  # conversions that became no-ops
 
     def function(self) -> lir.Function:
-        """Return the function with narrowed values."""
         params: list[lir.Value | lir.Buffer] = []
         with self._b.body() as stmts:
             for param in self._function.params:
@@ -57,9 +55,8 @@ class _Rewriter:
                 params.append(param)
             for stmt in self._function.body:
                 self._stmt(stmt)
-        return replace(
-            self._function, params=tuple(params), body=drop_dead(tuple(stmts))
-        )
+        body = drop_dead(tuple(stmts))
+        return replace(self._function, params=tuple(params), body=body)
 
     # ------------------------------------------------------------ widths of a value
 
@@ -70,7 +67,6 @@ class _Rewriter:
         return lir.Value(value.name, with_lanes(lir.I32, value.type))
 
     def _widen(self, value: lir.Value, op: lir.Op | None = None) -> None:
-        """Write the 64-bit form of a value that has both widths."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return
         twin = lir.Value(self._b.name(f"{value.name}.wide"), value.type)
@@ -78,8 +74,8 @@ class _Rewriter:
         self._b.emit(lir.Let(twin, op or lir.Convert(self._narrow(value))))
 
     def _any(self, value: lir.Value) -> lir.Value:
-        found = self._alias.get(value.name)
-        return self._narrow(value) if found is None else found
+        alias = self._alias.get(value.name)
+        return self._narrow(value) if alias is None else alias
 
     def _as(self, wide: bool) -> Callable[[lir.Value], lir.Value]:
         """Return a function that maps values to 64 bits, or to their bound width."""
@@ -110,30 +106,30 @@ class _Rewriter:
                 return
             case lir.Store() | lir.Scatter() | lir.AtomicAdd():
                 new = walk.map_operands(stmt, self._as(True))
-                made: lir.Stmt = replace(new, index=self._any(stmt.index))
+                narrow: lir.Stmt = replace(new, index=self._any(stmt.index))
             case lir.For() | lir.While() | lir.If() | lir.Switch():
-                made = self._control(stmt)
+                narrow = self._control(stmt)
             case lir.ParallelFor(var=var, count=count, body=body):
                 inside = self._body(body, (var,))
                 count = self._as(self._wide((var,)))(count)
-                made = lir.ParallelFor(self._narrow(var), count, inside)
+                narrow = lir.ParallelFor(self._narrow(var), count, inside)
             case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
                 inside = self._body(stmt.body, [var for _, var, _ in dims])
                 new_dims = tuple(
                     (dim, self._narrow(var), self._as(self._wide((var,)))(count))
                     for dim, var, count in dims
                 )
-                made = type(stmt)(new_dims, inside)
+                narrow = type(stmt)(new_dims, inside)
             case lir.Alloc() | lir.Prefetch() | lir.StorePlane():
-                made = walk.map_operands(stmt, self._any)
+                narrow = walk.map_operands(stmt, self._any)
             case _:
                 raise CompilerError(f"{type(stmt).__name__} before narrow-indices")
-        self._b.emit(made)
+        self._b.emit(narrow)
 
     def _control(self, stmt: lir.For | lir.While | lir.If | lir.Switch) -> lir.Stmt:
         """Rewrite bodies; give the values that join at control flow one width."""
         bound = (stmt.var,) if isinstance(stmt, lir.For) else ()
-        made = walk.map_bodies(stmt, lambda body: self._body(body, bound))
+        changed = walk.map_bodies(stmt, lambda body: self._body(body, bound))
         results = stmt.results
 
         def each(values: Sequence[lir.Value]) -> tuple[lir.Value, ...]:
@@ -152,7 +148,7 @@ class _Rewriter:
         limit = self._as(self._wide(bound))
         for name in walk.names_of(type(stmt), "steers"):
             changes[name] = limit(getattr(stmt, name))
-        return replace(made, **changes)
+        return replace(changed, **changes)
 
     # ------------------------------------------------------------ operations
 
@@ -210,19 +206,12 @@ def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
 
 
 class _IndexWidths:
-    """Decides which values must stay in 64 bits and which are available in both.
-
-    Attributes
-    ----------
-    wide : set of str
-        Values that exist only in 64 bits.
-    both : set of str
-        Values that are not computed from values of either width. A 64-bit use widens
-        neither them nor their sources.
-    """
+    """Decides which values must stay in 64 bits and which are available in both."""
 
     def __init__(self, function: lir.Function) -> None:
-        self.wide: set[str] = set()
+        self.wide: set[str] = set()  # values that exist only in 64 bits
+        #: Values that are not computed from values of either width. A 64-bit use widens
+        #: neither them nor their sources.
         self.both: set[str] = set()
         self._ops: dict[str, lir.Op] = {}
         self._groups: list[list[lir.Value]] = []
@@ -230,15 +219,15 @@ class _IndexWidths:
         for param in function.params:
             if isinstance(param, lir.Value) and _is_i64(param):
                 self.both.add(param.name)
-        found = list(walk.statements(function.body))
-        for stmt in found:  # the rules below look up where operands come from
+        stmts = list(walk.statements(function.body))
+        for stmt in stmts:  # the rules below look up where operands come from
             if isinstance(stmt, lir.Let):
                 self._ops[stmt.value.name] = stmt.op
                 if _is_i64(stmt.value):
                     self._bind(stmt.value, stmt.op)
             else:
                 self._variables(stmt)
-        for stmt in found:
+        for stmt in stmts:
             self._groups += _groups_of(stmt)
             if isinstance(stmt, lir.Let):
                 self._read(stmt.value, stmt.op)
@@ -309,8 +298,8 @@ class _IndexWidths:
             case lir.Binary(op="shr", b=b):
                 return 1 <= self._constant(b) < 32
             case lir.Select(cond=cond, a=a, b=b):
-                kept = self._fits(a, deeper) or self._below(a, cond)
-                return kept and self._fits(b, deeper)
+                fits = self._fits(a, deeper) or self._below(a, cond)
+                return fits and self._fits(b, deeper)
             case _:
                 return False
 

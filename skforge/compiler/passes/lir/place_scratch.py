@@ -13,9 +13,10 @@ memory would take too long for a single row.
 from __future__ import annotations
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import Alloc, Body, Buffer, Const, For, Function, Let
 from skforge.compiler.ir.lir.walk import map_bodies, statements
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder, constants_of
+from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.exceptions import CompilerError
 
 #: Most bytes of scratch kept on the stack: enough for walks of single rows.
@@ -49,7 +50,7 @@ class _Placed:
         self.sizes: list[int] = []
 
     def body(self, body: Body) -> Body:
-        made: list[lir.Stmt] = []
+        stmts: list[lir.Stmt] = []
         for stmt in body:
             stmt = map_bodies(stmt, self.body)
             match stmt:
@@ -60,11 +61,11 @@ class _Placed:
                         lir.Value(self._b.name(hint), var.type)
                         for hint in ("zero", "one")
                     )
-                    made += [Let(zero, Const(0)), Let(one, Const(1))]
-                    made.append(For(var, zero, count, one, inner))
+                    stmts += [Let(zero, Const(0)), Let(one, Const(1))]
+                    stmts.append(For(var, zero, count, one, inner))
                 case _:
-                    made.append(stmt)
-        return tuple(made)
+                    stmts.append(stmt)
+        return tuple(stmts)
 
     def _take(self, stmt: Alloc) -> None:
         size = self._sizes.get(stmt.size.name)

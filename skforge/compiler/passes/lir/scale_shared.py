@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
 from skforge.compiler.ir.lir.walk import buffers_of, map_bodies, statements
-from skforge.compiler.passes.lir.lir_rewrite import FreshBuilder
 
 #: Nesting of sums whose terms are scaled separately; deeper sums are scaled whole.
 MAX_DEPTH = 4
@@ -35,13 +35,13 @@ def run(function: Function) -> Function:
 
 def _rewritable(body: Body) -> dict[str, Buffer]:
     """Return, as byte buffers, the shared buffers that are only loaded and stored."""
-    found: dict[str, Buffer] = {}
+    shared: dict[str, Buffer] = {}
     others: set[str] = set()
     for stmt in statements(body):
         match stmt:
             case lir.Alloc(buffer=buffer):
                 if buffer.space == "shared" and buffer.element.bytes in (4, 8):
-                    found[buffer.name] = replace(buffer, element=U8)
+                    shared[buffer.name] = replace(buffer, element=U8)
             case lir.Let(op=lir.Load(buffer=buffer, index=index)):
                 if index.type != I32:
                     others.add(buffer.name)
@@ -54,7 +54,7 @@ def _rewritable(body: Body) -> dict[str, Buffer]:
                 others.add(buffer.name)
             case _:
                 pass
-    return {name: b for name, b in found.items() if name not in others}
+    return {name: b for name, b in shared.items() if name not in others}
 
 
 class _Rewrite:
@@ -83,8 +83,8 @@ class _Rewrite:
                 buffer.name in self._buffers
             ):
                 at = self._scaled(index, buffer.element.bytes, I32)
-                made = replace(op, buffer=self._buffers[buffer.name], index=at)
-                b.emit(lir.Let(stmt.value, made))
+                load = replace(op, buffer=self._buffers[buffer.name], index=at)
+                b.emit(lir.Let(stmt.value, load))
             case lir.Store(buffer=buffer, index=index) if buffer.name in self._buffers:
                 at = self._scaled(index, buffer.element.bytes, I32)
                 bytes_ = self._buffers[buffer.name]

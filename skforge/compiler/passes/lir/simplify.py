@@ -110,7 +110,6 @@ class _Simplifier:
             self._depth[value.name] = len(self._scopes) - 1
 
     def _here(self, body: Sequence[Stmt]) -> None:
-        """Simplify statements into the current scope."""
         for stmt in body:
             match stmt:
                 case lir.Let():
@@ -141,12 +140,12 @@ class _Simplifier:
                 op = walk.map_operands(op, self._resolve)
                 values = walk.operands(op)
                 break
-        found = known(op, value.type, self._constants)
-        if found is not None:
-            if isinstance(found, Value):
-                self._alias[value.name] = found
+        result = known(op, value.type, self._constants)
+        if result is not None:
+            if isinstance(result, Value):
+                self._alias[value.name] = result
                 return
-            op, values = found, ()
+            op, values = result, ()
         at = len(self._scopes) - 1
         if is_pure(type(op)):
             key = self._key(op, values, value.type)
@@ -200,8 +199,8 @@ class _Simplifier:
     # ------------------------------------------------------------ control
 
     def _constant(self, value: Value) -> int | float | bool | None:
-        found = self._constants.get(self._resolve(value).name)
-        return None if found is None else found.value
+        constant = self._constants.get(self._resolve(value).name)
+        return None if constant is None else constant.value
 
     def _rename(self, names: Sequence[Value], values: Sequence[Value]) -> None:
         for name, value in zip(names, values, strict=True):
@@ -254,8 +253,6 @@ class _Simplifier:
 
 
 def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
-    """Return a body with some of its constants replaced by others."""
-
     def change(value: Value) -> Value:
         while value.name in names:
             value = names[value.name]
@@ -285,8 +282,8 @@ def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
         case lir.Binary(op=kind, a=a, b=b):
             # Most operands are not constants, so this test rejects most operations.
             if a.name in constants or b.name in constants or a.name == b.name:
-                found = _identity(kind, a, b, type_, constants)
-                return _fold(op, type_, constants) if found is None else found
+                same = _identity(kind, a, b, type_, constants)
+                return _fold(op, type_, constants) if same is None else same
             return None
         case lir.Splat(a=a):
             return constants.get(a.name)
@@ -374,19 +371,36 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
             return evaluate(name_of(op), type_, *args)
 
 
+def constants_of(
+    function: lir.Function, given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the i32 and i64 values known at compile time, given some by name."""
+    constants = {name: lir.Const(value) for name, value in (given or {}).items()}
+    for stmt in walk.statements(function.body):
+        if not isinstance(stmt, lir.Let) or stmt.value.type not in (lir.I32, lir.I64):
+            continue
+        value, op = stmt.value, stmt.op
+        result = op if isinstance(op, lir.Const) else known(op, value.type, constants)
+        if isinstance(result, lir.Const):
+            constants[value.name] = result
+        elif result is not None and result.name in constants:
+            constants[value.name] = constants[result.name]
+    return {name: int(const.value) for name, const in constants.items()}
+
+
 # ---------------------------------------------------------------- dead operations
 
 
 def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
     """Return ``body`` without dead operations; ``live`` gains the names it reads."""
     names: set[str] = set() if live is None else live
-    kept: list[Stmt] = []
+    live_stmts: list[Stmt] = []
     for stmt in reversed(body):
         match stmt:
             case lir.Let(value=value, op=op):
                 if value.name in names or OPERATIONS[type(op)].stays:
                     names.update([v.name for v in walk.operands(op)])
-                    kept.append(stmt)
+                    live_stmts.append(stmt)
                 continue
             case lir.While(before=before, body=inner):
                 _read(stmt, names)
@@ -400,8 +414,8 @@ def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
                 if idle and not walk.bound_by(stmt) and not any(walk.bodies(stmt)):
                     continue
         _read(stmt, names)
-        kept.append(stmt)
-    return tuple(reversed(kept))
+        live_stmts.append(stmt)
+    return tuple(reversed(live_stmts))
 
 
 def _read(stmt: Stmt, live: set[str]) -> None:

@@ -83,7 +83,6 @@ def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
 
 
 def _bytes_a_tree(leaves: mir.Array, hir: PredictEnsemble) -> int | None:
-    """Return the bytes of a tree's leaves; None if their number is not known."""
     n_bytes: int = hir.forest.leaf_value.itemsize
     for size in leaves.dims[1:]:
         if size is None:

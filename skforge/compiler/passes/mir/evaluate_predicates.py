@@ -194,7 +194,6 @@ def _fill(name: str, loop: mir.Loop) -> mir.Fill:
 
 
 def _block_loop(name: str, loop: mir.Loop, n_trees: int) -> mir.Loop:
-    """Return the loop over the block's rows; raise ScheduleError on other nests."""
     inside = list(loops_in(loop.body))
     rows = [i for i in inside if i.root == "batch"]
     trees = [i for i in inside if i.root == "tree"]

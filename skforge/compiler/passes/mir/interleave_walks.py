@@ -37,19 +37,14 @@ def run(function: mir.Function, vector_lanes: int) -> mir.Function:
 
 
 def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
-    together = loop.mark(Interleave)
+    together, in_lanes = loop.mark(Interleave), loop.has(Vectorize)
     factor = None if together is None else together.factor
-    marks = loop.without(Interleave, Vectorize)
-    if loop.has(Vectorize):
-        return replace(
-            loop,
-            kind="vector",
-            group=lanes,
-            remainder=copy_body(loop.body, ".r"),
-            marks=marks,
-        )
+    loop = replace(loop, marks=loop.without(Interleave, Vectorize))
+    if in_lanes:
+        rest = copy_body(loop.body, ".r")
+        return replace(loop, kind="vector", group=lanes, remainder=rest)
     if factor is None or factor == 1:
-        return replace(loop, marks=marks)
+        return loop
     copies = [loop.body] + [
         substitute(
             copy_body(loop.body, f".i{k}"),
@@ -60,9 +55,7 @@ def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
     ]
     whole = loop.trip_count is not None and loop.trip_count % factor == 0
     remainder = () if whole else copy_body(loop.body, ".r")
-    return replace(
-        loop, body=_jam(copies), group=factor, remainder=remainder, marks=marks
-    )
+    return replace(loop, body=_jam(copies), group=factor, remainder=remainder)
 
 
 def _jam(copies: list[mir.Body]) -> mir.Body:
@@ -79,15 +72,8 @@ def _jam(copies: list[mir.Body]) -> mir.Body:
                 raise CompilerError("interleave reached a loop that is not innermost")
             jammed.extend(stmts)
             continue
-        first = walks[0][1]
-        jammed.append(
-            mir.Let(
-                tuple(name for let, _ in walks for name in let.names),
-                replace(
-                    first,
-                    trees=tuple(t for _, walk in walks for t in walk.trees),
-                    rows=tuple(r for _, walk in walks for r in walk.rows),
-                ),
-            )
-        )
+        names = tuple(name for let, _ in walks for name in let.names)
+        trees = tuple(tree for _, walk in walks for tree in walk.trees)
+        rows = tuple(row for _, walk in walks for row in walk.rows)
+        jammed.append(mir.Let(names, replace(walks[0][1], trees=trees, rows=rows)))
     return tuple(jammed)

@@ -16,18 +16,27 @@ After: global memory is written once per row, not once per tree::
 
 Lowering puts such an array in registers if every output index is known at compile
 time, otherwise in shared memory with one bank per thread. SilvanForge §9.1 finds that
-shared sums gain 1.5× on models of many classes.
+shared sums gain 1.5× on models of many classes. Where the threads of a warp share a
+row, ``run_by_warp`` marks their arrays of sums instead: each thread keeps its slot.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.passes.mir.gpu_nest import MAX_BYTES, holds_grid, own_bytes
+from skforge.compiler.ir.mir.walk import loops_in, statements
+from skforge.compiler.passes.mir.gpu_nest import WARP, block_dims, holds_grid
 from skforge.compiler.passes.mir.reduces import reduces_in, retarget
+
+#: Most outputs whose sums a thread can keep in registers.
+MAX_OUTPUTS = 8
+
+#: Most bytes of shared memory for the sums of a block's threads. Sums go there if
+#: outputs are indexed dynamically, which registers do not support.
+MAX_BYTES = 32 << 10
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
@@ -84,3 +93,78 @@ def _only_reduces(body: mir.Body) -> bool:
         return False
     adds = list(reduces_in(body))
     return bool(adds) and all(r.target == mir.RESULT and not r.atomic for r in adds)
+
+
+def run_by_warp(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
+    """Mark the arrays of sums that can stay in registers."""
+    if hir.forest.n_outputs > MAX_OUTPUTS:
+        return function
+    wide = {i.trip_count for i in loops_in(function.body) if i.kind == "block.x"}
+    if len(wide) != 1:
+        return function
+    (width,) = wide
+    if width is None or not 1 < width <= WARP or width & (width - 1):
+        return function
+    if hir.forest.n_outputs > 1 and own_bytes(function, hir) > MAX_BYTES:
+        return function
+    return replace(function, body=_by_warp(function.body, width, False))
+
+
+def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
+    """Return the bytes of one sum per output and thread of a block."""
+    threads = prod(block_dims(function.body).values())
+    width = 8 if hir.reduction == "reproducible" else hir.forest.leaf_value.itemsize
+    return int(threads * hir.forest.n_outputs * width)
+
+
+def _by_warp(body: mir.Body, width: int, in_block: bool) -> mir.Body:
+    stmts: list[mir.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, mir.Loop):
+            inside = in_block or not any(i.on_grid for i in loops_in(stmt.body))
+            inner = _by_warp(stmt.body, width, inside)
+            stmts.append(replace(stmt, body=inner))
+        else:
+            stmts.append(stmt)
+    if not in_block:
+        return tuple(stmts)
+    for k in range(len(stmts) - 2):
+        alloc, loop, total = stmts[k : k + 3]
+        if (
+            isinstance(alloc, mir.AllocArray)
+            and isinstance(loop, mir.Loop)
+            and isinstance(total, mir.ReduceDimension)
+            and total.source == alloc.array.name
+            and not total.ordered
+            and len(alloc.array.dims) == 3
+            and alloc.array.dims[0] == width
+            and _is_a_row_a_thread(loop)
+        ):
+            stmts[k] = replace(alloc, array=replace(alloc.array, lanes=True))
+            stmts[k + 2] = replace(total, by_warp=True)
+            start = stmts[k - 1] if k else None
+            if isinstance(start, mir.Fill):
+                stmts[k - 1] = replace(start, by_warp=True)
+    return tuple(stmts)
+
+
+def _is_a_row_a_thread(loop: mir.Loop) -> bool:
+    """Whether each thread has one row and one slot on every path to a walk."""
+
+    def check(loop: mir.Loop, rows: int, slots: int) -> bool:
+        if loop.root == "batch":
+            if not loop.on_threads or loop.start != 0 or loop.step != 1:
+                return False
+            rows += 1
+        elif loop.on_threads:
+            if loop.kind != "block.x":
+                return False
+            slots += 1
+        inner = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
+        if not inner:
+            return rows <= 1 and slots == 1
+        return len(inner) == len(loop.body) and all(
+            check(i, rows, slots) for i in inner
+        )
+
+    return check(loop, 0, 0)

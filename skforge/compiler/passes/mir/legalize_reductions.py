@@ -220,7 +220,6 @@ class _Slots:
         return self._conflicts(loop) and not loop.has(AtomicReduce)
 
     def run(self, name: Callable[[str], str]) -> mir.Body:
-        """Return the body with its slots and their sum; ``name`` makes unique names."""
         loops = list(loops_in(self._body))
         atomic = any(
             loop.on_threads and self._conflicts(loop) and loop.has(AtomicReduce)
@@ -251,7 +250,6 @@ class _Slots:
     def _rewrite(
         self, body: mir.Body, slots: dict[_Key, mir.Slot], atomic: bool, tree_only: bool
     ) -> mir.Body:
-        """Rewrite a body inside the loops that ``slots`` numbers."""
         stmts: list[mir.Stmt] = []
         for stmt in body:
             match stmt:
@@ -346,13 +344,12 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     body = function.body
     if function.result.holds_sums:
         body = _Legalizer(function, hir).descend(body, RowScope())
-    return replace(function, body=walk.map_loops(body, _carried_out))
 
+    def carried_out(loop: mir.Loop) -> mir.Loop:
+        marks = loop.without(d.AtomicReduce, d.SharedReduce, d.VectorReduce)
+        return replace(loop, marks=marks)
 
-def _carried_out(loop: mir.Loop) -> mir.Loop:
-    """Remove the reduction directives from a loop."""
-    marks = loop.without(d.AtomicReduce, d.SharedReduce, d.VectorReduce)
-    return replace(loop, marks=marks)
+    return replace(function, body=walk.map_loops(body, carried_out))
 
 
 def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
@@ -525,7 +522,6 @@ class _Legalizer:
         return (mir.AllocArray(leaves, zero=False), *map_statements(body, store), total)
 
     def _note_names(self, body: mir.Body) -> None:
-        """Record which tree each walk's value comes from."""
         for stmt in walk.statements(body):
             match stmt:
                 case mir.Let(names=(name, *_), op=mir.GetTree(index=index)):

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
@@ -86,12 +85,6 @@ def _classify(
         np.minimum.at(low, iteration, tiles.min_depth[tree])
         np.maximum.at(high, iteration, tiles.max_depth[tree])
     used = high >= 0
-    return _group(low, high, used)
-
-
-def _group(
-    low: NDArray[np.int64], high: NDArray[np.int64], used: NDArray[np.bool_]
-) -> _Classes:
     pairs, inverse, counts = np.unique(
         np.stack([low[used], high[used]], 1),
         axis=0,

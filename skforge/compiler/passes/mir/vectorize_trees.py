@@ -77,19 +77,13 @@ def _rewrite(loop: mir.Loop, inside: list[mir.Loop]) -> mir.Loop:
         body=map_walks(tree.body, walk),
         marks=tree.without(Vectorize),
     )
-    path = _row(tree.body)
-    codes = mir.QuantizeRows(CODES, mir.Range(path, (mir.Bound(1),)), 1)
+    row = next(
+        stmt.op.rows[0]
+        for stmt in tree.body
+        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree)
+    )
+    codes = mir.QuantizeRows(CODES, mir.Range(row, (mir.Bound(1),)), 1)
     body: list[mir.Stmt] = []
     for stmt in loop.body:
         body += [codes, block] if stmt is tree else [stmt]
     return replace(loop, body=tuple(body), marks=loop.without(Quantize))
-
-
-def _row(body: mir.Body) -> mir.Affine:
-    """Return the row that the walks of a body take."""
-    rows = [
-        stmt.op.rows[0]
-        for stmt in body
-        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree)
-    ]
-    return rows[0]

@@ -105,7 +105,6 @@ def _names(text: str) -> list[str]:
 def _texts(
     sources: Sequence[str | lir.Function], target: Target
 ) -> tuple[list[str], list[str]]:
-    """Return the sources as LLVM text, and the names of their functions."""
     texts = [
         source if isinstance(source, str) else emit_llvm(source, target)
         for source in sources
@@ -153,7 +152,6 @@ def code_facts(target: Target) -> tuple[str, ...]:
 
 
 def _object(texts: Sequence[str], target: Target) -> bytes:
-    """Return the relocatable object of some texts; call with the lock held."""
     return bytes(_target_machine(target).emit_object(_parse(texts, target)))
 
 
@@ -212,10 +210,10 @@ class JitModule:
 
         ``slots`` is a bytes object or the array's address; the GIL is released.
         """
-        found = self._functions.get(name)
-        if found is None:
-            found = self._functions[name] = _PROTOTYPE(self.address(name))
-        return found
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = _PROTOTYPE(self.address(name))
+        return function
 
     def llvm_ir(self) -> str:
         """Return the LLVM IR that was compiled."""

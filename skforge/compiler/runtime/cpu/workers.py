@@ -114,7 +114,6 @@ class _Job:
         self.done = threading.Event()
 
     def work(self) -> None:
-        """Run ranges until none is left."""
         for begin, end in self._ranges:
             try:
                 self._body(self._ctx, begin, end)
@@ -164,11 +163,11 @@ _K = Value("k", I64)
 
 def _routines(arch: str) -> list[Routine]:
     """Return a parallel loop for kernels, the workers' function, and what they call."""
-    one = Value("threads", I64)
+    threads = Value("threads", I64)
     return [
         _limit(),
         _now(),
-        _local("wake", (_K, one), lambda b: _wake(b, one)),
+        _local("wake", (_K, threads), lambda b: _wake(b, threads)),
         _local("is_asked", (_K,), _is_asked, BOOL),
         _local("work", (_K,), _work),
         _local("sleep", (_K,), _sleep),
@@ -214,7 +213,6 @@ def _field(b: Builder, at: int) -> Value:
 
 
 def _line(b: Builder) -> Buffer:
-    """Return the line of worker k."""
     return b.view("line", I64, b.symbol("skforge_pool") + _K * _LINE + _WORKER)
 
 
@@ -229,7 +227,6 @@ def _give_way(b: Builder) -> None:
 
 
 def _wake(b: Builder, threads: Value) -> None:
-    """Wake worker k, if there is one that sleeps."""
     with b.when(threads > _K):
         line = _line(b)
         with b.when(b.atomic("load", "seq_cst", line).eq(1)):
@@ -239,7 +236,6 @@ def _wake(b: Builder, threads: Value) -> None:
 
 
 def _is_asked(b: Builder) -> None:
-    """Return whether worker k can claim iterations."""
     word = b.atomic("load", "seq_cst", _pool(b), at=_CLAIM)
     b.give((word & 0xFFFFFFFF).ne(0) & (_field(b, _THREADS) > _K))
 
@@ -405,8 +401,8 @@ class Workers:
         host, symbols = Target.host(), {"skforge_pool": self._pool}
         module = compile_functions(_routines(host.arch), host, symbols)
         # Workers run this code until the process ends, after Python's own end.
-        for kept in (module._loaded, self._memory):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        for owner in (module._loaded, self._memory):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
         return module
 
     def _start(self, module: JitModule, wanted: int) -> None:
@@ -419,10 +415,10 @@ class Workers:
             for k in range(self._started.value + 1, wanted + 1):
                 at = self._pool + _WORKER + k * _LINE + _SEMAPHORE
                 library.sem_init(ctypes.c_void_p(at), 0, 0)
-                found = library.pthread_create(
+                error = library.pthread_create(
                     ctypes.byref(thread), None, entry, ctypes.c_void_p(k)
                 )
-                if found != 0:  # no more threads: those there are do the work
+                if error != 0:  # no more threads: those there are do the work
                     return
                 library.pthread_detach(thread)
                 self._started.value = k

@@ -294,8 +294,8 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     holder.words[1] = id(function)
     holder.words[0] = id(owner)
     # CPython keeps parameters of builtins as text, without types.
-    given = signature(function).parameters.values()
-    names = [str(p.replace(annotation=Parameter.empty)) for p in given]
+    parameters = signature(function).parameters.values()
+    names = [str(p.replace(annotation=Parameter.empty)) for p in parameters]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
     return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
 
@@ -321,10 +321,8 @@ def _numpy_api() -> dict[str, int] | None:
     except ImportError:  # NumPy 1
         from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = (
-        ctypes.c_void_p,
-        (ctypes.py_object, ctypes.c_char_p),
-    )
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
     capsule = getattr(core, "_ARRAY_API", None)
     if capsule is None:
         return None
@@ -344,7 +342,7 @@ def _arrays_are_laid_out_as_known() -> bool:
         return False
     for dtype, code in routines.DTYPE_CODES.items():
         array = np.empty((3, 5), dtype)
-        kind, data, shape, strides, own = (
+        kind, data, shape, strides, descr = (
             ctypes.c_int64.from_address(id(array) + offset).value
             for offset in (
                 routines.OB_TYPE,
@@ -354,18 +352,16 @@ def _arrays_are_laid_out_as_known() -> bool:
                 routines.ARRAY_DTYPE,
             )
         )
-        if (kind, data, own) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
+        if (kind, data, descr) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False
-        if (
-            ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
-            != array.ndim
-        ):
+        n_dims = ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
+        if n_dims != array.ndim:
             return False
         pair = ctypes.c_int64 * 2
-        found = *pair.from_address(shape), *pair.from_address(strides)
-        if found != (*array.shape, *array.strides):
+        laid_out = *pair.from_address(shape), *pair.from_address(strides)
+        if laid_out != (*array.shape, *array.strides):
             return False
-        bits = ctypes.c_uint32.from_address(own + routines.DTYPE_KIND).value
+        bits = ctypes.c_uint32.from_address(descr + routines.DTYPE_KIND).value
         if bits & 0xFFFFFF != code:
             return False
     return True
@@ -394,7 +390,7 @@ def _python_symbols() -> dict[str, int]:
         "skf_save_thread": "PyEval_SaveThread",
         "skf_restore_thread": "PyEval_RestoreThread",
     }
-    found: dict[str, int | None] = {**addresses(names)}
-    found.update((name, c_address(name)) for name in ("expf", "exp", "log1p"))
-    found["skf_power"] = power_loop()
-    return {name: int(address or 0) for name, address in found.items()}
+    symbols: dict[str, int | None] = {**addresses(names)}
+    symbols.update((name, c_address(name)) for name in ("expf", "exp", "log1p"))
+    symbols["skf_power"] = power_loop()
+    return {name: int(address or 0) for name, address in symbols.items()}

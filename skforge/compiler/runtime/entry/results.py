@@ -42,11 +42,9 @@ class _LirCode(Code):
         self._b = b
 
     def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
-        """Append an operation."""
         return _WRITE[name](self._b, *values)
 
     def number(self, value: Any, dtype: str) -> Any:
-        """Return a constant."""
         exact = np.dtype(dtype).type(value).item()
         return self._b.const(exact, scalar_of(np.dtype(dtype)))
 
@@ -93,7 +91,6 @@ class Results:
     # ------------------------------------------------------------ sums
 
     def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
-        """Replace each sum by its average and the function of it."""
         function, parameter = self.steps.function, self.steps.parameter
         code, count = _LirCode(b), n * self.n_outputs
         of_all = function in ("softmax", "path_length")
@@ -120,7 +117,7 @@ class Results:
         two[0], counts[0] = b.const(2.0, F64), count
         for k, (operand, step) in enumerate(((two, 0), (sums, 8), (sums, 8))):
             places[k], steps[k] = b.address(operand), b.const(step)
-        pointers = [b.address(one) for one in (places, counts, steps)]
+        pointers = [b.address(array) for array in (places, counts, steps)]
         b.run("skf_power", *pointers, b.const(0))
         with b.loop(count) as i:
             sums[i] = -sums[i] - self.steps.parameter

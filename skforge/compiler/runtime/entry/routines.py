@@ -63,12 +63,11 @@ def write(kind: EntryKind) -> list[Routine]:
 
 
 def _function(most: int) -> Routine:
-    """Return the function of a ``PyCFunction`` of one argument."""
     self_, arg = Value("self", I64), Value("arg", I64)
     with Builder() as b:
-        found = b.call("skf_body", arg, b.const(most))
-        with b.when(found.ne(0)):
-            b.give(found)
+        answer = b.call("skf_body", arg, b.const(most))
+        with b.when(answer.ne(0)):
+            b.give(answer)
         none = b.symbol("skf_none")
         b.run("skf_incref", none)
         b.give(none)
@@ -82,9 +81,9 @@ def _method(most: int) -> Routine:
     with Builder() as b:
         owner = b.view("owner", I64, b.symbol("skf_owner"))
         with b.when(count.eq(2) & names.eq(0)), b.when(args[0].eq(owner[0])):
-            found = b.call("skf_body", args[1], b.const(most))
-            with b.when(found.ne(0)):
-                b.give(found)
+            answer = b.call("skf_body", args[1], b.const(most))
+            with b.when(answer.ne(0)):
+                b.give(answer)
         b.give(b.call("skf_vectorcall", owner[1], b.address(args), count, names))
     return Routine("skf_method", (self_, args, count, names), b.finish(), I64)
 
@@ -99,7 +98,6 @@ class _Entry:
         self.n = Value("n", I64)  # rows
 
     def body(self) -> Routine:
-        """Return the routine ``skf_body``."""
         arg, most = Value("arg", I64), Value("most", I64)
         with Builder() as self.b:
             rows, row_bytes, threads = self._rows(arg, most)
@@ -123,18 +121,18 @@ class _Entry:
         self._decline(field(b, array, ARRAY_NDIM, I32).ne(2))
         shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
         strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
-        given = field(b, array, ARRAY_DATA)
+        data = field(b, array, ARRAY_DATA)
         code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
         is_own = code.eq(own)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
         size = b.select(is_own, b.const(item), b.const(12 - item))
         self.n, given_bytes = shape[0], strides[0]
-        unaligned = (given | given_bytes) & (size - 1)
+        unaligned = (data | given_bytes) & (size - 1)
         whole = is_float & shape[1].eq(k.n_features) & strides[1].eq(size)
         few = (self.n > 0) & (self.n <= most)
         self._decline(~(whole & unaligned.eq(0) & few))
         threads = self._pick_kernel()
-        rows = b.either(is_own, lambda: given, lambda: self._converted(given, strides))
+        rows = b.either(is_own, lambda: data, lambda: self._converted(data, strides))
         dense = b.const(k.n_features * item)
         row_bytes = b.select(is_own, given_bytes, dense)
         self._scan(rows, row_bytes)
@@ -232,12 +230,12 @@ class _Entry:
             if vectors:
                 vec = Vec(word, lanes)
                 none = b.const(0, vec)
-                found = [none]
-                with b.loop(0, vectors, lanes, carry=found) as j:
+                bad_bits = [none]
+                with b.loop(0, vectors, lanes, carry=bad_bits) as j:
                     # not masks: they are slow in loops without mask registers
                     set_ = b.select(refused(row[j, vec]), b.const(-1, vec), none)
-                    found[0] = found[0] | set_
-                self._decline(b.any_true(found[0].ne(none)))
+                    bad_bits[0] = bad_bits[0] | set_
+                self._decline(b.any_true(bad_bits[0].ne(none)))
             if vectors < width:
                 bad = [b.const(False, BOOL)]
                 with b.loop(vectors, width, carry=bad) as j:
@@ -247,7 +245,6 @@ class _Entry:
     # ------------------------------------------------------------ answers
 
     def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
-        """Run the kernel; return an array of the results."""
         b, results = self.b, self.results
         dims = b.local("dims", I64, 2)
         dims[0], dims[1] = self.n, b.const(results.columns)
