@@ -8,7 +8,7 @@ import numpy as np
 
 from skforge.compiler.forest.frames import column_names, is_pandas, is_table
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.sources.base import Source, register
+from skforge.sources.base import Answers, Source, register
 from skforge.sources.plain import Reading, dense_columns, most_entries
 
 
@@ -18,7 +18,7 @@ class CatBoostSource(Source):
 
     classes = ("catboost.core.CatBoost",)
     kinds = ("catboost",)
-    own_log_proba = True
+    answers = Answers(own_log_proba=True)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -33,10 +33,6 @@ class CatBoostSource(Source):
             *np.ravel(bias).tolist(),
             metadata.get("binclass_probability_threshold", ""),
         ]
-
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind; the forest has everything else."""
-        return self.kinds[0], {}
 
     def reading(self) -> Reading:
         """Match columns by name; all numbers become float32."""
