@@ -147,6 +147,23 @@ def test_a_caller_that_finds_the_workers_busy_runs_alone():
     assert outer == 4 * [[(0, 6)]]
 
 
+def test_loops_inside_loops_of_pythons_threads_run_alone():
+    # Windows and macOS have no other workers. Each thread waited for all others here.
+    outer, pfor = [], PFOR(workers.Pool(2).pointer)
+
+    def loop(body, count):
+        callback = BODY(lambda ctx, begin, end: body(begin, end))
+        pfor(ctypes.cast(callback, ctypes.c_void_p), 42, count, 2)
+
+    def body(begin, end):
+        inner = []
+        loop(lambda *bounds: inner.append(bounds), 6)
+        outer.append(inner)
+
+    loop(body, 4)
+    assert outer == 2 * [[(0, 6)]]
+
+
 def test_one_thread_is_serial():
     assert runtime.parallel_for_pointer(1)[1] == 1
     assert runtime.parallel_for_pointer(None) == runtime.parallel_for_pointer(1)

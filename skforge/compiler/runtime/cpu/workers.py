@@ -48,6 +48,10 @@ _PFOR = ctypes.CFUNCTYPE(
 _RANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
+#: How names of a pool's threads begin.
+_POOL = "skforge-pool"
+
+
 class Pool:
     """Python threads, started as they are needed, and anew after a fork."""
 
@@ -71,7 +75,7 @@ class Pool:
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._most, "skforge")
+                self._executor = ThreadPoolExecutor(self._most, _POOL)
             return self._executor
 
     def _run(self, body: int, ctx: int | None, count: int, n_threads: int) -> None:
@@ -81,7 +85,9 @@ class Pool:
         raised again for the caller when the ranges have run.
         """
         threads = min(n_threads, count)
-        if threads <= 1:
+        # A thread of the pool runs loops alone: waiting for others, it could wait for
+        # itself.
+        if threads <= 1 or threading.current_thread().name.startswith(_POOL):
             _RANGE(body)(ctx, 0, count)
             return
         job, interrupted, helpers = _Job(body, ctx, count, threads), False, threads
