@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,12 @@ from skforge.compiler.cost.estimate import TERMS, CostEstimate, plan_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
-from skforge.compiler.schedule.families import bitsliced_schedule, pieces_schedule
+from skforge.compiler.schedule.families import (
+    bitsliced_schedule,
+    pieces_schedule,
+    tiled_row_schedule,
+    tiled_schedule,
+)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn, forest
@@ -33,6 +40,19 @@ def test_every_default_has_a_time_that_grows_with_rows(
         assert np.isfinite(seconds).all() and (seconds > 0).all()
         assert (np.diff(seconds) >= 0).all()
         assert seconds[-1] > seconds[0]
+
+
+def test_rows_one_by_one_suffer_most_where_trees_outgrow_their_part_of_l3() -> None:
+    # Each row reads its tiles again; a block reads each tile once for its rows.
+    made = drawn(100, 11, shape="full", n_features=8)
+    row, blocks = tiled_row_schedule(15), tiled_schedule(4096, 7)
+    times = []
+    for l3 in (0, 1 << 20, 1 << 30):  # unknown, too small, large
+        estimate = CostEstimate(made, replace(V4, l3_bytes=l3))
+        times.append([float(estimate.seconds(s, 4096)) for s in (row, blocks)])
+    unknown, small, large = times
+    assert unknown == large
+    assert small[0] / large[0] > 1.5 * small[1] / large[1] > 1.5
 
 
 def test_a_forest_is_counted_once_for_all_who_read_its_sizes() -> None:
