@@ -94,7 +94,9 @@ def read_members(
         compiled.append(fast)
         parts += _parts(name, member, fast, why)
     if not any(member is not None for member in compiled):
-        raise refused or no_member(model, "all are compiled already; use it as it is.")
+        if refused is None and any(map(is_compiled, inside.values())):
+            refused = no_member(model, "all are compiled already; use it as it is.")
+        raise refused or error
     pair = np.array([0, 1])  # more rows might need another kernel
     orders = [
         {} if fast is None else orders_of(fast, member, take_rows(rows, pair))

@@ -75,9 +75,11 @@ def test_everything_with_everything(name: str, representation: str) -> None:
         try:
             check_exact(name, schedule.represent(representation), apply=True)
         except ScheduleError as error:
-            # only what does not fit: complete trees of the deep forests, node tiles
-            assert representation in ("array", "reorg"), error
-            assert "represent(" in str(error)
+            # only what does not fit: complete trees of the deep forests, node tiles,
+            # and parts of trees where there is one tree or none
+            few = forest(name).n_trees < 2 and "leaves nothing" in str(error)
+            deep = representation in ("array", "reorg") and "represent(" in str(error)
+            assert few or deep, error
 
 
 PARALLEL = [

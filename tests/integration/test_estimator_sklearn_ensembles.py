@@ -23,7 +23,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
-from skforge import CompiledForest
+from skforge import CompiledForest, UnsupportedModelError
 from skforge.prediction.predictor import Predictor
 from tests.plain import plain
 from tests.sklearn_rows import tie_rows
@@ -254,6 +254,12 @@ def test_a_forest_without_its_model(name):
     if kind == "classifier":
         expected = np.searchsorted(model.classes_, expected)
     np.testing.assert_array_equal(bare.predict(X), expected)
+
+
+def test_one_class_is_said_where_members_are_no_help():
+    model = clone(MODELS["ada two"]).fit(np.eye(3), [1, 1, 1])
+    with pytest.raises(UnsupportedModelError, match="was fitted with one class"):
+        CompiledForest(model).fit(np.eye(3))
 
 
 def failing(estimator):
