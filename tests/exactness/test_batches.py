@@ -114,3 +114,16 @@ def test_one_table_serves_all_its_ranges() -> None:
     rows, raw, _ = expected("categories")
     for n in (*BATCHES, 62, 69, 70):
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
+
+
+def test_three_parallel_loops_of_which_one_ends_with_the_rows() -> None:
+    # The last block's rows depend on the outermost loop, which is two loops above.
+    schedule = (
+        Schedule()
+        .tile("batch", "b0", "b1", 4)
+        .reorder("b0", "tree", "b1")
+        .parallel("b0")
+        .parallel("tree")
+        .parallel("b1")
+    )
+    check_exact("scalar", schedule, batches=(1, 3, 4, 9))

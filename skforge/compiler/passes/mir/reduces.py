@@ -129,7 +129,8 @@ def shared_with(loop: Loop) -> Loop | None:
     """Return the parallel loop that is dealt out together with a parallel loop.
 
     It is all that the loop contains but for prefetches, and as long for every
-    iteration. Codes of a block's rows are made once, before the loop inside.
+    iteration, as are those dealt out with it. Codes of a block's rows are made once,
+    before the loop inside.
     """
     if loop.kind != "parallel" or loop.group != 1 or loop.has(Quantize):
         return None
@@ -137,6 +138,11 @@ def shared_with(loop: Loop) -> Loop | None:
     if len(rest) != 1 or not isinstance(rest[0], Loop):
         return None
     inner = rest[0]
-    fixed = all(loop.var not in bound.minus.terms for bound in inner.bounds)
-    whole = inner.kind == "parallel" and inner.group == 1
-    return inner if whole and fixed else None
+    if inner.kind != "parallel" or inner.group != 1:
+        return None
+    below: Loop | None = inner
+    while below is not None:
+        if any(loop.var in bound.minus.terms for bound in below.bounds):
+            return None
+        below = shared_with(below)
+    return inner
