@@ -5,8 +5,3 @@ __version__ = "0.1.0"
 #: What pip installs. The import is ``skforge``; that name belongs to another project
 #: on the package index.
 DISTRIBUTION = "skforge-compiler"
-
-
-def install(extra: str) -> str:
-    """Return the command that installs an extra."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -103,7 +103,7 @@ def _stranger() -> str:
     return (
         f"Another project's distribution, skforge ({facts}), is installed, too. Both "
         "have a package skforge, so one has overwritten files of the other: pip "
-        f"uninstall skforge {DISTRIBUTION}, then pip install {DISTRIBUTION}."
+        f"uninstall skforge {DISTRIBUTION}, then install {DISTRIBUTION} as before."
     )
 
 

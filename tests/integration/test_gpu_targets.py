@@ -371,10 +371,10 @@ def test_without_cupy_the_extra_is_named(no_cupy) -> None:
         compile_forest(forest("scalar"), target="cuda")
     assert str(error.value) == (
         "target 'cuda' needs CuPy, which is not installed: pip install "
-        "'skforge-compiler[cuda13]' (or 'skforge-compiler[cuda12]' for older "
-        "drivers); or use target='cpu'."
+        "cupy-cuda13x nvidia-cuda-nvrtc (or cupy-cuda12x nvidia-cuda-nvrtc-cu12 for "
+        "older drivers); or use target='cpu'."
     )
-    with pytest.raises(TargetError, match=r"skforge-compiler\[rocm\]"):
+    with pytest.raises(TargetError, match="pip install cupy-rocm-7-0;"):
         CompiledForest(SOURCES["forest"](), target="hip").fit(X)
 
 

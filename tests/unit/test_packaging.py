@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 import skforge
+from skforge._version import DISTRIBUTION
 from skforge.cli import doctor
+from skforge.compiler.runtime.gpu import compilers, cupy
 from skforge.exceptions import InvalidInputError
 from skforge.tuning import plots
 
@@ -38,14 +41,54 @@ def test_extras_that_are_named_exist():
     named = {
         (file.name, extra)
         for file, text in texts().items()
-        for names in re.findall(r"skforge-compiler\[([a-z0-9, ]+)\]", text)
-        + re.findall(r"\binstall\(['\"](\w+)['\"]\)", text)
+        for names in re.findall(r"install (?:-e )?['\"]\.\[([a-z0-9, ]+)\]", text)
         for extra in re.split(r", *", names)
     }
     assert len(named) > 5
-    assert not [file for file, text in texts().items() if "install 'skforge[" in text]
     known = set(PROJECT["optional-dependencies"])
     assert [(file, extra) for file, extra in named if extra not in known] == []
+
+
+#: A requirement of skforge, and what pip would fetch from an index. ``skforge`` is
+#: another project there, and ours is on none: clones and wheels have ``.`` or ``@``.
+FROM_AN_INDEX = (
+    r"\bskforge(?:[-_]compiler)?(?:\[[\w, ]*\])?\s*(?:[=!~]=|[<>]=?\s*[\d{])",
+    r"\binstall(?: -\S+)* [\\'\"]*skforge(?!-compiler as before)",
+)
+
+
+def strings(code: str) -> str:
+    """Return a module's texts, with their parts joined."""
+    nodes = ast.walk(ast.parse(code.replace("{DISTRIBUTION}", DISTRIBUTION)))
+    kinds = (ast.Constant, ast.JoinedStr)
+    return "\n".join(ast.unparse(node) for node in nodes if isinstance(node, kinds))
+
+
+def test_nobody_is_told_to_install_skforge_from_an_index():
+    def found(text):
+        return [m[0] for pattern in FROM_AN_INDEX for m in re.finditer(pattern, text)]
+
+    for wrong in (
+        "skforge=={skforge.__version__}",
+        "skforge-compiler[dask] >= 1",
+        "install 'skforge-compiler[plot]'",
+        strings("f'pip install -U ' f'\\'{DISTRIBUTION}[{extra}]\\''"),
+    ):
+        assert found(wrong), wrong
+    told = {
+        file: found(strings(text) if file.suffix == ".py" else text)
+        for file, text in texts().items()
+    }
+    assert {file: names for file, names in told.items() if names} == {}
+
+
+def test_packages_that_messages_name_are_those_of_the_extras():
+    extras = PROJECT["optional-dependencies"]
+    wanted = "\n".join(line for lines in extras.values() for line in lines)
+    known = set(re.findall(r"^[-\w]+", wanted, re.MULTILINE))
+    messages = "\n".join([*cupy._INSTALL.values(), *compilers._MISSING.values()])
+    told = set(re.findall(r"(?:cupy|nvidia)-[-\w]*", messages))
+    assert len(told) == 5 and told <= known
 
 
 def test_drawing_without_matplotlib_names_its_extra(monkeypatch):
@@ -81,7 +124,7 @@ def test_doctor_names_a_stranger_with_the_name_of_the_import(tmp_path, monkeypat
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     text = doctor._stranger()
     assert "skforge (1.0.0: Calendars)" in text
-    assert "pip install skforge-compiler." in text
+    assert "pip uninstall skforge skforge-compiler, then install" in text
     monkeypatch.setattr(sys, "path", [])
     assert doctor._stranger() == ""
 

@@ -19,7 +19,6 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from skforge._version import install
 from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
@@ -78,12 +77,12 @@ _NAMES: dict[Kind, tuple[str, ...]] = {
 _MISSING: dict[Kind, str] = {
     "cuda": (
         "NVRTC, the compiler for target 'cuda', was not found: "
-        f"{install('cuda13')}, or only nvidia-cuda-nvrtc to compile "
-        "without a GPU; or set CUDA_HOME to a toolkit."
+        "pip install nvidia-cuda-nvrtc (or nvidia-cuda-nvrtc-cu12 for older drivers), "
+        "or set CUDA_HOME to a toolkit."
     ),
     "hip": (
         "hiprtc, the compiler for target 'hip', was not found: install ROCm and set "
-        f"ROCM_PATH, {install('rocm')}, or install Debian's libamdhip64-5."
+        "ROCM_PATH, or install Debian's libamdhip64-5."
     ),
 }
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from skforge._version import DISTRIBUTION, install
 from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.nodes import Scalar
@@ -27,9 +26,12 @@ from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
 
-_EXTRAS: dict[Kind, str] = {
-    "cuda": f"{install('cuda13')} (or '{DISTRIBUTION}[cuda12]' for older drivers)",
-    "hip": install("rocm"),
+_INSTALL: dict[Kind, str] = {
+    "cuda": (
+        "pip install cupy-cuda13x nvidia-cuda-nvrtc (or cupy-cuda12x "
+        "nvidia-cuda-nvrtc-cu12 for older drivers)"
+    ),
+    "hip": "pip install cupy-rocm-7-0",
 }
 #: Shared memory, in bytes, that a kernel may use without an attribute.
 _SHARED_BYTES = 48 << 10
@@ -49,7 +51,7 @@ def current(kind: Kind | None = None) -> CupyDevice:
     if kind is not None and device.kind != kind:
         raise TargetError(
             f"target {kind!r} was asked for, but the installed CuPy is for "
-            f"{device.kind!r}; {_EXTRAS[kind]} in a separate environment, or use "
+            f"{device.kind!r}; {_INSTALL[kind]} in a separate environment, or use "
             f"target={device.kind!r}."
         )
     return device
@@ -133,7 +135,7 @@ def _checked(kind: Kind) -> Any:
         if error.name != "cupy":
             raise TargetError(_broken(error)) from error
         raise TargetError(
-            f"target {kind!r} needs CuPy, which is not installed: {_EXTRAS[kind]}; or "
+            f"target {kind!r} needs CuPy, which is not installed: {_INSTALL[kind]}; or "
             "use target='cpu'."
         ) from error
     except (ImportError, OSError) as error:  # ROCm's wheel without ROCm
