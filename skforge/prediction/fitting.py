@@ -167,12 +167,13 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     module = compiled(forest, choice, reduction, least)
     if schedule_table(wrapper.schedule) is not None:  # the user's own
         module.check_schedules()
-    tuned = None
+    tuned = source = None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
         if _searches(wrapper):
             trial = Predictor(module, model, first)
             choice, tuned = _search(wrapper, trial, choice, X)
+            source = trial.source  # steps folded for a form of rows stay folded
         start += time.perf_counter() - searching
         if tuned is not None:
             module = compiled(forest, choice, reduction, least, module)
@@ -188,7 +189,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
         else:
             part.kernels.kernel(0)  # calls compile the others when they need them
     seconds = time.perf_counter() - start
-    predictor = Predictor(module, model, first)
+    predictor = Predictor(module, model, first, source)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
     fallback = why_fallback(predictor, X)
     if fallback:

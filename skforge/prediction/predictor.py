@@ -247,6 +247,10 @@ class Predictor:
             warn(read[1])
         return answer
 
+    def of_rows(self, X: Any) -> Predictor:
+        """Return the predictor whose forest reads rows: itself, or their form's."""
+        return self._variant(X) or self
+
     def _by_form(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the kernels for another form of rows."""
         variant = self._variant(X)
@@ -517,8 +521,8 @@ class Predictor:
                 "several forests, for which contributions are not defined; compile "
                 "one of its estimators."
             )
-        if (variant := self._variant(X)) is not None and variant is not self:
-            return variant.contribs(X, n_jobs, background, **options)
+        if (reader := self.of_rows(X)) is not self:
+            return reader.contribs(X, n_jobs, background, **options)
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):

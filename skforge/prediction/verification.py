@@ -46,7 +46,8 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     n_rows, at = _num_samples(X), sampled(X)
     if n_rows:
         X = predictor.source.prepared(take_rows(X, at))
-    sample = _rows(predictor, X) if n_rows else None
+    reader = predictor.of_rows(X) if n_rows else predictor
+    sample = _rows(predictor, X) if n_rows and reader is predictor else None
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
@@ -69,12 +70,10 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
             )
         predictor.counters.reset()
         if n_rows:
-            _verify_outputs(
-                predictor,
-                X,
-                [f"row {i} of X" for i in at],
-                None if sample is None else expected[: len(sample)],
-            )
+            raw = None if sample is None else expected[: len(sample)]
+            if reader is not predictor and reader.source.stored is not None:
+                raw = reader.source.raw_of(X)
+            _verify_outputs(reader, X, [f"row {i} of X" for i in at], raw)
 
 
 def verify_members(predictor: Predictor, X: Any) -> None:
@@ -200,11 +199,12 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
     """Return evenly spread rows of X as the kernels get them.
 
-    Return None if there are none, or if only the source can read them.
+    Return None if there are none, or if its own kernels do not read them.
     """
     if not _num_samples(X):
         return None
-    return _rows(predictor, take_rows(X, sampled(X, most)))
+    X = take_rows(X, sampled(X, most))
+    return _rows(predictor, X) if predictor.of_rows(X) is predictor else None
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:

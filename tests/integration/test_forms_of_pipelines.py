@@ -22,8 +22,9 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import skforge
-from skforge import SourceNeededError
+from skforge import SourceNeededError, VerificationError
 from skforge.prediction import blocks
+from skforge.prediction.predictor import Predictor
 from tests.compared_calls import difference
 from tests.plain import plain
 
@@ -97,6 +98,15 @@ MODELS = {
     "histogram": ensemble.HistGradientBoostingClassifier(max_iter=9),
     "tree": tree.DecisionTreeClassifier(),
 }
+
+
+def more_forms(name: str) -> Callable[[Any], Any]:
+    """Return a form, or what float64 frames also come as."""
+    more: dict[str, Callable[[Any], Any]] = {
+        "another order": lambda f: f[f.columns[::-1]],
+        "categories": lambda f: f.astype({"sex": "category", "port": "category"}),
+    }
+    return FORMS[name] if name in FORMS else more[name]
 
 
 def fitted(step: str, last: str) -> Any:
@@ -307,6 +317,41 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
     np.testing.assert_array_equal(loaded.predict_proba(rows), expected, strict=True)
     with pytest.raises(SourceNeededError):
         loaded.predict_proba(FORMS["float16"](FRAME))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", [*FORMS, "another order", "categories"])
+def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(
+    name: str, tmp_path: Path
+) -> None:
+    model = fitted("median", "forest")
+    fast, rows = plain(model).fit(FRAME), more_forms(name)(FRAME)
+    expected = fast.predict_proba(rows)
+    skforge.save(fast, tmp_path / "fast.skforge")
+    for again in (skforge.load(tmp_path / "fast.skforge"), fast.drop_estimator()):
+        for tuning in ("off", "heuristic"):
+            again.set_params(tuning=tuning).fit(rows)
+            found = again.predict_proba(rows)
+            np.testing.assert_array_equal(found, expected, strict=True)
+        assert again._compiled().checked[0] == 256
+        assert not again.counters()["library"]["calls"]
+
+
+def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
+    monkeypatch: Any,
+) -> None:
+    fast = plain(fitted("standard", "forest")).fit(FRAME)
+    rows = FORMS["float32"](FRAME)
+    fast.predict(rows)
+    again = fast.drop_estimator()
+    answer = Predictor.answer
+
+    def wrong(self: Any, method: str, X: Any, *how: Any) -> Any:
+        return answer(self, method, X, *how) + 1
+
+    monkeypatch.setattr(Predictor, "answer", wrong)
+    with pytest.raises(VerificationError, match="row 0 of X: predict_raw gives"):
+        again.fit(rows)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
