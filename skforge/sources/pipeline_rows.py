@@ -340,7 +340,7 @@ class PipelineRows:
             "texts": [
                 [
                     *(column, [*codes.texts], [*codes.refused]),
-                    *map(_stored, (codes.unknown, codes.none, codes.nan)),
+                    *map(_stored, (codes.unknown, codes.none, codes.nan, codes.na)),
                 ]
                 for column, codes in self.texts.items()
             ],
@@ -361,9 +361,10 @@ class PipelineRows:
             Bounds(low, high, np.array(nan, bool), whole),
             {
                 column: TextCodes(
-                    tuple(texts), _code(other), _code(none), _code(nan), tuple(refused)
+                    *(tuple(texts), _code(other), _code(none), _code(nan)),
+                    *(tuple(refused), _code(na)),
                 )
-                for column, texts, refused, other, none, nan in rules["texts"]
+                for column, texts, refused, other, none, nan, na in rules["texts"]
             },
             {
                 column: NumberCodes(np.array(ends), np.array(refused, bool), coded)

@@ -32,6 +32,7 @@ pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
 
+TEXT = pa.string()
 random = np.random.default_rng(0)
 N_ROWS = 400
 NUMBERS = ["age", "fare", "x", "kids", "alone"]
@@ -68,6 +69,10 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "convert_dtypes": lambda f: f.convert_dtypes(),
     "pyarrow": lambda f: f.astype({"age": "float[pyarrow]", "kids": "int64[pyarrow]"}),
     "pyarrow with NA": lambda f: gaps(f).astype({"kids": "int64[pyarrow]"}),
+    "pyarrow with texts": lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
+    "dictionaries": lambda f: f.astype(
+        dict.fromkeys(["sex", "port"], pd.ArrowDtype(pa.dictionary(pa.int8(), TEXT)))
+    ),
     "polars": pl.from_pandas,
     "polars, all types": lambda f: pl.from_pandas(f).with_columns(
         pl.col("age").cast(pl.Float32),

@@ -18,7 +18,7 @@ CODES = {
     "unknown is refused": TextCodes(("a", "b", "dd"), None, 3.0, NAN),
     "a text is refused": TextCodes(("a", "b", "dd"), NAN, 1.0, None, ("x",)),
     "missing is refused": TextCodes(("a", "b"), 2.0, None, None, ("x", "dd")),
-    "no text is known": TextCodes((), 1.0, 0.0, NAN),
+    "no text is known": TextCodes((), 1.0, 0.0, NAN, na=1.0),
     "more texts than rows": TextCodes((*map(str, range(9999)), "a"), 0.0, 1.0, NAN),
 }
 POOLS = [
@@ -44,13 +44,20 @@ def test_every_container_has_the_codes_of_its_values(name, pool, n):
     arrow = {
         "string": pa.chunked_array([given[:3], given[3:]], pa.string()),
         "string_view": pa.chunked_array([texts.cast(pa.string_view())]),
-        "dictionary": pa.chunked_array([texts.dictionary_encode()]),
+        "dictionary": pa.chunked_array(
+            [texts[:3].dictionary_encode(), texts[3:].dictionary_encode()]
+        ),
     }
     found = {
         "object": (codes.of_column(np.array(given, object)), none),
         "str": (codes.of_column(pd.Series(given, dtype="str").array), nan),
         "category": (codes.of_column(pd.Categorical(given)), nan),
     }
+    na = codes.codes([pd.NA if text is None else text for text in given])
+    for kind, column in arrow.items():
+        if kind != "string_view":
+            array = pd.arrays.ArrowExtensionArray(column)
+            found[f"pandas, {kind}"] = codes.of_column(array), na
     for kind in (pl.String, pl.Categorical, enum):
         column = pl.Series(given, dtype=kind)
         found[str(kind)] = TableReader.codes(column, codes), none

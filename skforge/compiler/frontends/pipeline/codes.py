@@ -22,12 +22,17 @@ MANY = 256
 #: Classes of pandas' dtypes of texts, beside NumPy's objects.
 TEXT_DTYPES = ("StringDtype", "CategoricalDtype")
 
+#: Types of pyarrow's texts; a dictionary's values may be such texts, too.
+_ARROW_TEXTS = ("string", "large_string")
+
 #: Stands for all texts that no encoder knows.
 UNKNOWN = "\0unknown"
 
 
 def is_text(dtype: Any) -> bool:
     """Tell whether pandas' columns of a dtype may hold texts."""
+    if (arrow := getattr(dtype, "pyarrow_dtype", None)) is not None:
+        return str(getattr(arrow, "value_type", arrow)) in _ARROW_TEXTS
     return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_
 
 
@@ -42,6 +47,8 @@ class TextCodes:
     nan: float | None
     #: Texts that it refuses although it takes other unknown ones.
     refused: tuple[str, ...] = ()
+    #: The code of pandas' NA: to encoders an unknown text, and imputers refuse it.
+    na: float | None = None
     #: The code of each known text, and of None; None for each refused text.
     table: dict[Any, float | None] = field(init=False)
 
@@ -59,8 +66,9 @@ class TextCodes:
             return self.table.get(value, self.unknown)
         if value is None:
             return self.none
-        missing = isinstance(value, float) and value != value
-        return self.nan if missing else None
+        if isinstance(value, float) and value != value:
+            return self.nan
+        return self.na if type(value).__name__ == "NAType" else None
 
     def codes(self, values: Iterable[Any]) -> Array | None:
         """Return the codes of values; None for what the pipeline must answer."""
@@ -73,10 +81,10 @@ class TextCodes:
     def of_column(self, values: Any) -> Array | float | None:
         """Return the codes of pandas' array of a column; a number for one row."""
         dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
-        if arrow is not None and type(getattr(dtype, "na_value", None)) is float:
-            return self.of_arrow(arrow, np.nan)
         if not is_text(dtype):
             return None
+        if arrow is not None:
+            return self.of_arrow(arrow, dtype.na_value)
         if len(values) == 1:
             return self.code(values[0])
         if hasattr(dtype, "categories"):
@@ -89,8 +97,8 @@ class TextCodes:
             return self._taken(at, [*distinct, np.nan])
         return self.codes(column.tolist())
 
-    def of_arrow(self, values: Any, gap: float | None) -> Array | float | None:
-        """Return the codes of pyarrow's texts, where null is NaN or None."""
+    def of_arrow(self, values: Any, gap: Any) -> Array | float | None:
+        """Return the codes of pyarrow's texts, where null is NaN, None or NA."""
         if (n := len(values)) == 1:  # a third of the time
             text = values[0].as_py()
             return self.code(gap if text is None else text)

@@ -75,9 +75,20 @@ def codes_of(
             others[name] = np.nan if alike[0] == 0 else float(alike[0] - 1)
         if not coded and (columns or absent is None):
             cannot_fold(f"The pipeline rejects every string in column {source}")
+        others["na"] = others["unknown"] if _encodes(plan, source) else None
         codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
         points[source] = np.array([*coded, ""], object)[:-1]
     return codes, points
+
+
+def _encodes(plan: Plan, source: int) -> bool:
+    """Tell whether encoders alone read a column's texts."""
+    return all(
+        transformers.is_encoder(stage.transformer)
+        for stage in plan.stages
+        for column in stage.inputs
+        if column.source == source and column.dtype == np.object_
+    )
 
 
 def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> Array:
