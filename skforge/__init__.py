@@ -9,6 +9,7 @@ from skforge._version import __version__
 from skforge.exceptions import (
     CompilerError,
     InconsistentVersionWarning,
+    InputWarning,
     InvalidInputError,
     InvalidModelError,
     ModelNotFoundError,
@@ -51,6 +52,7 @@ __all__ = [
     "CompiledForest",
     "CompilerError",
     "InconsistentVersionWarning",
+    "InputWarning",
     "InvalidInputError",
     "InvalidModelError",
     "ModelNotFoundError",

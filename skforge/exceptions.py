@@ -57,6 +57,10 @@ class PerformanceWarning(UserWarning):
     """The model itself answers rows like those of ``fit``; the text names the mend."""
 
 
+class InputWarning(UserWarning):
+    """A part of the rows is not used; the text names it."""
+
+
 class InconsistentVersionWarning(UserWarning):
     """The file or pickle was saved by another version of skforge."""
 

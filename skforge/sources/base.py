@@ -26,7 +26,7 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.mappings import ColumnRule, Columns
+from skforge.sources.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
 
@@ -245,10 +245,7 @@ class RowRules:
         names = None if reading is None else reading.names
         names = given_names(forest.feature_names if names is None else names)
         if names is None:
-            raise InvalidInputError(
-                "the rows are mappings, but the model was trained without feature "
-                "names; pass an array, or train the model on a DataFrame."
-            )
+            raise without_names()
         if len({*names}) < len(names):
             raise InvalidInputError(
                 "the rows are mappings, but the model has several columns with the "

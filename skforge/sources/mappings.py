@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InputWarning, InvalidInputError, warn
 
 Array = NDArray[Any]
 
@@ -36,6 +36,10 @@ _NAN = float("nan")
 MOST_VALUES = 1 << 19
 #: The smallest whole number that float64 does not hold.
 _TOO_LARGE = 2**1024 - 2**970
+#: Further keys that a warning names.
+_NAMED = 3
+#: How alike names are that are suggested: "note" is not near "income".
+_NEAR = 0.65
 #: In place of a label's code that is not known yet.
 _UNSURE = object()
 
@@ -85,7 +89,7 @@ class Columns:
     dtype : dtype, default=float64
         Dtype of the kernels' rows.
     ignores : bool, default=False
-        Whether other keys are ignored, or refused.
+        Whether nothing is said of further keys, as the model ignores such columns.
     by_frame : bool, default=False
         Whether the source gets frames alone, as kernels' rows would not be certain.
     """
@@ -97,9 +101,23 @@ class Columns:
     by_frame: bool = False
 
 
-def frame_columns(names: Any) -> Columns | None:
-    """Return the columns of frames that a model reads itself; None without names."""
+def without_names() -> InvalidInputError:
+    """Return the error for mappings before a model that knows no names."""
+    return InvalidInputError(
+        "the rows are mappings, but the model was trained without feature names; pass "
+        "an array, or train the model on a DataFrame."
+    )
+
+
+def frame_columns(part: Any) -> Columns | None:
+    """Return the columns of frames that a step or model reads itself.
+
+    None if it counts no columns: its rows may be mappings, as DictVectorizer's are.
+    """
+    names = getattr(part, "feature_names_in_", None)
     if names is None:
+        if getattr(part, "n_features_in_", None) is not None:
+            raise without_names()
         return None
     rules = tuple(ColumnRule(str(n), i, {}, _NAN) for i, n in enumerate(names))
     return Columns(rules, len(rules), by_frame=True)
@@ -152,8 +170,9 @@ class Mappings:
             {rule.name: rule.place for rule in rules},
             {rule.name: _texts(rule) for rule in rules if rule.table is not None},
             columns.width,
-            columns.ignores,
         )
+        #: Whether further keys are known of.
+        self._ignores = columns.ignores
         #: Rows that no call uses, and their memory; a list's pop and append are atomic.
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
@@ -166,7 +185,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is not a number.
+            If a column is absent, or a value is not a number.
         """
         row = None if type(X) is not dict or self._pack is None else self._row(X)
         if row is None:
@@ -188,7 +207,7 @@ class Mappings:
             values: Any = self._get(X)
         except KeyError:
             return None
-        if len(X) != self._count and not self._columns.ignores:
+        if len(X) != self._count and not self._ignores:
             return None
         if self._coded:
             values = list(values)
@@ -224,11 +243,13 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, or a value is not a number.
+            If a column is absent, or a value is not a number.
         """
         if self._columns.by_frame:
             return None
-        rows: Array | None = self._dicts.read(X) if type(X) is list else None
+        # all rows that compiled code reads have the keys of the first
+        listed = type(X) is list and (self._ignores or len(X[0]) == self._count)
+        rows: Array | None = self._dicts.read(X) if listed else None
         if rows is None and (rows := self._in_python(X)) is None:
             return None
         try:
@@ -259,8 +280,7 @@ class Mappings:
         Raises
         ------
         InvalidInputError
-            If a column is absent or unknown, a value is not a number, or pandas is not
-            installed.
+            If a column is absent, a value is not a number, or pandas is not installed.
         """
         try:
             import pandas as pd
@@ -297,16 +317,35 @@ class Mappings:
 
     def _read(self, X: Any) -> tuple[Any, str]:
         """Return each column's values, and how errors call the rows."""
-        dicts, alone = _as_dicts(X)
+        dicts, alone = self._as_dicts(X)
         try:
             flat = list(chain.from_iterable(map(self._get, dicts)))
         except KeyError:
             raise self._absent(dicts, alone) from None
-        if not self._columns.ignores and {*map(len, dicts)} != {self._count}:
-            raise self._unknown(dicts, alone)
+        if not self._ignores and {*map(len, dicts)} != {self._count}:
+            self._ignores = True
+            warn(self._unknown(dicts, alone), InputWarning)
         if alone and any(map(_is_column, flat)):
             return self._in_columns(flat), ""
         return [flat[at :: self._count] for at in range(self._count)], alone
+
+    def _as_dicts(self, X: Any) -> tuple[list[dict[Any, Any]], str]:
+        """Return rows as a list of dicts, and how errors call a mapping alone."""
+        alone = ""
+        if isinstance(X, Mapping):
+            known = {name: X[name] for name in self._names if name in X} or X
+            alone, X = "the mapping" if is_columns(known) else "the row", [X]
+        dicts: list[Any] = X if type(X) is list else list(X)
+        if {*map(type, dicts)} == {dict}:
+            return dicts, alone
+        for at, row in enumerate(dicts):
+            if not isinstance(row, Mapping):
+                raise InvalidInputError(
+                    f"row {at} is of type {type(row).__name__}, but row 0 is a "
+                    "mapping; make all of them mappings."
+                )
+        # the default of a defaultdict would be written to the user's row
+        return [row if type(row) is dict else dict(row) for row in dicts], alone
 
     def _in_columns(self, values: Sequence[Any]) -> list[Any]:
         """Return the columns of one mapping: arrays of numbers, or Python's objects."""
@@ -379,23 +418,29 @@ class Mappings:
             if not row.keys() >= {*self._names}
         )
         absent = [name for name in self._names if name not in row]
-        near = _nearest(absent[0], [key for key in row if key not in {*self._names}])
-        whose = "its" if len(absent) == 1 else f"for {absent[0]!r}, the"
-        hint = "" if near is None else f"; {whose} nearest key is {near!r}"
+        others = [key for key in row if key not in {*self._names}]
+        near = ((name, _nearest(name, others)) for name in absent)
+        name, key = next((pair for pair in near if pair[1] is not None), ("", None))
+        whose = "its" if len(absent) == 1 else f"for {name!r}, the"
+        hint = "" if key is None else f"; {whose} nearest key is {key!r}"
         return InvalidInputError(
             f"{_where(at, alone)} has no {', '.join(map(repr, absent))}{hint}. Give "
             "every column of the model, with None where the value is missing."
         )
 
-    def _unknown(self, dicts: list[dict[Any, Any]], alone: str) -> InvalidInputError:
-        known = {*self._names}
-        at, key = next(
-            (at, key) for at, row in enumerate(dicts) for key in row if key not in known
-        )
-        near = _nearest(key, self._names)
-        return InvalidInputError(
-            f"{_where(at, alone)} has the key {key!r}, which is not a column of the "
-            f"model; the nearest column is {near!r}. Leave it out."
+    def _unknown(self, dicts: list[dict[Any, Any]], alone: str) -> str:
+        at = next(at for at, row in enumerate(dicts) if len(row) > self._count)
+        keys = [key for key in dicts[at] if key not in {*self._names}]
+        near = ((key, _nearest(key, self._names)) for key in keys[:_NAMED])
+        told = [
+            repr(key) if name is None else f"{key!r} (its nearest column is {name!r})"
+            for key, name in near
+        ]
+        more = f" and {len(keys) - _NAMED} more" if keys[_NAMED:] else ""
+        return (
+            f"{_where(at, alone)} has keys that are not columns of the model: "
+            f"{', '.join(told)}{more}. They are ignored; of such keys in later rows, "
+            "nothing is said."
         )
 
 
@@ -406,24 +451,6 @@ def _texts(rule: ColumnRule) -> dict[str | None, float]:
         (label, code) for label, code in known if label is None or type(label) is str
     )
     return {label: float(code) for label, code in texts if code is not None}
-
-
-def _as_dicts(X: Any) -> tuple[list[dict[Any, Any]], str]:
-    """Return rows as a list of dicts, and how errors call a mapping alone."""
-    alone = ""
-    if isinstance(X, Mapping):
-        alone, X = "the mapping" if is_columns(X) else "the row", [X]
-    dicts: list[Any] = X if type(X) is list else list(X)
-    if {*map(type, dicts)} == {dict}:
-        return dicts, alone
-    for at, row in enumerate(dicts):
-        if not isinstance(row, Mapping):
-            raise InvalidInputError(
-                f"row {at} is of type {type(row).__name__}, but row 0 is a mapping; "
-                "make all of them mappings."
-            )
-    # the default of a defaultdict would be written to the user's row
-    return [row if type(row) is dict else dict(row) for row in dicts], alone
 
 
 def is_columns(X: Mapping[Any, Any]) -> bool:
@@ -558,9 +585,9 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 
 
 def _nearest(name: Any, names: Iterable[Any]) -> Any:
-    """Return the name that is spelled most alike, or None if there are no names."""
+    """Return the name that is spelled most alike, or None if there is none."""
     folded = {str(known).casefold(): known for known in names}
-    near = get_close_matches(str(name).casefold(), folded, 1, 0)
+    near = get_close_matches(str(name).casefold(), folded, 1, _NEAR)
     return folded[near[0]] if near else None
 
 

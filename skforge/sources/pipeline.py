@@ -22,6 +22,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
     class_of,
+    first_reader,
     first_step,
     inside,
     is_absent,
@@ -438,10 +439,12 @@ class PrefixedSource(Source):
         return self._last.takes(X)
 
     def columns(self) -> Columns | None:
-        names = of_first(self._before, "feature_names_in_")
-        if (columns := frame_columns(names)) is None:
-            columns = None if self._steps else self._last.columns()
+        reader = first_reader(self._before)
+        if reader is None:
+            columns = self._last.columns()
             return columns and replace(columns, by_frame=True)
+        if (columns := frame_columns(reader)) is None:
+            return None
         gaps: dict[Any, Any] = {}  # of texts, by name
         for step in held([step for _, step in self._before]):
             known = getattr(step, "categories_", None)
@@ -452,7 +455,7 @@ class PrefixedSource(Source):
                     gaps[name] = None if none else gaps.get(name, np.nan)
         rules = [
             replace(rule, missing=None, gap=gaps[name]) if name in gaps else rule
-            for name, rule in zip(names, columns.rules, strict=True)
+            for name, rule in zip(reader.feature_names_in_, columns.rules, strict=True)
         ]
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS

@@ -265,14 +265,9 @@ COLUMNS = {name: X[name][:3].tolist() for name in NAMES}
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "absent": (
         {"age": [1, 2], "visit": [3, 4]},
-        "the mapping has no 'income', 'height', 'visits'; for 'income', the nearest "
+        "the mapping has no 'income', 'height', 'visits'; for 'visits', the nearest "
         "key is 'visit'. Give every column of the model, with None where the value is "
         "missing.",
-    ),
-    "unknown": (
-        COLUMNS | {"ages": [1, 2, 3]},
-        "the mapping has the key 'ages', which is not a column of the model; the "
-        "nearest column is 'age'. Leave it out.",
     ),
     "one value": (
         COLUMNS | {"height": 41},

@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import warnings
 from collections import OrderedDict, UserDict, defaultdict, deque
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
@@ -24,7 +27,10 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
 )
+from sklearn.feature_extraction import DictVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
@@ -269,21 +275,58 @@ def test_an_absent_column() -> None:
         fast.predict([{"aje": 1}])
 
 
-def test_an_unknown_key() -> None:
-    fast = compiled(FOREST.fit(X, y))
-    row = {**X.iloc[0].to_dict(), "ages": 1.0}
-    text = (
-        "the row has the key 'ages', which is not a column of the model; the nearest "
-        "column is 'age'. Leave it out."
-    )
-    for given, where in ((row, "the row"), ([X.iloc[0].to_dict(), row], "row 1")):
-        with pytest.raises(InvalidInputError) as caught:
-            fast.predict(given)
-        assert str(caught.value) == text.replace("the row", where)
-        with pytest.raises(ValueError, match="unseen at fit time"):
-            fast.estimator_.predict(
-                pd.DataFrame(given if where != "the row" else [row])
+@pytest.mark.sampled(4)
+def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) -> None:
+    model, fast = pair
+    good = X.iloc[0].to_dict()
+    row = {"id": "a", **good, "ages": [1], "tags": ["x"], "q": None}
+    wanted = model.predict(frame_of(good))
+    many = {name: X[name][:2] for name in NAMES} | {"note": "any"}
+    where: dict[str, Any] = {"the row": row, "row 1": [good, row], "the mapping": many}
+    steps = [step for _, step in getattr(model, "steps", ())]
+    skforge.save(fast, tmp_path / "fast.skforge")
+    for kind, given in where.items():
+        for again in (
+            plain(model).fit(X),
+            pickle.loads(pickle.dumps(fast)),
+            skforge.load(tmp_path / "fast.skforge"),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(2):
+                    assert again.predict(given)[0] == wanted
+                    for other in where.values():
+                        assert again.predict(other)[0] == wanted
+                    same(again.predict([row] * 3), [*wanted] * 3)
+                    again.predict({**good, "later": 1})
+            told = [one for one in caught if one.category is skforge.InputWarning]
+            if any(isinstance(step, ColumnTransformer) for step in steps):
+                assert not told  # as of frames
+                continue
+            (said,) = told
+            assert said.filename == __file__
+            named = "'id', 'ages' (its nearest column is 'age'), 'tags' and 1 more"
+            assert str(said.message) == (
+                f"{kind} has keys that are not columns of the model: "
+                f"{named if kind != 'the mapping' else repr('note')}. They are "
+                "ignored; of such keys in later rows, nothing is said."
             )
+
+
+def test_errors_stay_errors_beside_further_keys() -> None:
+    fast = compiled(FOREST.fit(X, y))
+    row = X.iloc[0].to_dict() | {"id": 7}
+    with pytest.warns(skforge.InputWarning, match="'id'"):
+        fast.predict(row)
+    capital = {key.replace("age", "Age"): value for key, value in row.items()}
+    for _ in range(2):
+        for given in (capital, [row, capital]):
+            with pytest.raises(InvalidInputError, match="its nearest key is 'Age'"):
+                fast.predict(given)
+        with pytest.raises(InvalidInputError, match=r"has no 'visits'\. Give"):
+            fast.predict({key: row[key] for key in row if key != "visits"})
+        with pytest.raises(InvalidInputError, match="'age' of row 1 is 'x'"):
+            fast.predict([row, row | {"age": "x"}])
 
 
 def test_columns_by_name_ignore_other_keys() -> None:
@@ -342,11 +385,15 @@ def test_mixed_rows() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["sklearn", "xgboost", "lightgbm", "pipeline"])
+@pytest.mark.parametrize(
+    "kind", ["sklearn", "xgboost", "lightgbm", "pipeline", "prefixed", "members"]
+)
 def test_models_without_names(kind: str) -> None:
     model = {
         "sklearn": lambda: FOREST,
         "pipeline": lambda: make_pipeline(StandardScaler(), FOREST),
+        "prefixed": lambda: make_pipeline(PCA(2), FOREST),
+        "members": lambda: CalibratedClassifierCV(make_pipeline(PCA(2), FOREST), cv=2),
     }.get(kind, lambda: boosting(kind))()
     fast = compiled(model.fit(X.to_numpy(), y), X.to_numpy())
     for given in (X.iloc[0].to_dict(), X.to_dict("records")):
@@ -499,6 +546,38 @@ def test_numbers_are_float64_where_steps_run_in_their_library() -> None:
     whole = dict.fromkeys(NAMES, 3)
     expected = model.predict_proba(pd.DataFrame([whole] * 2).astype(float))
     np.testing.assert_array_equal(fast.predict_proba([whole, whole]), expected)
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "stack behind nothing"])
+@pytest.mark.parametrize("first", ["passthrough", None, "nested", "union"])
+def test_members_whose_first_step_knows_no_names(kind: str, first: Any) -> None:
+    """The model's own code would take the number of keys for that of rows."""
+    if first == "nested":
+        first = make_pipeline("passthrough", None)
+    elif first == "union":
+        first = make_union("passthrough", PCA(2))
+    inner = make_pipeline(first, PCA(2), FOREST)
+    if kind == "calibrated":
+        model = CalibratedClassifierCV(inner, cv=2)
+    else:
+        stack = StackingClassifier([("a", inner)], DecisionTreeClassifier(), cv=2)
+        model = make_pipeline(None, stack)
+    model.fit(X, y)
+    fast = plain(model).fit(X)
+    some = X[:7]
+    cases = [(some.to_dict(kind), some) for kind in ("records", "list")]
+    for given, frame in [*cases, (X.iloc[0].to_dict(), X[:1])]:
+        same(fast.predict(given), model.predict(frame))
+        same(fast.predict_proba(given), model.predict_proba(frame))
+
+
+def test_rows_that_are_mappings_in_training() -> None:
+    rows = X.to_dict("records")
+    steps = make_pipeline("passthrough", DictVectorizer(sparse=False), FOREST)
+    model = VotingClassifier([("a", steps)], voting="soft").fit(rows, y)
+    fast = plain(model).fit(rows)
+    few = [{"age": 30.0}, {"score": 80.0, "other": 1.0}]
+    same(fast.predict_proba(few), model.predict_proba(few))
 
 
 def test_any_values_go_to_the_source() -> None:

@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
+from skforge.compiler.frontends.pipeline.transformers import first_reader
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
@@ -184,7 +185,7 @@ class MembersSource(Source):
 
     def __init__(self, model: Any, forest: Forest, members: Members) -> None:
         super().__init__(model, forest)
-        self.members = members.forests
+        self._fast, self.members = members.compiled, members.forests
         forests: list[Forest] = []
         for member in self.members:
             forests += [member.forest_, *member._compiled().source.answers.more]
@@ -201,7 +202,15 @@ class MembersSource(Source):
         )
 
     def columns(self) -> Columns | None:
-        return frame_columns(getattr(self.model, "feature_names_in_", None))
+        if hasattr(self.model, "feature_names_in_"):
+            return frame_columns(self.model)
+        first, fast = fitted_members(self.model)[0], self._fast[0]
+        inner = self.model if is_pipeline(self.model) else first
+        reader = first_reader([("", inner)])
+        if fast is None or inner is not first is not reader:
+            return frame_columns(reader)
+        columns: Columns | None = fast._compiled().source.columns()
+        return columns and replace(columns, by_frame=True)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":

@@ -314,6 +314,14 @@ def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     return getattr(next(_in_turn(steps), None), name, None)
 
 
+def first_reader(steps: list[tuple[str, Any]]) -> Any:
+    """Return the first part of steps that gets their rows, or None."""
+    first: Any = next(_in_turn(steps), None)
+    if class_of(first) != UNION:
+        return first
+    return first_reader([part for part in first.transformer_list if part[1] != "drop"])
+
+
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and transformers inside one, which need not be fitted."""
     class_name = class_of(transformer)

@@ -133,8 +133,7 @@ class DictReader:
     """Reads dicts whose keys have the order of the first one.
 
     ``places`` are the columns of keys in rows of ``width`` numbers, and ``tables`` the
-    numbers of texts and of None, for keys with texts. Other keys are ignored, or
-    declined.
+    numbers of texts and of None, for keys with texts. Other keys are ignored.
     """
 
     def __init__(
@@ -142,10 +141,8 @@ class DictReader:
         places: Mapping[str, int],
         tables: Mapping[str, dict[str | None, float]],
         width: int,
-        ignores: bool,
     ) -> None:
-        self._places, self._tables = places, tables
-        self._width, self._ignores = width, ignores
+        self._places, self._tables, self._width = places, tables, width
         #: The order of keys met last, and what the compiled code reads of it: addresses
         #: of the keys, their columns, and addresses of tables.
         self._known: tuple[tuple[Any, ...], Any] = (), None
@@ -173,8 +170,7 @@ class DictReader:
 
     def _plan(self, order: Sequence[Any]) -> Sequence[Any] | None:
         places = [self._places.get(key, -1) for key in order]
-        known = {*self._places.values(), *([-1] if self._ignores else [])}
-        if {*places} | {-1} != known | {-1} or not {*places} <= known:
+        if {*places} | {-1} != {*self._places.values()} | {-1}:
             return None
         tables = [id(self._tables[k]) if k in self._tables else 0 for k in order]
         numbers = ctypes.c_int64 * len(order)
