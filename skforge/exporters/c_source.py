@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skforge._version import __version__
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.functions import evaluate
+from skforge.compiler.outputs.functions import ELEMENTWISE, evaluate
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import CCode, Terms, c_number
 from skforge.exporters.contents import ERRORS, Library
@@ -521,10 +521,11 @@ def _finish(
             f"{each} sums[k] = sums[k] / (SUM)whole;",
         ]
     elif steps.function != "identity":
-        x = Terms(code, ("sums[k]",), dtype)
-        value = evaluate(steps.function, x, steps.parameter, code)
-        store = f"sums[k] = {value.values[0]};"
-        lines += [f"{each} {{", *code.lines(value), store, "}"]
+        alone = steps.function in ELEMENTWISE
+        names = ("sums[k]",) if alone else tuple(f"sums[{j}]" for j in range(k))
+        x = evaluate(steps.function, Terms(code, names, dtype), steps.parameter, code)
+        store = [f"{names[j]} = {value};" for j, value in enumerate(x.values)]
+        lines += [f"{each if alone else ''} {{", *code.lines(x), *store, "}"]
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
     place = "place"
     if steps.labels:

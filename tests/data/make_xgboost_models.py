@@ -41,6 +41,11 @@ def main(folder: Path) -> None:
         cases["vector.json"] = (vector, Y)
         quantile = {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9]}
         cases["quantile.ubj"] = (quantile, y)
+    if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 3):
+        expectiles = {"objective": "reg:expectileerror", "expectile_alpha": [0.1, 0.9]}
+        cases["expectile.json"] = (expectiles, y)
+        cases["expectile.ubj"] = ({**expectiles, **dart, "base_score": 2.0}, y)
+        cases["vector-dart.json"] = ({**vector, **dart}, Y)
     results = {"X": X}
     for name, (params, label) in cases.items():
         kinds = ["c", "c", "q"] if name in ("sets.ubj", "onehot.json") else None

@@ -414,6 +414,19 @@ def test_outputs_of_onnx(
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", ["object", "c"])
+def test_expectiles(kind: str, tmp_path: Path) -> None:
+    models = Path(__file__).parents[1] / "data" / "xgboost"
+    forest = skforge.load_forest(models / "3.4.1-expectile.json")
+    folder = skforge.export(forest, tmp_path / "tiny", kind)
+    rows = draw_rows(forest, 50, 5, 0.05)
+    flags = ("-std=c99", "-pedantic", "-O2") if kind == "c" else ()
+    found = predict(folder, "predict_f32", rows, flags=flags)
+    np.testing.assert_array_equal(found, expected(forest, "predict", rows))
+    assert (found[:, 1] > found[:, 0]).all()
+
+
+@needs_compiler
 @pytest.mark.parametrize("make", [_lightgbm_categories, _xgboost_classes])
 def test_aarch64_runs_emulated(make: Any, tmp_path: Path) -> None:
     cross, emulator = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64")

@@ -158,6 +158,7 @@ KINDS = [
         "exp": (1, 3),
         "hinge": (1,),
         "softmax": (2, 3, 10),
+        "expectiles": (2, 3),
     }.items()
     for n_outputs in counts
     for row_dtype, sum_dtype in (
@@ -285,7 +286,9 @@ def test_votes_of_scikit_learns_forests(n_outputs):
 )
 def test_extreme_scores(values):
     """Sums that overflow, are infinite or NaN go through transforms as ever."""
-    for n_outputs, transform in ((1, "sigmoid"), (1, "exp"), (2, "softmax")):
+    for n_outputs, transform in (
+        *((1, "sigmoid"), (1, "exp"), (2, "softmax"), (2, "expectiles")),
+    ):
         forest = forest_of(n_outputs, transform)
         leaves = np.resize(np.float32(values), (40, 1))
         with np.errstate(all="ignore"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
 
-from skforge import CompiledForest
+from skforge import CompiledForest, load, save
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
@@ -70,6 +71,7 @@ OBJECTIVES = [
     "reg:absoluteerror",
     "reg:pseudohubererror",
     "reg:quantileerror",
+    *(["reg:expectileerror"] if VERSION >= (3, 3) else []),
     "reg:logistic",
     "reg:gamma",
     "reg:tweedie",
@@ -96,8 +98,8 @@ def test_objective_by_booster(objective, booster):
     params = {"objective": objective}
     if objective.startswith("multi:"):
         params["num_class"], y = 3, rng.integers(0, 3, N)
-    if objective == "reg:quantileerror":
-        params["quantile_alpha"] = [0.1, 0.5, 0.9]
+    if (kind := objective[4:-5]) in ("quantile", "expectile"):
+        params[f"{kind}_alpha"] = [0.1, 0.5, 0.9]
     if booster == "dart":
         params |= {"booster": "dart", "rate_drop": 0.4, "seed": 3}
     if booster == "forest":
@@ -114,8 +116,8 @@ def test_base_score_passes_the_objectives_link(objective):
     params = {"objective": objective, "base_score": 0.3}
     if objective.startswith("multi:"):
         params["num_class"] = 2
-    if objective == "reg:quantileerror":
-        params["quantile_alpha"] = [0.1, 0.9]
+    if (kind := objective[4:-5]) in ("quantile", "expectile"):
+        params[f"{kind}_alpha"] = [0.1, 0.9]
     check_booster(train(X, y, 2, **params), X)
 
 
@@ -393,6 +395,45 @@ def test_predicates_are_shared_and_covers_kept():
     assert forest.cover[0] == N
     rows = np.stack([forest.feature, forest.threshold, forest.missing_left], axis=1)
     assert len(np.unique(rows, axis=0)) == forest.n_predicates
+
+
+@pytest.mark.parametrize("kind", ["quantile", "expectile"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"alpha": 0.3},
+        {"base_score": [-1.0, -1.0, 40.0]},
+        {"multi_strategy": "multi_output_tree"},
+        {"multi_strategy": "multi_output_tree", "booster": "dart", "rate_drop": 0.5},
+        {"alpha": np.linspace(0.01, 0.99, 66).tolist(), "n_estimators": 1},
+    ],
+    ids=lambda params: "-".join(params),
+)
+@pytest.mark.skipif(VERSION < (3, 4), reason="before there were no expectiles")
+def test_several_alphas_live_pickled_and_saved(kind, params, tmp_path):
+    X, rng = make_rows()
+    params = {"alpha": [0.1, 0.5, 0.9], "n_estimators": 5, "max_depth": 3} | params
+    params[f"{kind}_alpha"] = params.pop("alpha")
+    model = xgb.XGBRegressor(objective=f"reg:{kind}error", n_jobs=1, **params)
+    model.fit(X, np.nan_to_num(X[:, 0]) + rng.normal(size=N))
+    booster = model.get_booster()
+    booster.save_model(tmp_path / "model.json")
+    fast = CompiledForest(model, tuning="off").fit(X)
+    save(fast, tmp_path / "model.skforge")
+    for one in (
+        fast,
+        pickle.loads(pickle.dumps(fast)),
+        load(tmp_path / "model.skforge"),
+        CompiledForest(booster, tuning="off").fit(X),
+        CompiledForest(tmp_path / "model.json", tuning="off").fit(X),
+    ):
+        for rows in (X, *[X[:1]] * 4):  # few rows have an entry in the end
+            same_bits(one.predict(rows), model.predict(rows))
+            margin = model.predict(rows, output_margin=True)
+            same_bits(one.predict_raw(rows), margin)
+    several = {"quantile": "sorted", "expectile": "expectiles"}[kind]
+    one = params[f"{kind}_alpha"] == 0.3
+    assert fast.forest_.outputs.function == ("identity" if one else several)
 
 
 def test_quantiles_that_cross_are_in_order_as_the_source_has_them():

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from skforge import CompiledForest, load, save
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
@@ -37,8 +38,8 @@ def same_bits(actual, expected):
 
 def test_every_version_is_there():
     versions = {path.name.split("-")[0] for path in FILES}
-    assert versions == {"1.7.6", "2.1.4", "3.0.5", "3.2.0"}
-    assert len(FILES) == 42
+    assert versions == {"1.7.6", "2.1.4", "3.0.5", "3.2.0", "3.4.1"}
+    assert len(FILES) == 56
 
 
 @pytest.mark.sampled(20)
@@ -55,6 +56,53 @@ def test_files_predict_as_the_version_that_wrote_them(path):
     np.testing.assert_array_equal(
         leaves, expected[f"{path.name}:leaf"].reshape(leaves.shape)
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["expectile.json", "expectile.ubj", "vector-dart.json"]
+)
+def test_what_releases_from_3_3_train(name, tmp_path):
+    """Expectiles that are sums of increments, and vector leaves with dropout."""
+    expected = np.load(DATA / "3.4.1.npz")
+    X = expected["X"]
+    fast = CompiledForest(DATA / f"3.4.1-{name}", tuning="off").fit(X)
+    save(fast, tmp_path / "model.skforge")
+    for one in (fast, load(tmp_path / "model.skforge")):
+        same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])
+        for n in (len(X), *[1] * 4):  # few rows have an entry in the end
+            same_bits(one.predict(X[:n]), expected[f"3.4.1-{name}:value"][:n])
+
+
+def test_zeros_of_dropout_up_to_3_2_have_no_sign():
+    """XGBoost adds each tree to a zero; the base margin stays -0.0."""
+    doc = document("3.2.0-dart.json")
+    doc["learner"]["learner_model_param"]["base_score"] = "[-0E0]"
+    for tree in model_of(doc)["trees"]:
+        inner = np.array(tree["left_children"]) >= 0
+        conditions = np.where(inner, tree["split_conditions"], -0.0)
+        tree["split_conditions"] = conditions.tolist()
+    rows = np.zeros((1, 3), np.float32)
+    for in_place in (False, True):
+        forest = forest_from_document(copy.deepcopy(doc), in_place=in_place)
+        same_bits(reference_raw(forest, rows), np.zeros((1, 1), np.float32))
+    # XGBoost 3.4 has no such zero
+    booster = doc["learner"]["gradient_booster"]
+    inner = booster["gbtree"]["model"] | {"weight_drop": booster["weight_drop"]}
+    doc["learner"]["gradient_booster"] = {"name": "gbtree", "model": inner}
+    same_bits(reference_raw(forest_from_document(doc), rows), np.float32([[-0.0]]))
+
+
+def test_dropout_up_to_3_2_has_no_vector_leaves():
+    doc = document("3.4.1-vector-dart.json")
+    trees = doc["learner"]["gradient_booster"]
+    weights = trees["model"].pop("weight_drop")
+    doc["learner"]["gradient_booster"] = {
+        **{"name": "dart", "gbtree": trees, "weight_drop": weights},
+    }
+    with pytest.raises(InvalidModelError) as error:
+        forest_from_document(doc)
+    what = "DART of XGBoost up to 3.2 has no vector leaves"
+    assert str(error.value) == what + DAMAGED
 
 
 def test_both_formats_give_the_same_forest(tmp_path):

@@ -33,6 +33,7 @@ OBJECTIVES = [
     "reg:absoluteerror",
     "reg:pseudohubererror",
     "reg:quantileerror",
+    "reg:expectileerror",
     "reg:logistic",
     "reg:gamma",
     "reg:tweedie",
@@ -70,8 +71,10 @@ def test_transforms_give_the_bits_of_booster_predict(objective):
     params = {"objective": objective, "max_depth": 1}
     if objective.startswith("multi:"):
         params["num_class"], y = 4, np.arange(200) % 4
-    if objective == "reg:quantileerror":
-        params["quantile_alpha"] = [0.1, 0.9]
+    if (kind := objective[4:-5]) in ("quantile", "expectile"):
+        params[f"{kind}_alpha"] = [0.1, 0.5, 0.9]
+        if kind == "expectile" and xgb.__version__ < "3.3":
+            pytest.skip("XGBoost has it since 3.3")
     data = xgb.DMatrix(X, y)
     if objective == "survival:aft":
         data.set_float_info("label_lower_bound", y + 1)
@@ -92,15 +95,21 @@ def test_transforms_give_the_bits_of_booster_predict(objective):
 
 @pytest.mark.parametrize(
     ("dtype", "name", "ctype"),
-    [(np.float32, "expf", ctypes.c_float), (np.float64, "exp", ctypes.c_double)],
+    [
+        (np.float32, "expf", ctypes.c_float),
+        (np.float64, "exp", ctypes.c_double),
+        (np.float32, "log1pf", ctypes.c_float),
+        (np.float64, "log1p", ctypes.c_double),
+    ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="symbols live in the C runtime")
-def test_exp_is_the_c_librarys(dtype, name, ctype):
+def test_functions_are_the_c_librarys(dtype, name, ctype):
     function = getattr(ctypes.CDLL(None), name)
     function.restype, function.argtypes = ctype, [ctype]
+    ours = getattr(libm, name.removesuffix("f"))
     values = margins(1)[:3000, 0].astype(dtype)
     expected = np.array([function(float(v)) for v in values], dtype)
-    actual = libm.exp(values)
+    actual = ours(values)
     assert actual.dtype == dtype
     np.testing.assert_array_equal(actual, expected)
 

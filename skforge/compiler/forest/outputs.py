@@ -17,7 +17,7 @@ CLASSIFICATION: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 Function: TypeAlias = Literal[
     # in the C library's arithmetic
     "identity", "sigmoid", "softmax", "exp", "hinge", "sorted", "argmax", "logistic",
-    "signed_square", "log1p_exp", "unknown",
+    "signed_square", "log1p_exp", "expectiles", "unknown",
     # in NumPy's and SciPy's
     "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
     "path_length",
@@ -26,6 +26,8 @@ Function: TypeAlias = Literal[
     # in CatBoost's
     "fast_exp", "fast_softmax", "uncertainty",
 ]  # fmt: skip
+#: XGBoost's least distance between two expectiles.
+EXPECTILE_GAP = 1e-6
 Probabilities: TypeAlias = Literal["scores", "values", "complement", "softmax"]
 Labels: TypeAlias = Literal[
     "best_score", "best", "half", "index", "from_zero", "above_zero", "above_bound",
@@ -46,8 +48,9 @@ class OutputSpec:
     #: - identity, exp, hinge, sorted, argmax; ``sigmoid`` and ``softmax`` in XGBoost's
     #:   order of operations;
     #: - ``logistic``, ``1 / (1 + exp(-parameter * x))``; ``signed_square``,
-    #:   ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``; ``unknown``, if the
-    #:   model does not tell, so that there are only scores;
+    #:   ``sign(x) * x * x``; ``log1p_exp``, ``log1p(exp(x))``; ``expectiles``, of
+    #:   XGBoost, the first score and what each other adds; ``unknown``, if the model
+    #:   does not tell, so that there are only scores;
     #: - ``expit``, SciPy's of ``parameter * x``, for both classes; ``softmax_by_rows``
     #:   and ``softmax_by_columns``, NumPy's of arrays in C and in Fortran order, whose
     #:   rows NumPy sums in different orders; ``numpy_exp``;

@@ -79,7 +79,7 @@ def _check_sizes(forest: ForestArrays) -> None:
         if not 0 <= size < 2**31:
             damaged(f"the number of {name}, {size}, does not fit a 32-bit index")
     function, aggregate = forest.outputs.function, forest.aggregate
-    sizes, sums = forest.output_sizes, forest.accumulator_dtype
+    sizes = forest.output_sizes
     names, categories = forest.feature_names, forest.category_names
     n_features = forest.n_features
     for bad, what in (
@@ -87,10 +87,6 @@ def _check_sizes(forest: ForestArrays) -> None:
         (
             function in (_OF_ONE if n_outputs > 1 else _OF_SEVERAL),
             f"the transform {function!r} is not for {n_outputs} outputs",
-        ),
-        (
-            function == "log1p_exp" and sums != np.float64,
-            f"the transform {function!r} is not for {sums} sums",
         ),
         (forest.divisor < 1, f"divisor = {forest.divisor} is not positive"),
         (

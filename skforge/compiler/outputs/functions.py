@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.outputs import Function
+from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function
 from skforge.compiler.outputs import libm
 
 #: Functions of one value in the C library's arithmetic.
@@ -25,7 +25,7 @@ ELEMENTWISE: frozenset[Function] = frozenset(
 
 
 def evaluate(function: Function, x: Any, parameter: float, on: Any) -> Any:
-    """Return a function of ``ELEMENTWISE`` of each score."""
+    """Return a function of ``ELEMENTWISE`` of each score, or expectiles of each row."""
     match function:
         case "exp":
             return on.exp(x)
@@ -39,8 +39,21 @@ def evaluate(function: Function, x: Any, parameter: float, on: Any) -> Any:
             return ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x
         case "log1p_exp":
             return on.log1p(on.exp(x))
+        case "expectiles":
+            return _expectiles(x, on)
         case _:
             return x
+
+
+def _expectiles(scores: Any, on: Any) -> Any:
+    """Return XGBoost's expectiles: each is the one before and a softplus."""
+    result = last = scores[:, :1]
+    for k in range(1, scores.shape[1]):
+        x = scores[:, k : k + 1]
+        above = on.where(x > 0, x, 0.0) + on.log1p(on.exp(-abs(x)))
+        last = last + (above + EXPECTILE_GAP)
+        result = on.join(result, last)
+    return result
 
 
 def softmax(scores: Any, on: Library) -> Any:

@@ -1,4 +1,4 @@
-"""The C library's ``expf``, ``exp``, ``logf`` and ``log1p`` over arrays, bit for bit.
+"""The C library's ``exp``, ``log`` and ``log1p`` over arrays, bit for bit.
 
 Source libraries transform margins with the C library's scalar functions. NumPy's vector
 versions differ in the last bit, so loops around the scalar functions are compiled, once
@@ -38,7 +38,6 @@ done:
   ret void
 }}
 """
-_FUNCTIONS = {np.dtype(np.float32): "expf", np.dtype(np.float64): "exp"}
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
@@ -46,29 +45,29 @@ SIGMOID_LIMIT = 88.7
 
 def exp(values: NDArray[Any]) -> NDArray[Any]:
     """Return the C library's ``expf`` of float32 values or ``exp`` of float64."""
-    return _apply(_FUNCTIONS[values.dtype], values)
+    return _apply("exp", values)
 
 
-def log1p(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the C library's ``log1p`` of each float64 value."""
+def log1p(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the C library's ``log1pf`` of float32 values or ``log1p`` of float64."""
     return _apply("log1p", values)
 
 
 def logf(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the C library's ``logf`` of each value."""
-    return _apply("logf", values)
+    return _apply("log", values)
 
 
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     source = np.ascontiguousarray(values)
-    loop, _ = _compiled(name)
+    loop, _ = _compiled(name, source.dtype)
     result = np.empty_like(source)
     loop(result.ctypes.data, source.ctypes.data, source.size)
     return result
 
 
-@lru_cache(maxsize=3)
-def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
+@lru_cache
+def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]]:
     """Return the loop around one function, and the objects that own its code."""
     from llvmlite import binding
 
@@ -78,7 +77,8 @@ def _compiled(name: str) -> tuple[Any, tuple[Any, ...]]:
         jit=True, opt=2
     )
     jit = binding.create_lljit_compiler(machine, use_jit_link=not WINDOWS)
-    kind = "float" if name in ("expf", "logf") else "double"
+    kind, f = ("float", "f") if dtype == np.float32 else ("double", "")
+    name += f
     text = _LOOP.format(name=name, type=kind)
     tracker = (
         binding.JITLibraryBuilder()

@@ -38,14 +38,14 @@ MAX_WRITTEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Divisions, a function of each value (softmax: of each row), and the result.
+    """Divisions, a function of each value or row, and the result.
 
     ``values`` returns all values; ``both_classes`` returns ``1 - p`` and ``p`` for
     each; ``above`` is 1 if ``value <comparison> cut``, an integer for one output and a
     float64 per output for several; ``best`` is the index of the greatest value. The
     others are functions of whole rows with the constants of ``outputs``: ``pair``, the
     label of AdaBoost's two classes, ONNX Runtime's rules for labels, and its scores.
-    The function is elementwise, ``softmax``, or ``path_length``:
+    The function is elementwise, ``softmax``, ``expectiles``, or ``path_length``:
     ``-(2 ** -x) - parameter``. Class indices are replaced by ``labels``, if there are
     any.
     """
@@ -154,7 +154,8 @@ def _values(
 ) -> Steps | None:
     """Return a function of the scores and a result, if it is the C library's."""
     spec = forest.outputs
-    if spec.function != "softmax" and spec.function not in ELEMENTWISE:
+    by_rows = "softmax", *(["expectiles"] if forest.n_outputs <= MAX_WRITTEN else ())
+    if spec.function not in ELEMENTWISE.union(by_rows):
         return None
     if spec.divisor != 1:
         averages = (*averages, spec.divisor)

@@ -40,7 +40,7 @@ _C = {
     "or": "{a} || {b}",
     "where": "{a} ? {b} : {c}",
     "exp": "exp{f}({a})",
-    "log1p": "log1p({a})",
+    "log1p": "log1p{f}({a})",
     "abs": "fabs{f}({a})",
     "float64": "(double){a}",
     "float32": "(float){a}",

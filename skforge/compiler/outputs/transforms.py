@@ -84,8 +84,10 @@ def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
             | "logistic"
             | "signed_square"
             | "log1p_exp"
+            | "expectiles"
         ):
-            result = evaluate(spec.function, scores, spec.parameter, on)
+            with np.errstate(over="ignore", invalid="ignore"):
+                result = evaluate(spec.function, scores, spec.parameter, on)
     return result[:, 0] if result.ndim == 2 and result.shape[1] == 1 else result
 
 

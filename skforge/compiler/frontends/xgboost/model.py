@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import Function, OutputSpec, Task
+from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
@@ -30,7 +30,7 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 @dataclass(frozen=True, slots=True)
 class _Objective:
-    link: str  # from base_score to margin: identity | logit | log
+    link: str  # from base_score to margin: identity | logit | log | increments
     function: Function  # from margin to prediction
     task: Task
 
@@ -41,11 +41,12 @@ _OBJECTIVES: dict[str, _Objective] = {
     **dict.fromkeys(
         (
             *("reg:squarederror", "reg:linear", "reg:squaredlogerror"),
-            *("reg:absoluteerror", "reg:pseudohubererror", "reg:expectileerror"),
+            *("reg:absoluteerror", "reg:pseudohubererror"),
         ),
         _Objective("identity", "identity", "regression"),
     ),
     "reg:quantileerror": _QUANTILES,
+    "reg:expectileerror": _Objective("increments", "expectiles", "regression"),
     "reg:logistic": _Objective("logit", "sigmoid", "regression"),
     **dict.fromkeys(
         ("reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft"),
@@ -115,9 +116,6 @@ def forest_from_document(
         if unknown := fields.keys() - _KNOWN[where]:
             checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
     objective = _objective(learner)
-    if objective is _QUANTILES and _version(document) < (3, 4):
-        objective = replace(objective, function="identity")
-
     n_classes = _integer(param, "num_class", 0)
     n_targets = _integer(param, "num_target", 1)
     if n_classes > 1 and n_targets > 1:
@@ -129,6 +127,9 @@ def forest_from_document(
     if n_outputs > checks.MAX_OUTPUTS:
         damaged(f"The model has {n_outputs} outputs")
     n_features = _integer(param, "num_feature")
+    crossing = objective is _QUANTILES and _version(document) < (3, 4)
+    if crossing or (n_outputs == 1 and objective.function in ("sorted", "expectiles")):
+        objective = replace(objective, link="identity", function="identity")
 
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
@@ -158,15 +159,12 @@ def forest_from_document(
         )
     base = _base(param, objective.link, n_outputs)
     if weights is not None:
-        if vector:
-            raise UnsupportedModelError(
-                "A model with booster='dart' and vector leaves is not a valid XGBoost "
-                "model."
-            )
+        if nested and vector:
+            damaged("DART of XGBoost up to 3.2 has no vector leaves")
         if (at := first_true((group < 0) | (group >= n_outputs))) >= 0:
             damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
-        tree_base = base[group] if in_place and nested else None
-        _scale_by_dropout(arrays, weights[keep], tree_base)
+        start = base if in_place else np.zeros_like(base)
+        _scale_by_dropout(arrays, weights[keep], start[group] if nested else None)
     task = objective.task
     if task == "binary" and n_outputs > 1:
         task = "multilabel"
@@ -195,20 +193,21 @@ def _refuse_booster(kind: str) -> None:
 def _scale_by_dropout(
     arrays: dict[str, Any],
     weights: NDArray[np.float32],
-    tree_base: NDArray[np.float32] | None,
+    start: NDArray[np.float32] | None,
 ) -> None:
     """Multiply DART's leaves by their trees' weights, rounding as XGBoost does.
 
-    ``Booster.predict`` adds float32(leaf * weight). ``inplace_predict``, which the
-    wrappers use, up to 3.2 predicts each tree on top of the base margin and subtracts
-    it again, so each leaf first loses the bits that this rounds away.
+    It adds float32(leaf * weight). Up to 3.2 it predicts each tree on top of a start
+    and subtracts it again, so each leaf first loses the bits that this rounds away:
+    the start is the base margin for ``inplace_predict``, which the wrappers use, and 0
+    for ``Booster.predict``, where -0.0 becomes 0.0.
     """
     tree = np.repeat(np.arange(len(weights)), np.diff(arrays["tree_offset"]))
     tree = tree[arrays["leaf"] >= 0]
     value = arrays["leaf_value"]
-    if tree_base is not None:
-        base = tree_base[tree][:, np.newaxis]
-        value = (base + value) - base
+    if start is not None:
+        first = start[tree][:, np.newaxis]
+        value = (first + value) - first
     arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
 
 
@@ -266,9 +265,14 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
         if link == "logit":
             inside = np.clip(score, edge, unit - edge)
             inside[(score < 0) | (score > unit)] = np.nan  # not a probability: refused
-            score = np.array([-_logf(unit / x - unit) for x in inside], np.float32)
+            score = np.array([-_libm("logf", unit / x - unit) for x in inside])
         elif link == "log":
-            score = np.array([_logf(x) for x in score], np.float32)
+            score = np.array([_libm("logf", x) for x in score])
+        elif link == "increments":  # of expectiles, through softplus's inverse
+            least = np.float32(EXPECTILE_GAP)
+            gaps = np.maximum(np.diff(score) - least, least)
+            logs = [_libm("logf", -_libm("expm1f", -gap)) for gap in gaps]
+            score = np.append(score[:1], gaps + np.array(logs))
     return score
 
 
@@ -279,11 +283,11 @@ def _int64(text: str) -> int:
     return int(text)
 
 
-def _logf(x: Any) -> np.float32:
-    """Return the C library's float logarithm; NumPy's differs in the last bit."""
-    logf = c_library().logf
-    logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]
-    return np.float32(logf(float(x)))
+def _libm(name: str, x: Any) -> np.float32:
+    """Return a float function of the C library; NumPy's differ in the last bit."""
+    function = getattr(c_library(), name)
+    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
+    return np.float32(function(float(x)))
 
 
 def _tree_range(

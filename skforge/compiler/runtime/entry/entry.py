@@ -391,6 +391,7 @@ def _python_symbols() -> dict[str, int]:
         "skf_restore_thread": "PyEval_RestoreThread",
     }
     symbols: dict[str, int | None] = {**addresses(names)}
-    symbols.update((name, c_address(name)) for name in ("expf", "exp", "log1p"))
+    functions = ("expf", "exp", "log1pf", "log1p")
+    symbols.update((name, c_address(name)) for name in functions)
     symbols["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in symbols.items()}

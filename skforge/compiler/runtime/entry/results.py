@@ -26,8 +26,8 @@ _WRITE: dict[str, Callable[..., Value]] = {
     "not_ge": lambda b, x, y: b.compare("lt", x, y, unordered=True),
     "or": lambda b, x, y: x | y,
     "where": Builder.select,
-    "exp": lambda b, a: exp(b, a),
-    "log1p": lambda b, a: b.call("log1p", a, gives=a.type),
+    "exp": lambda b, a: _call(b, "exp", a),
+    "log1p": lambda b, a: _call(b, "log1p", a),
     "abs": Builder.magnitude,
     "float64": lambda b, a: a.to(F64),
     "float32": lambda b, a: a.to(F32),
@@ -49,10 +49,10 @@ class _LirCode(Code):
         return self._b.const(exact, scalar_of(np.dtype(dtype)))
 
 
-def exp(b: Builder, x: Value) -> Value:
-    """Return the C library's exponential."""
+def _call(b: Builder, name: str, x: Value) -> Value:
+    """Return a function of the C library."""
     assert isinstance(x.type, Scalar)
-    return b.call("expf" if x.type == F32 else "exp", x, gives=x.type)
+    return b.call(f"{name}f" if x.type == F32 else name, x, gives=x.type)
 
 
 class Results:
@@ -93,18 +93,17 @@ class Results:
     def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
         function, parameter = self.steps.function, self.steps.parameter
         code, count = _LirCode(b), n * self.n_outputs
-        of_all = function in ("softmax", "path_length")
         if self.steps.divisors or function not in ("identity", "softmax"):
-            with b.loop(count) as i:
-                x = sums[i]
+            width = self.n_outputs if function == "expectiles" else 1
+            with b.loop(n if width > 1 else count) as i:
+                places = [i * width + j for j in range(width)] if width > 1 else [i]
+                x = Terms(code, tuple(sums[at] for at in places), self.sum_dtype)
                 for divisor in self.steps.divisors:
                     x = x / divisor
-                if function == "path_length":
-                    x = -x
-                elif not of_all:
-                    terms = Terms(code, (x,), self.sum_dtype)
-                    (x,) = evaluate(function, terms, parameter, code).values
-                sums[i] = x
+                x = -x if function == "path_length" else x
+                x = evaluate(function, x, parameter, code)
+                for at, value in zip(places, x.values, strict=True):
+                    sums[at] = value
         if function == "softmax":
             self._softmax(b, sums, n)
         elif function == "path_length":
@@ -131,7 +130,7 @@ class Results:
                 x = row[j]
                 greatest[0] = b.select(x > greatest[0], x, greatest[0])
             with b.loop(self.n_outputs, carry=whole) as j:
-                power = exp(b, row[j] - greatest[0])
+                power = _call(b, "exp", row[j] - greatest[0])
                 row[j] = power
                 whole[0] = whole[0] + power.to(F64)
             total = whole[0].to(self.sum)
