@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -358,6 +359,53 @@ def _columns(frame: Any, random: np.random.Generator) -> dict[str, Any]:
     return columns
 
 
+def _requests(frame: Any, random: np.random.Generator) -> list[dict[str, Any]]:
+    """Return rows as JSON has them: a whole number may be an int, NaN is null."""
+    return [
+        {key: None if value != value else value for key, value in row.items()}
+        for row in _mappings(frame, random)
+    ]
+
+
+def _decimals(column: Any) -> Any:
+    return converted(column, "decimal") if column.dtype.kind == "f" else column
+
+
+def _retyped(frame: Any, kinds: Sequence[str], random: np.random.Generator) -> Any:
+    """Return a frame whose columns of texts have one of some dtypes."""
+    columns = {}
+    for name, column in frame.items():
+        texts = not pd.api.types.is_numeric_dtype(column.dtype)
+        kind = kinds[random.integers(len(kinds))] if texts else None
+        columns[name] = converted(column, kind)
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def _with_dictionaries(table: Any) -> Any:
+    texts = [
+        pa.types.is_string(t) or pa.types.is_large_string(t) for t in table.schema.types
+    ]
+    columns = [
+        column.dictionary_encode() if is_text else column
+        for column, is_text in zip(table.columns, texts, strict=True)
+    ]
+    return pa.table(columns, names=table.column_names)
+
+
+def _odd(rows: Any, random: np.random.Generator, kind: Any = np.int32) -> Any:
+    """Return CSR rows with entries that are zero, tiny or out of order."""
+    rows = rows.astype(float)
+    tiny = random.random(rows.nnz) < 0.2
+    some = np.array([0.0, 1e-35, -1e-35, float(np.float32(-1e-35)), 1e-36])
+    rows.data[tiny] = some[random.integers(0, len(some), tiny.sum())]
+    order = np.concatenate(
+        [random.permutation(np.arange(*ends)) for ends in pairwise(rows.indptr)]
+        or [np.arange(0)]
+    ).astype(int)
+    indices, ends = rows.indices[order].astype(kind), rows.indptr.astype(kind)
+    return type(rows)((rows.data[order], indices, ends), shape=rows.shape)
+
+
 def _more(frame: Any, **columns: Any) -> Any:
     frame = frame.assign(**columns)
     return frame[[*columns, *frame.columns[: -len(columns)]]]
@@ -397,11 +445,35 @@ _FRAMES: dict[str, Callable[[Any, np.random.Generator], Any]] = {
     "subclass": lambda X, _: Frame(X),
     "nullable": lambda X, _: X.convert_dtypes(),
     "pyarrow": lambda X, _: X.convert_dtypes(dtype_backend="pyarrow"),
+    "one request": lambda X, r: pd.DataFrame(_requests(X[:1], r)),
+    "requests": lambda X, r: pd.DataFrame(_requests(X, r)),
+    "a row turned": lambda X, _: X.iloc[0].to_frame().T,
+    "objects of a frame": lambda X, _: X.astype(object),
+    "objects and None": lambda X, _: X.astype(object).where(X.notna(), None),
+    "objects and NA": lambda X, _: X.astype(object).where(X.notna(), pd.NA),
+    "decimals": lambda X, _: X.apply(_decimals),
+    "arrow texts": lambda X, r: _retyped(X, ["arrow", "large", "dictionary"], r),
+    "categories of these rows": lambda X, r: _retyped(X, ["category"], r),
     "polars": lambda X, _: pl.from_pandas(X),
+    "polars and a date": lambda X, _: pl.from_pandas(X).with_columns(
+        more=pl.date(2026, 1, 1)
+    ),
+    "polars and a struct": lambda X, _: pl.from_pandas(X).with_columns(
+        more=pl.struct(pl.lit(1))
+    ),
+    "polars categories": lambda X, _: pl.from_pandas(X).cast(
+        {pl.String: pl.Categorical}
+    ),
     "polars reversed": lambda X, _: pl.from_pandas(X)[:, ::-1],
     "polars float32": lambda X, _: pl.from_pandas(X).cast({pl.Float64: pl.Float32}),
     "polars lazy": lambda X, _: pl.from_pandas(X).lazy(),
     "arrow": lambda X, _: pa.Table.from_pandas(X, preserve_index=False),
+    "arrow and a date": lambda X, _: pa.Table.from_pandas(
+        X.assign(more=pd.Timestamp("2026-01-01")), preserve_index=False
+    ),
+    "arrow dictionaries": lambda X, _: _with_dictionaries(
+        pa.Table.from_pandas(X, preserve_index=False)
+    ),
     "arrow with index": lambda X, _: pa.Table.from_pandas(X[::-1]),
     "array": lambda X, _: X.to_numpy(),
     "objects": lambda X, _: X.to_numpy(object),
@@ -454,6 +526,9 @@ _CONTAINERS: dict[str, Callable[[Any, np.random.Generator], Any]] = {
     "arrow": lambda X, _: pa.table({f"{i}": column for i, column in enumerate(X.T)}),
     "CSR": lambda X, _: sparse.csr_matrix(X),
     "CSR array": lambda X, _: sparse.csr_array(X),
+    "CSR, odd": lambda X, r: _odd(sparse.csr_matrix(X), r),
+    "CSR array, wide indices": lambda X, r: _odd(sparse.csr_array(X), r, np.int64),
+    "COO": lambda X, _: sparse.coo_matrix(X),
     "CSC": lambda X, _: sparse.csc_matrix(X),
     "narrower": lambda X, _: X[:, :-1],
     "wider": lambda X, _: np.hstack([X, X]),
