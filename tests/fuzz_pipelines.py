@@ -418,7 +418,7 @@ def _steps_that_refuse(choose: Choose) -> Example:
 
 #: By name: how a model is drawn, and its setting; None for one that is drawn, too.
 DRAWN: dict[str, tuple[Callable[[Choose], Example], Setting | None]] = {
-    "random pipelines": (_pipeline, Setting(default_schedules=True)),
+    "random pipelines": (_pipeline, Setting(default_schedules=True, copies=True)),
     "random steps that refuse rows": (_steps_that_refuse, Setting(copies=True)),
     "random wrappers": (draw_example, None),
 }

@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import catboost as cb
 import lightgbm as lgb
 import numpy as np
 import xgboost as xgb
@@ -211,11 +212,14 @@ class _Drawing:
         light = {**few, "min_child_samples": 2, "verbose": -1, "n_jobs": 1}
         light["zero_as_missing"] = choose([False, True])
         light["use_missing"] = choose([True, False])
+        cat = {"iterations": 3, "depth": 3, "thread_count": 1, "random_seed": 0}
+        cat |= {"verbose": False, "allow_writing_files": False}
         if self._regresses:
             return choose(
                 [
                     xgb.XGBRegressor(**extreme),
                     lgb.LGBMRegressor(**light),
+                    cb.CatBoostRegressor(**cat),
                     tree.ExtraTreeRegressor(random_state=0),
                     ensemble.BaggingRegressor(**few),
                     xgb.XGBRegressor(**extreme, objective="reg:absoluteerror"),
@@ -226,6 +230,7 @@ class _Drawing:
             )
         kinds = [
             lgb.LGBMClassifier(**light),
+            cb.CatBoostClassifier(**cat),
             tree.ExtraTreeClassifier(random_state=0),
             ensemble.BaggingClassifier(**few),
             ensemble.AdaBoostClassifier(**few),
