@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import (
+    ExtraTreesClassifier,
     ExtraTreesRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -125,13 +126,16 @@ def trained(kind: str) -> tuple[Forest, np.ndarray, np.ndarray]:
         "outputs": lambda: RandomForestRegressor(3, random_state=0).fit(
             X, np.stack([y, -y, y * y], axis=1)
         ),
+        "few of many classes": lambda: ExtraTreesClassifier(
+            9, random_state=0, min_samples_leaf=2
+        ).fit(x, np.arange(len(x)) % 150),
     }[kind]()
     forest_ = load_forest(made)
     rows = draw_rows(forest_, 200, 1, missing=0.03)
     return forest_, rows, reference_raw(forest_, rows)
 
 
-KINDS = ("numbers", "extra", "classes", "vectors", "outputs")
+KINDS = ("numbers", "extra", "classes", "vectors", "outputs", "few of many classes")
 
 
 @pytest.mark.sampled(3)
@@ -167,7 +171,7 @@ def test_features_of_any_number(n_features: int, dtype: type) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("n_trees", [1, 15, 16, 17, 33])
 def test_trees_of_any_number(n_trees: int) -> None:
-    for kind in ("numbers", "classes", "vectors"):
+    for kind in ("numbers", "classes", "vectors", "few of many classes"):
         made, rows, _ = trained(kind)
         made = subset(made, [k % made.n_trees for k in range(n_trees)])
         raw = reference_raw(made, rows)

@@ -160,6 +160,49 @@ def test_other_leaves_are_distinct_vectors(made: Forest) -> None:
     assert len(table.values) == len(np.unique(made.leaf_value, axis=0))
 
 
+def many_classes(values: list[dict[int, float]], base: float = 0.0) -> Forest:
+    made = forest_of(
+        [tree("full", 1, np.random.default_rng(0))] * 2, n_outputs=100, vector=True
+    )
+    dense = np.zeros((4, 100), made.leaf_value.dtype)
+    for leaf, pairs in enumerate(values):
+        for output, value in pairs.items():
+            dense[leaf, output] = value
+    return replace(made, leaf_value=dense, base=np.full(100, base, dense.dtype))
+
+
+FEW = [{3: 0.25, 99: 0.75}, {0: -1.0}, {3: 0.25, 99: 0.75}, {}]
+
+
+def test_leaves_of_few_of_many_classes_are_pairs() -> None:
+    made = many_classes(FEW)
+    table = leaf_table(made, np.array([0, 1, 2, 3, 1], np.int32))
+    assert table.kind == "pairs" and table.outputs is not None
+    assert table.index is not None and table.index[0] == table.index[2]
+    for leaf, first in zip([0, 1, 2, 3, 1], table.index.tolist(), strict=True):
+        sums = np.zeros(100, np.float32)
+        for at in range(first, len(table.values)):
+            sums[table.outputs[at] & 0x7FFF] += table.values[at]
+            if not table.outputs[at] >> 15:
+                break
+        assert np.array_equal(sums, made.leaf_value[leaf])
+    assert len(table.values) == 4  # equal leaves once, and a zero
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        many_classes(FEW, base=-0.0),
+        many_classes([dict.fromkeys(range(50), 0.5), {1: 1.0}, {}, {}]),
+    ],
+    ids=["-0.0 would change", "many classes"],
+)
+def test_leaves_of_many_classes_stay_vectors(made: Forest) -> None:
+    table = leaf_table(made, np.arange(4, dtype=np.int32))
+    assert table.kind == "vector" and table.index is not None
+    assert np.array_equal(table.values[table.index], made.leaf_value)
+
+
 # ------------------------------------------------------------ buckets
 
 

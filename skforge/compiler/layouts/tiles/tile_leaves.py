@@ -1,8 +1,10 @@
-"""Leaf storage: numbers, one class out of many, or vectors.
+"""Leaf storage: numbers, one class out of many, few classes of many, or vectors.
 
 A leaf of a classifier grown to full depth holds one class. It is stored as that class's
 number and adds to one sum of the row; the other outputs would add zero, which changes
-no sum. Other vectors are stored once each, and leaves store their index.
+no sum. Nor do leaves of hundreds of classes that hold a few: they are stored as pairs
+of an output and a value. Other vectors are stored once each, and leaves store their
+index.
 """
 
 from __future__ import annotations
@@ -21,18 +23,26 @@ from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 #: If more than half of this many vectors are distinct, duplicates are not searched.
 SAMPLE = 10_000
 
+#: Vectors of at least this many outputs, of which at most one in so many is not zero on
+#: average, are stored as pairs. A pair takes the time of about 8 numbers of a vector
+#: in L2, and leaves of pairs end at places that a CPU does not foresee.
+PAIRS_FROM, PAIRS_SHARE = 64, 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafTable:
     """Leaves by their place in ``TiledTrees.leaf_row``.
 
     ``number``: ``values`` are the leaf values. ``class``: ``index`` is the one output
-    that gets ``values[0]``. ``vector``: ``index`` is a row of ``values``.
+    that gets ``values[0]``. ``vector``: ``index`` is a row of ``values``. ``pairs``:
+    ``index`` is the first of the leaf's ``values``, which are added to ``outputs``;
+    the highest bit of an output says that the leaf has another pair.
     """
 
-    kind: Literal["number", "class", "vector"]
+    kind: Literal["number", "class", "pairs", "vector"]
     values: NDArray[Any]
     index: NDArray[np.unsignedinteger[Any]] | None
+    outputs: NDArray[np.unsignedinteger[Any]] | None = None
 
     @property
     def width(self) -> int:
@@ -43,12 +53,17 @@ class LeafTable:
 def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
     """Choose how leaves are stored."""
     values = forest.leaf_value
-    if values.shape[1] == 1:
+    width = values.shape[1]
+    if width == 1:
         return LeafTable("number", values[leaf_row, 0], None)
-    classes = _one_class(forest)
-    if classes is not None:
-        height = values.max(initial=0, keepdims=True).reshape(1)
-        return LeafTable("class", height, _narrow(classes, values.shape[1])[leaf_row])
+    # Adding zero to a sum of -0.0 would make it 0.0.
+    if not bool((np.signbit(forest.base) & (forest.base == 0)).any()):
+        classes = _one_class(values)
+        if classes is not None:
+            height, index = values[0].max(keepdims=True), _narrow(classes, width)
+            return LeafTable("class", height, index[leaf_row])
+        if width >= PAIRS_FROM and _few(values[:SAMPLE]) and _few(values):
+            return _pairs(values, leaf_row)
     rows, number = _distinct(values)
     return LeafTable("vector", rows, _narrow(number, len(rows))[leaf_row])
 
@@ -62,6 +77,8 @@ class LeafSums:
             self.read = self._values = model("leaf_values", table.values.reshape(-1))
         if table.index is not None:
             self.read = model("leaf_index", table.index)
+        if table.outputs is not None:
+            self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, at: Value, found: Value) -> None:
         """Add the leaf with an element of ``read`` to the sums from ``at`` on.
@@ -76,12 +93,31 @@ class LeafSums:
                 at = at + found.to(I64)
                 height = b.const(float(table.values[0]), sums.element)
                 self._increase(sums, at, height)
+            case "pairs":
+                self._add_pairs(sums, at, found.to(I64))
             case "vector":
                 self._add_vector(sums, at, found.to(I64) * table.width)
 
     def _increase(self, sums: Buffer, at: Value, value: Value) -> None:
         type_ = value.type
         sums[at] = sums[at, type_] + value
+
+    def _add_pairs(self, sums: Buffer, here: Value, pair: Value) -> None:
+        """Add the values from ``pair`` on, to the last of the leaf."""
+        b, outputs = self.b, self._outputs
+        more = 1 << (8 * outputs.element.bytes - 1)
+
+        def add(pair: Value) -> Value:
+            """Add a value; return whether another follows."""
+            word = outputs[pair]
+            at = here + (word & (more - 1)).to(I64)
+            self._increase(sums, at, self._values[pair])
+            return word & more
+
+        state = [pair, add(pair)]
+        with b.repeat(lambda: state[1].ne(0), state):
+            following = state[0] + 1
+            state[:] = [following, add(following)]
 
     def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
         """Add the values from ``own`` on to the sums from ``here`` on."""
@@ -110,36 +146,80 @@ def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any
     return numbers.astype(np.uint32)
 
 
-def _one_class(forest: Forest) -> NDArray[np.intp] | None:
+def _one_class(values: NDArray[Any]) -> NDArray[np.intp] | None:
     """Return the output of each leaf if all add one positive number to one output."""
-    values = forest.leaf_value
-    # Adding zero to a sum of -0.0 would make it 0.0.
-    if not len(values) or bool((np.signbit(forest.base) & (forest.base == 0)).any()):
-        return None
-    height = values.max()
-    if height <= 0 or bool((values[:SAMPLE].max(axis=1) != height).any()):
+    height = values[:SAMPLE].max(axis=1, initial=0)
+    if not len(values) or height[0] <= 0 or bool((height != height[0]).any()):
         return None
     if bool((np.count_nonzero(values, axis=1) != 1).any()):
         return None
     classes = values.argmax(axis=1)
-    one_height = values[np.arange(len(values)), classes] == height
+    one_height = values[np.arange(len(values)), classes] == height[0]
     return classes if bool(one_height.all()) else None
+
+
+def _few(values: NDArray[Any]) -> bool:
+    """Return whether some values are not zero, but few."""
+    return 0 < int(np.count_nonzero(values)) * PAIRS_SHARE <= values.size
+
+
+def _pairs(values: NDArray[Any], leaf_row: NDArray[np.int32]) -> LeafTable:
+    """Store what is not zero, equal vectors once; a vector of zeros adds one of them.
+
+    Few leaves differ if most hold one class, and then their pairs stay in L1.
+    """
+    width = values.shape[1]
+    used = values != 0
+    used[:, 0] |= ~used.any(axis=1)
+    at = np.flatnonzero(used)
+    row, output = np.divmod(at, width)
+    value = values.reshape(-1)[at]
+    count = np.bincount(row, minlength=len(values))
+    first = np.cumsum(count) - count
+    bits = value.view(f"u{value.itemsize}").astype(np.uint64)
+    key = np.add.reduceat(_keys(np.stack([output.astype(np.uint64), bits], 1)), first)
+    _, kept, number = np.unique(key, return_index=True, return_inverse=True)
+    same = kept[number]
+    place = np.arange(len(at)) + (first[same] - first)[row]
+    if (
+        bool((count != count[same]).any())
+        or bool((output != output[place]).any())
+        or bool((bits != bits[place]).any())
+    ):  # different leaves have equal keys
+        kept = number = np.arange(len(values))
+    stays = np.zeros(len(values), np.bool_)
+    stays[kept] = True
+    start = np.cumsum(np.where(stays, count, 0)) - count
+    word: NDArray[np.unsignedinteger[Any]] = output.astype(
+        np.uint16 if width <= 1 << 15 else np.uint32
+    )
+    more = np.ones(len(at), np.bool_)
+    more[first + count - 1] = False
+    word[more] |= word.dtype.type(1 << (8 * word.itemsize - 1))
+    stay = stays[row]
+    index = _narrow(start[kept][number], int(stay.sum()))
+    return LeafTable("pairs", value[stay], index[leaf_row], word[stay])
 
 
 def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Return the distinct vectors and each leaf's index; or all vectors."""
     bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     words = bits.view(np.uint64 if bits.shape[1] % 8 == 0 else np.uint32)
-    key = np.zeros(len(values), np.uint64)
+    everything = values, np.arange(len(values))
+    sample = _keys(words[:SAMPLE])
+    if len(np.unique(sample)) > len(sample) // 2 > SAMPLE // 4:
+        return everything
+    _, first, number = np.unique(_keys(words), return_index=True, return_inverse=True)
+    if bool((words[first][number] != words).any()):  # two vectors have equal keys
+        return everything
+    return values[first], number
+
+
+def _keys(words: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a number of each row that equal rows share."""
+    key = np.zeros(len(words), np.uint64)
     for column in range(words.shape[1]):
         key ^= words[:, column].astype(np.uint64)
         key *= np.uint64(0x9E3779B97F4A7C15)
         key ^= key >> np.uint64(29)
-    everything = values, np.arange(len(values))
-    sample = key[:SAMPLE]
-    if len(np.unique(sample)) > len(sample) // 2 > SAMPLE // 4:
-        return everything
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    if bool((words[first][number] != words).any()):  # two vectors have equal keys
-        return everything
-    return values[first], number
+    return key
