@@ -27,7 +27,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     inside,
     is_absent,
     members,
-    of_first,
 )
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import (
@@ -105,7 +104,7 @@ class PipelineSource(Source):
         self.answers = replace(self._last.answers, more=parts.more)
         # the first step that looks at rows checks their names
         first = first_step(before)
-        names = of_first(self._flat.steps, "feature_names_in_")
+        names = forest.feature_names
         kind = "" if first is None else class_of(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
@@ -118,7 +117,7 @@ class PipelineSource(Source):
             parts.bounds,
             parts.texts,
             parts.numbers,
-            None if names is None else tuple(names),
+            names,
             _kept(first) if by_name else None,
             by_position=kind not in ("", COLUMNS, UNION) and not renames,
             estimator=type(first).__name__,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import struct
 import subprocess
 import sys
@@ -382,6 +384,30 @@ def test_pipelines_and_wrappers_around_models():
         if hasattr(model, "predict_proba"):
             same_bits(fast.predict_proba(X), model.predict_proba(X))
         assert fast.counters()["library"]["calls"] == 0
+
+
+@pytest.mark.parametrize("kind", ["alone", "nothing", "voting", "calibrated"])
+def test_pipelines_without_a_step_before_the_model(kind):
+    """A CatBoost model that was pickled or copied says that it takes 0 columns."""
+    pandas = pytest.importorskip("pandas")
+    X, signal = make_rows(missing=0)
+    frame = pandas.DataFrame(X.astype(float), columns=[*"abcde"])
+    classifier = cb.CatBoostClassifier(iterations=4, **QUIET)
+    pipeline = make_pipeline("passthrough", classifier)
+    model = {
+        "alone": make_pipeline(classifier),
+        "nothing": pipeline,
+        "voting": VotingClassifier([("a", pipeline)], voting="soft"),
+        "calibrated": make_pipeline(None, CalibratedClassifierCV(classifier, cv=2)),
+    }[kind].fit(frame, signal > 0)
+    fast = plain(model).fit(frame)
+    copies = [pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)]
+    copies.append(plain(pickle.loads(pickle.dumps(model))).fit(frame))
+    for made in (fast, *copies):
+        for rows in (frame, frame[[*"edcba"]], frame[:1], frame.to_numpy(), X):
+            same_bits(made.predict_proba(rows), model.predict_proba(rows))
+        expected = model.predict_proba(frame[:2])
+        same_bits(made.predict_proba(frame[:2].to_dict("records")), expected)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.arrays import Array
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
 from skforge.exceptions import InvalidModelError
@@ -185,13 +186,18 @@ def _needed(columns: Sequence[Column]) -> dict[int, int]:
 
 
 def plan_of(
-    pipeline: Any, dtype: Any = np.float64, form: Sequence[Any] | None = None
+    pipeline: Any,
+    last: Forest,
+    dtype: Any = np.float64,
+    form: Sequence[Any] | None = None,
 ) -> Plan:
-    """Return the columns that the last step of a fitted pipeline gets.
+    """Return the columns that the last step of a fitted pipeline, a forest, gets.
 
     ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
     """
     width = transformers.of_first(pipeline.steps, "n_features_in_")
+    if transformers.begins_with_last(pipeline.steps):
+        width = last.n_features  # a CatBoost model that was copied says 0
     if width is None:
         raise InvalidModelError(
             "The pipeline does not store how many columns its rows have "

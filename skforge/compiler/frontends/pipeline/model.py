@@ -305,7 +305,7 @@ def folded(
                     f"The step {name!r} returns polars frames, in which LightGBM takes "
                     "other numbers for 0"
                 )
-    plan = plan_of(model, dtype, form)
+    plan = plan_of(model, inner[0], dtype, form)
     _check(plan, inner)
     takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
     bounds, *others = (fold.bounds_of(plan, forest, takes_nan) for forest in inner)
@@ -335,6 +335,8 @@ def folded(
         fold.joined(parts, ends), source, pieces, refused, texts
     )
     names = transformers.of_first(model.steps, "feature_names_in_")
+    if names is None and transformers.begins_with_last(model.steps):
+        names = inner[0].feature_names
     rows = {
         "n_features": plan.width,
         "feature_names": None if names is None else tuple(map(str, names)),

@@ -309,6 +309,11 @@ def first_step(steps: list[tuple[str, Any]]) -> Any:
     return next((step for step in _in_turn(steps) if not passes_on(step)), None)
 
 
+def begins_with_last(steps: list[tuple[str, Any]]) -> bool:
+    """Tell whether no step before the last one does anything."""
+    return all(is_absent(step) for _, step in steps[:-1])
+
+
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
     """Return an attribute of the first step that there is, or None."""
     return getattr(next(_in_turn(steps), None), name, None)
