@@ -2,7 +2,7 @@
 
 ::
 
-    manifest.json          {"format": "skforge", "format_version": 1, ..., "arrays":
+    manifest.json          {"format": "skforge", "format_version": 2, ..., "arrays":
                             {"left": {"dtype": "<i4", "shape": [7], "sha256": ...}}}
     arrays/left.npy        NumPy's own format, read without pickle
     (comment)              skforge <sha256 of manifest.json>
@@ -35,6 +35,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from skforge._version import FORMAT, check_format
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -43,8 +44,6 @@ from skforge.exceptions import (
 )
 
 Array: TypeAlias = NDArray[Any]
-
-FORMAT_VERSION = 1
 
 #: Most bytes of a manifest, of one array's header and of all arrays; most arrays.
 MANIFEST_BYTES = 64 << 20
@@ -111,7 +110,7 @@ def _write(
         }
     whole = {
         "format": "skforge",
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT,
         **manifest,
         "arrays": described,
     }
@@ -171,7 +170,7 @@ def read_container(
 
     The arrays are read-only, in this machine's byte order. Raises InvalidModelError if
     the file cannot be read, is not a container, or is damaged; UnsupportedModelError if
-    a later release wrote it.
+    another release wrote it in another format.
     """
     try:
         with open(path, "rb") as file:
@@ -194,10 +193,9 @@ def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Arr
     size = file.seek(0, os.SEEK_END)
     try:
         with zipfile.ZipFile(file) as archive:
-            return _read(archive, size)
-    except UnsupportedModelError as error:
-        text = f"{name} cannot be loaded: {shortened(str(error))}. Update skforge."
-        raise UnsupportedModelError(text) from error
+            return _read(archive, size, name)
+    except UnsupportedModelError:
+        raise
     except _DAMAGE as error:
         ours = isinstance(error, InvalidModelError)
         reason = shortened(str(error) if ours else f"it is damaged ({error})")
@@ -207,7 +205,7 @@ def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Arr
 
 
 def _read(
-    archive: zipfile.ZipFile, size: int
+    archive: zipfile.ZipFile, size: int, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     members = {info.filename: info for info in archive.infolist()}
     if _MANIFEST not in members:
@@ -229,7 +227,7 @@ def _read(
     digest = hashlib.sha256(text).hexdigest().encode()
     if archive.comment != _COMMENT + digest:
         raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
-    manifest = _parse(text)
+    manifest = _parse(text, name)
     described = manifest["arrays"]
     if members.keys() != {_MANIFEST, *map(_member, described)}:
         raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
@@ -243,7 +241,7 @@ def _member(name: str) -> str:
     return f"arrays/{name}.npy"
 
 
-def _parse(text: bytes) -> dict[str, Any]:
+def _parse(text: bytes, name: str) -> dict[str, Any]:
     try:
         manifest = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -255,11 +253,9 @@ def _parse(text: bytes) -> dict[str, Any]:
         raise InvalidModelError(
             f"its format version {version!r} is not a positive whole number"
         )
-    if version > FORMAT_VERSION:
-        raise UnsupportedModelError(
-            f"it has format version {version}, and this release of skforge reads "
-            f"versions up to {FORMAT_VERSION}"
-        )
+    check_format(
+        version, manifest.get("skforge_version", "of an unknown version"), name
+    )
     described = manifest.get("arrays")
     if not isinstance(described, dict):
         raise InvalidModelError(f"its {_MANIFEST} lists no arrays")

@@ -124,7 +124,8 @@ class CompiledForest(Displayed):
     tuning_result_ : TuningResult or None
         All trials of the search and their times; None if ``fit`` searched nothing.
     compile_time_ : float
-        Seconds that ``fit`` spent on reading and compiling, without the search.
+        Seconds that ``fit`` spent on reading and compiling, without the search; 0 in a
+        loaded file.
 
     Examples
     --------

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
 from skforge._docs import documented
-from skforge._version import __version__
+from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
-from skforge.compiler.forest.record import check_version, entry
+from skforge.compiler.forest.record import entry
 from skforge.compiler.frontends.pipeline.split import flat_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
@@ -415,7 +415,7 @@ class TreeExplainer:
         """
         _check_file(in_file, "read", "rb", model_loader, masker_loader)
         record, arrays = container_from(in_file.read(), "the explainer")
-        check_version(entry(record, "skforge_version", str))
+        check_release(entry(record, "skforge_version", str), "model", "Save")
         rows: Any = arrays.get("rows")
         columns = entry(record, "columns", list, None)
         fits = columns is None or np.shape(rows)[1:] == (len(columns),)

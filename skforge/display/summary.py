@@ -303,7 +303,8 @@ class Summary:
     n_threads : int
         Maximum number of threads of a call.
     compile_seconds : float
-        Seconds that ``fit`` spent on reading and compiling, without the search.
+        Seconds that ``fit`` spent on reading and compiling, without the search; 0 in a
+        loaded file.
     search : str
         The search for schedules, or "" if there was none.
     schedules : dict of (int, int or None) -> Schedule
@@ -379,7 +380,8 @@ class Summary:
             facts.append((f"{what}s", self.steps_summary))
         if self.rows:
             facts.append(("rows", self.rows.removeprefix("Rows ")))
-        facts.append(("compiled in", duration(self.compile_seconds)))
+        if self.compile_seconds:
+            facts.append(("compiled in", duration(self.compile_seconds)))
         if self.search:
             facts.append(("search", self.search))
         facts.append(("schedules", f"for {ranges_of(self.schedules)}"))

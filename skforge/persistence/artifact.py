@@ -17,11 +17,10 @@ from skforge._container import (
     read_container,
     write_container,
 )
-from skforge._version import __version__
+from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import (
-    check_version,
     entry,
     float_in,
     forest_in,
@@ -152,7 +151,7 @@ def load(path: str | os.PathLike[str]) -> CompiledForest:
     InvalidModelError
         If the file cannot be read, is damaged, or was not written by :func:`save`.
     UnsupportedModelError
-        If a later release wrote it in a newer format.
+        If another release wrote it in another format; the text names both.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise InvalidInputError(
@@ -202,7 +201,7 @@ def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
 
 
 def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
-    check_version(entry(manifest, "skforge_version", str))
+    check_release(entry(manifest, "skforge_version", str), "model", "Save")
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
         advice = "TreeExplainer.load" if kind == "explainer" else "a later skforge"
@@ -334,7 +333,6 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         "tables": state["_tables"] and [_table_out(t) for t in state["_tables"]],
         "gpu_min_rows": None if crossover is None else int(crossover),
         "fitted_target": _target_out(wrapper.fitted_target_),
-        "compile_time": float(wrapper.compile_time_).hex(),
         "model": _model_out(model, "", arrays),
     }
 
@@ -380,7 +378,7 @@ def _estimator_in(
         fitted_target_=fitted,
         target_=Target.host() if anywhere else fitted,
         tuning_result_=_result_in(arrays),
-        compile_time_=float_in("compile_time", record.get("compile_time")),
+        compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
     return wrapper
 

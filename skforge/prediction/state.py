@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from skforge._version import __version__
+from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.frontends.content import held
 from skforge.compiler.runtime.auto import AutoModule
@@ -18,7 +18,6 @@ from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InconsistentVersionWarning, warn
 from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.fitting import FitResult
 from skforge.prediction.kernel_checks import by_reference
@@ -73,7 +72,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         state.pop("_predictor", None)
         if state.pop("_fingerprint", None) is not None:
             self._check_model()
-        state["_skforge_version"] = __version__
+        state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -105,13 +104,10 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         """Restore a state; kernels compile on the first call, for this CPU."""
         state = dict(state)
         written = state.pop("_skforge_version", "unknown")
-        if written != __version__:
-            warn(
-                f"This CompiledForest was saved by skforge {written} and is loaded by "
-                f"{__version__}; identical predictions are promised only for the same "
-                "version. Fit it again.",
-                InconsistentVersionWarning,
-            )
+        form = state.pop("_skforge_format", 1)  # 0.1.0 stated none
+        if "forest_" in state:
+            check_format(form, written, "The pickle of a CompiledForest")
+        check_release(written, "CompiledForest", "Fit")
         before = self.__dict__.pop("_predictor", None)
         if before is not None:  # the object was fitted before
             before.retire()

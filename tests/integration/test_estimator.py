@@ -559,6 +559,7 @@ def test_the_state_has_no_machine_code():
         "_split",
         "_tables",
         "_skforge_version",
+        "_skforge_format",
     }
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import plain_array, read_container, write_container
+from skforge._version import FORMAT, __version__
 from skforge.exceptions import ModelNotFoundError
 
 ARRAYS = {
@@ -151,7 +152,7 @@ def described(payload, dtype="<i8", shape=(3,)):
 
 
 GOOD = npy(np.arange(3))
-HEAD = {"format": "skforge", "format_version": 1}
+HEAD = {"format": "skforge", "format_version": FORMAT}
 
 
 def test_a_forged_file_that_is_right_loads(tmp_path):
@@ -195,11 +196,28 @@ def test_manifests_that_are_none(tmp_path, manifest, reason):
     assert refusal(path) == text
 
 
-def test_a_later_format_is_named(tmp_path):
-    path = forge(tmp_path / "a", {**HEAD, "format_version": 2, "news": {}})
+@pytest.mark.parametrize(
+    ("facts", "wrote", "advice"),
+    [
+        (
+            {"format_version": 1, "skforge_version": "0.1.0"},
+            "0.1.0",
+            "Save the model again",
+        ),
+        (
+            {"format_version": FORMAT + 1, "skforge_version": "9.0", "news": {}},
+            "9.0",
+            "Update skforge",
+        ),
+        ({"format_version": 99}, "of an unknown version", "Update skforge"),
+    ],
+)
+def test_the_releases_of_another_format_are_named(tmp_path, facts, wrote, advice):
+    path = forge(tmp_path / "a", {**HEAD, **facts})
     assert refusal(path, UnsupportedModelError) == (
-        "FILE cannot be loaded: it has format version 2, and this release of skforge "
-        "reads versions up to 1. Update skforge."
+        f"FILE cannot be loaded: skforge {wrote} wrote it in format "
+        f"{facts['format_version']}, and skforge {__version__} reads only format "
+        f"{FORMAT}. {advice}."
     )
 
 

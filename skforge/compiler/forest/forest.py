@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
 from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
 from skforge.compiler.forest.validation import validate
@@ -98,7 +99,8 @@ class Forest(arrays.ForestArrays):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild through the constructor: copies and pickles stay read-only."""
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+        values = (getattr(self, field.name) for field in fields(self))
+        return _rebuilt, (FORMAT, __version__, *values)
 
     def __repr__(self) -> str:
         """Return one line with the source and the sizes."""
@@ -161,6 +163,12 @@ class Forest(arrays.ForestArrays):
             else:
                 digest.update(f"{field.name}={value!r};".encode())
         return digest.hexdigest()
+
+
+def _rebuilt(form: int, release: str, *values: Any) -> Forest:
+    """Return the forest of a pickle or copy."""
+    check_format(form, release, "The pickle of a Forest")
+    return Forest(*values)
 
 
 def round_thresholds(

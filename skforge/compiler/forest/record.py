@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge._version import __version__
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CHOICES, OutputSpec
-from skforge.exceptions import InconsistentVersionWarning, InvalidModelError, warn
+from skforge.exceptions import InvalidModelError
 
 Arrays: TypeAlias = dict[str, Array]
 
@@ -47,17 +46,6 @@ def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> For
         if not check(values[name]):
             raise refusal(name)
     return Forest(**values)
-
-
-def check_version(written: str) -> None:
-    """Warn if a file was written by another version of skforge."""
-    if written != __version__:
-        warn(
-            f"This model was saved by skforge {written} and is loaded by "
-            f"{__version__}; identical predictions are promised only for the same "
-            "version. Save it again.",
-            InconsistentVersionWarning,
-        )
 
 
 def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:

@@ -14,8 +14,9 @@ from pkgutil import iter_modules
 from typing import Any
 
 from skforge._container import container_from, read_container
+from skforge._version import check_release
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import check_version, entry, forest_in
+from skforge.compiler.forest.record import entry, forest_in
 from skforge.compiler.frontends import content
 from skforge.compiler.frontends.base import (
     Frontend,
@@ -284,7 +285,7 @@ def _saved(
             "pass iteration_range when you read the original model."
         )
     manifest, arrays = container
-    check_version(entry(manifest, "skforge_version", str))
+    check_release(entry(manifest, "skforge_version", str), "model", "Save")
     if manifest.get("kind") == "estimator" and manifest.get("forest") is None:
         raise UnsupportedModelError(_SEVERAL.format(name, "skforge.load(path)"))
     return forest_in(entry(manifest, "forest", dict), arrays).validate()
