@@ -31,7 +31,7 @@ from skforge.sources.delegation import (
     start_of,
     tags_of,
 )
-from skforge.sources.find import Fingerprint
+from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 
@@ -123,6 +123,9 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
         if fingerprint is not None:
             fingerprint.check()
+        search = self.__dict__.get("search_")
+        if search is not None and unwrap(search) is not model_of(self):
+            raise has_changed(search)
 
     def _without_source(self, tags: Tags) -> Any:
         """Return a copy that keeps the model as plain data."""

@@ -118,12 +118,16 @@ class Fingerprint:
         now = traces_of(self._model, self._start)
         same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
         if not same:
-            raise InvalidModelError(
-                f"The {type(self._model).__name__} has changed since it was compiled: "
-                "it was fitted again, trained further or edited. Its attributes and "
-                "predictions no longer match the compiled ones; call fit of the "
-                "CompiledForest again."
-            )
+            raise has_changed(self._model)
+
+
+def has_changed(model: Any) -> InvalidModelError:
+    """Return the error for a model that is another one than was compiled."""
+    return InvalidModelError(
+        f"The {type(model).__name__} has changed since it was compiled: it was fitted "
+        "again, trained further or edited. Its attributes and predictions no longer "
+        "match the compiled ones; call fit of the CompiledForest again."
+    )
 
 
 def _same(now: Any, seen: tuple[Any, Any]) -> bool:

@@ -32,6 +32,9 @@ from skforge.sources.plain import (
     rare_numbers,
 )
 
+#: Trees of which a leaf tells whether the order of trees is as before.
+_TREES = 50
+
 
 @register
 class LightGBMBoosterSource(Source):
@@ -50,7 +53,9 @@ class LightGBMBoosterSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         bounds = model.lower_bound(), model.upper_bound()
-        return [model, model.current_iteration(), model.best_iteration, *bounds]
+        n = model.num_trees()
+        order = [model.get_leaf_output(i, 0) for i in range(0, n, 1 + n // _TREES)]
+        return [model, model.current_iteration(), model.best_iteration, *bounds, *order]
 
     def _booster(self) -> Any:
         return self.model

@@ -555,12 +555,81 @@ def test_a_changed_wrapper_is_noticed(change):
         pickle.dumps(fast)
 
 
-def test_changed_calibrators_are_noticed():
-    wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2).fit(X, TWO)
-    fast = compiled(wrapper)
-    wrapper.calibrated_classifiers_[1].calibrators[0].a_ += 1
-    with pytest.raises(skforge.InvalidModelError, match="has changed since it was"):
-        pickle.dumps(fast)
+def calibrated(method):
+    return CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2, method=method).fit(X, TWO)
+
+
+def of_targets(**how):
+    return compose.TransformedTargetRegressor(REGRESSORS["forest"], **how).fit(X, SCORE)
+
+
+def first_calibrator(wrapper):
+    return wrapper.calibrated_classifiers_[0].calibrators[0]
+
+
+#: What answers are computed with behind the forest, and how to change it.
+HELPERS = {
+    "sigmoid": (
+        lambda: calibrated("sigmoid"),
+        lambda one: setattr(first_calibrator(one), "a_", 1.0),
+    ),
+    "isotonic": (
+        lambda: calibrated("isotonic"),
+        lambda one: first_calibrator(one).y_thresholds_.fill(0.5),
+    ),
+    "isotonic copy": (
+        lambda: calibrated("isotonic"),
+        lambda one: first_calibrator(one).f_.y.fill(0.5),
+    ),
+    "function": (
+        lambda: of_targets(func=np.arcsinh, inverse_func=np.sinh),
+        lambda one: setattr(one.transformer_, "inverse_func", np.cosh),
+    ),
+    "scaler's array": (
+        lambda: of_targets(transformer=pre.StandardScaler()),
+        lambda one: one.transformer_.mean_.fill(9),
+    ),
+    "scaler's flag": (
+        lambda: of_targets(transformer=pre.StandardScaler()),
+        lambda one: one.transformer_.set_params(with_mean=False),
+    ),
+    "scaler in a pipeline": (
+        lambda: of_targets(transformer=make_pipeline(pre.StandardScaler())),
+        lambda one: one.transformer_[0].mean_.fill(9),
+    ),
+    "labels of votes": (
+        lambda: ensemble.VotingClassifier([("a", CLASSIFIERS["gb"])]).fit(X, TWO),
+        lambda one: one.le_.classes_.fill(7),
+    ),
+    "labels of classes": (
+        lambda: multiclass.OneVsRestClassifier(CLASSIFIERS["gb"]).fit(X, NAMES),
+        lambda one: one.label_binarizer_.classes_.fill("no"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HELPERS)
+def test_what_is_behind_the_forest_is_a_copy_and_changes_are_noticed(kind):
+    make, change = HELPERS[kind]
+    fast = compiled(wrapper := make())
+    before = fast.predict(X), fast.predict(X[:1])
+    pickle.dumps(fast)
+    change(wrapper)
+    same(fast.predict(X), before[0])
+    same(fast.predict(X[:1]), before[1])
+    for keep in (pickle.dumps, to_bytes):
+        with pytest.raises(skforge.InvalidModelError, match="has changed since it was"):
+            keep(fast)
+
+
+def test_helpers_that_cannot_be_copied_are_the_model_s_own():
+    class Halves(pre.FunctionTransformer):
+        def __deepcopy__(self, memo):
+            raise TypeError("not this one")
+
+    wrapper = of_targets(func=np.arcsinh, inverse_func=np.sinh)
+    wrapper.transformer_ = Halves(np.abs, lambda x: x / 2).fit(X[:, :1])
+    same(compiled(wrapper).predict(X), wrapper.predict(X))
 
 
 def test_frames_names_and_warnings():

@@ -211,6 +211,10 @@ def edit_leaf(model):
     getattr(model, "_Booster", model).set_leaf_output(0, 0, 77.0)
 
 
+def shuffle(model):
+    getattr(model, "_Booster", model).shuffle_models()
+
+
 def sources():
     """Return models by name, each with the ways in which it may change."""
     many = {"n_estimators": 3, "random_state": 0}
@@ -241,8 +245,8 @@ def sources():
             wrapper,
             (more_rounds, stop_early, other_objective, other_base, refresh, prune),
         ),
-        "lgbm": (light, (refit, edit_leaf)),
-        "lgbm-booster": (light, (edit_leaf,)),
+        "lgbm": (light, (refit, edit_leaf, shuffle)),
+        "lgbm-booster": (light, (edit_leaf, shuffle)),
     }
 
 

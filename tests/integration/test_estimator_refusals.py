@@ -341,6 +341,21 @@ def test_a_fitted_search_is_its_best_estimator(kind):
     assert read.leaf_value.tobytes() == compiled.forest_.leaf_value.tobytes()
 
 
+def test_another_best_estimator_is_noticed(tmp_path):
+    search = clone(SEARCHES["grid"]).fit(X, Y)
+    compiled = plain(search).fit(X)
+    before = compiled.predict_proba(X)
+    search.best_estimator_ = forest().set_params(random_state=7).fit(X, Y)
+    assert compiled.predict_proba(X).tobytes() == before.tobytes()
+    for ask in (
+        lambda: pickle.dumps(compiled),
+        lambda: skforge.save(compiled, tmp_path / "a.skforge"),
+        lambda: compiled.classes_,
+    ):
+        with pytest.raises(InvalidModelError, match="GridSearchCV has changed since"):
+            ask()
+
+
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_a_search_that_is_not_fitted_is_trained(kind):
     search = SEARCHES[kind]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from skforge.compiler.frontends.members import (
     fitted_members,
     is_wrapper,
     kind_of,
+    members,
     with_members,
 )
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
@@ -42,6 +45,7 @@ from skforge.sources.base import (
     register,
 )
 from skforge.sources.mappings import Columns
+from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
@@ -65,6 +69,9 @@ _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
     VOTES: Votes,
     MEAN: MeanVote,
 }
+
+#: Attributes with a transformer of targets, or encoders of labels.
+_HELPERS = ("transformer_", "le_", "label_binarizer_")
 
 #: How strict entries are, from least to most: the last one takes nothing.
 _STRICT: tuple[Refused | None, ...] = ("nothing", "infinite", "not_finite", None)
@@ -121,11 +128,12 @@ class WrapperSource(Source):
             source = member_source(part.model, part.forests[0])
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
-        if kind_of(part.model) == CONSTANT:
+        model = part.model if self.stored is not None else _own(part.model)
+        if kind_of(model) == CONSTANT:
             self._constants = True
-            return Constant(part.model)
+            return Constant(model)
         inside = [self._node(member) for member in part.inside]
-        return _NODES[kind_of(part.model)](part.model, inside)
+        return _NODES[kind_of(model)](model, inside)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -134,11 +142,13 @@ class WrapperSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         traces = [model, *vars(model).values()]
+        helpers = [getattr(model, name, None) for name in _HELPERS]
         for fold in getattr(model, "calibrated_classifiers_", ()):
             traces += [fold, *vars(fold).values()]
-            traces += [
-                value for each in fold.calibrators for value in vars(each).values()
-            ]
+            helpers += fold.calibrators
+            for each in fold.calibrators:  # isotonic ones answer with copies in f_
+                traces += vars(getattr(each, "f_", each)).values()
+        traces += held(helpers)
         for member in fitted_members(model):
             inner = unwrap(member)
             traces += [member, inner]
@@ -241,6 +251,20 @@ class WrapperSource(Source):
 
     def _serial(self) -> Any:
         return _serial(self.answers.root)
+
+
+def _own(model: Any) -> Any:
+    """Return a wrapper with copies of what it computes answers with.
+
+    Members and parameters stay. What cannot be copied is shared with the model.
+    """
+    own = copy.copy(model)
+    shared = [*fitted_members(model), *members(model)] if is_wrapper(model) else []
+    memo = {id(value): value for value in shared}
+    for name, value in vars(model).items():
+        with suppress(Exception):  # objects of users may raise anything
+            vars(own)[name] = copy.deepcopy(value, memo)
+    return own
 
 
 def _serial(node: Node) -> Any:
