@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_table
+from skforge.compiler.forest.frames import FrameColumns, is_table
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer
@@ -224,7 +224,12 @@ class RowRules:
         reading = self.reading()
         if reading is None:
             return None
-        return PlainRows(reading, self.forest.n_features, self.forest.category_names)
+        return PlainRows(reading, self.forest.n_features, self._categories)
+
+    @cached_property
+    def _categories(self) -> FrameColumns:
+        forest = self.forest
+        return FrameColumns(forest.category_names, marker=forest.missing_value)
 
     def read(self, X: Any) -> Read | None:
         """Return rows of a common kind converted for the kernels, and a warning.

@@ -14,7 +14,6 @@ from sklearn.utils.validation import validate_data
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
-    FrameColumns,
     is_category,
     is_pandas,
     is_plain,
@@ -47,7 +46,6 @@ class LightGBMBoosterSource(Source):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._columns = FrameColumns(forest.category_names)
         self._named = any(forest.category_names)
 
     @classmethod
@@ -128,7 +126,7 @@ class LightGBMBoosterSource(Source):
         if dtype.itemsize > 8:
             return None
         with suppress(InvalidInputError):
-            return self._columns.numbers(X, dtype, unseen=np.nan, strict=True)
+            return self._categories.numbers(X, dtype, unseen=np.nan, strict=True)
         return None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import is_plain, kind_of
+from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
@@ -96,7 +96,7 @@ class PipelineRows:
 
     @cached_property
     def _plain(self) -> PlainRows:
-        return PlainRows(self.reading, self.width, ())
+        return PlainRows(self.reading, self.width, FrameColumns(()))
 
     @cached_property
     def _wanted(self) -> tuple[Any, ...]:

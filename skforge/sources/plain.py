@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.frames import (
-    Dtypes,
     FrameColumns,
     is_category,
     is_plain,
@@ -68,8 +67,6 @@ class Reading:
         Whether arrays get a warning if ``names`` are known.
     arrow : bool
         Whether pandas columns backed by pyarrow are read.
-    index_dtypes : tuple of str
-        See :class:`FrameColumns`.
     """
 
     dtype: Any
@@ -84,7 +81,6 @@ class Reading:
     fill: float | None = None
     warns: bool = True
     arrow: bool = True
-    index_dtypes: Dtypes = ()
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -99,18 +95,15 @@ class PlainRows:
     reading : Reading
     width : int
         Number of features.
-    category_names : tuple
-        ``Forest.category_names``.
+    columns : FrameColumns
+        The categories of training.
     """
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
-    def __init__(
-        self, reading: Reading, width: int, category_names: tuple[Any, ...]
-    ) -> None:
-        self._r, self._width = reading, width
-        self._columns = FrameColumns(category_names, reading.index_dtypes)
-        self._named = [i for i, names in enumerate(category_names) if names]
+    def __init__(self, reading: Reading, width: int, columns: FrameColumns) -> None:
+        self._r, self._width, self._columns = reading, width, columns
+        self._named = [*columns.names]
         #: By feature and id of a category dtype; the dtype is kept alive.
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
         #: By class of frames: the last one's columns, and the warning for them.

@@ -63,12 +63,12 @@ class _XGBoostRows(Source):
         return self._booster.feature_names
 
     @cached_property
-    def _columns(self) -> FrameColumns:
+    def _categories(self) -> FrameColumns:
         names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
         integers = any(type(label) is int for labels in names for label in labels[:1])
         if integers and self.model is not None:
             dtypes = index_dtypes(self._booster)
-        return FrameColumns(names, tuple(dtypes))
+        return FrameColumns(names, tuple(dtypes), self.forest.missing_value)
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         names = self._names
@@ -76,7 +76,7 @@ class _XGBoostRows(Source):
             "n_features": self.forest.n_features,
             "feature_names": None if names is None else list(map(str, names)),
             "of_no_rows": self._of_no_rows(),
-            "index_dtypes": [*self._columns.index_dtypes],
+            "index_dtypes": [*self._categories.index_dtypes],
         }
 
     def reading(self) -> Reading:
@@ -84,7 +84,7 @@ class _XGBoostRows(Source):
         names = self._names
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=names, index_dtypes=self._columns.index_dtypes)
+        return replace(how, names=names)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.
@@ -144,7 +144,7 @@ class _XGBoostRows(Source):
         if len(columns) != self.forest.n_features:
             return None
         with suppress(InvalidInputError):
-            return self._columns.numbers(X, np.float32, unseen=None, strict=True)
+            return self._categories.numbers(X, np.float32, unseen=None, strict=True)
         return None
 
 

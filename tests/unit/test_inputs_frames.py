@@ -265,6 +265,50 @@ def test_categories_of_another_type_of_texts_are_xgboost_s_error():
             one.predict(table)
 
 
+def forms_of_categories(x, names, values):
+    """A column in each form whose own codes differ from those of training."""
+    pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    place = {name: code for code, name in enumerate(names)} | {None: None}
+    codes = pa.array([place[value] for value in values], "int8")
+    halves = [pa.array(part).dictionary_encode() for part in (values[:5], values[5:])]
+    if xgb.__version__ < "3.3":  # later releases refuse them
+        column = pl.Series(values, dtype=pl.Categorical)
+        yield pl.DataFrame({"x": x, "c": column})
+        yield pl.DataFrame({"x": x[3:], "c": column[3:]})
+    for column in (
+        pd.Categorical(values, categories=names),
+        pd.Categorical(values),  # names in order of the alphabet
+        pl.Series(values, dtype=pl.Enum(names)),
+        pa.DictionaryArray.from_arrays(codes, names),
+        pa.chunked_array(halves),
+    ):
+        module = type(column).__module__.partition(".")[0]
+        frame = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+        yield frame[module]({"x": x, "c": column})
+
+
+@pytest.mark.parametrize("missing", [-1.0, 0.0, 1.0, 3.0, 0.25])
+def test_codes_of_a_frame_may_be_the_marker(missing, tmp_path):
+    """XGBoost compares a frame's own codes with ``missing``, not those of training."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=N)
+    frame = pd.DataFrame({"x": x, "c": pd.Categorical(rng.choice(COLORS[:4], N))})
+    model = xgb.XGBRegressor(
+        n_estimators=4, max_depth=3, enable_categorical=True, missing=missing, n_jobs=1
+    ).fit(frame, frame["c"].cat.codes % 3 + x)
+    fast = plain(model).fit(frame)
+    skforge.save(fast, tmp_path / "model.skforge")
+    saved = skforge.load(tmp_path / "model.skforge")
+    names = [str(name) for name in rng.permutation(COLORS[:4])]
+    values = [None, *map(str, rng.choice(COLORS[:4], 19))]
+    for rows in (frame, *forms_of_categories(x[:20], names, values)):
+        for one in (fast, saved):
+            assert np.array_equal(one.predict(rows), model.predict(rows))
+            assert np.array_equal(one.apply(rows), model.apply(rows))
+        module = skforge.compile_forest(model)
+        assert np.array_equal(module.predict(rows), model.predict(rows))
+
+
 NAMES = st.lists(
     st.text(string.printable, max_size=4), min_size=2, max_size=12, unique=True
 )

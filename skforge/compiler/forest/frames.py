@@ -130,12 +130,15 @@ class FrameColumns:
     """The categorical columns of a training frame, with their category names.
 
     They are given as in ``Forest.category_names``. ``index_dtypes`` are the dtypes that
-    a feature's integer categories must have, or "" for any.
+    a feature's integer categories must have, or "" for any. ``marker`` is
+    ``Forest.missing_value``, which a frame's own codes may equal.
     """
 
-    def __init__(self, category_names: Names, index_dtypes: Dtypes = ()) -> None:
-        self._names = {i: names for i, names in enumerate(category_names) if names}
-        self.index_dtypes = index_dtypes
+    def __init__(
+        self, category_names: Names, index_dtypes: Dtypes = (), marker: float = np.nan
+    ) -> None:
+        self.names = {i: names for i, names in enumerate(category_names) if names}
+        self.index_dtypes, self._marker = index_dtypes, marker
 
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
@@ -159,7 +162,7 @@ class FrameColumns:
             numbers = np.empty(X.shape, dtype)
             if plain:
                 numbers[:, plain] = X.iloc[:, plain].to_numpy(dtype)
-            for i in sorted({*range(len(dtypes))} - {*plain, *self._names}):
+            for i in sorted({*range(len(dtypes))} - {*plain, *self.names}):
                 column = X.iloc[:, i]
                 if number_dtype(dtypes[i]) is not None:
                     values = column.to_numpy(dtype, na_value=np.nan)
@@ -168,7 +171,7 @@ class FrameColumns:
                 if values is None:
                     raise _no_numbers(X.columns[i], dtypes[i])
                 numbers[:, i] = values
-        for i in self._names:
+        for i in self.names:
             column = X.iloc[:, i].array
             numbers[:, i] = self._codes(column, i, X.columns[i], unseen, strict)
         return numbers
@@ -199,7 +202,7 @@ class FrameColumns:
 
     def table(self, i: int, listed: Any, label: Any, unseen: float | None) -> Array:
         """Return the number of each category of a column, by code; NaN for code -1."""
-        if i not in self._names:
+        if i not in self.names:
             raise InvalidInputError(
                 f"column {label!r} held numbers in training, but holds categories "
                 "here; convert it to numbers."
@@ -209,7 +212,7 @@ class FrameColumns:
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
         unseen = {}
-        for i, names in self._names.items():
+        for i, names in self.names.items():
             if i < X.shape[1] and is_category(X.dtypes.iloc[i]):
                 new = [n for n in X.iloc[:, i].cat.categories if n not in set(names)]
                 if new:
@@ -217,21 +220,21 @@ class FrameColumns:
         return unseen
 
     def _check(self, coded: list[int], X: Any) -> None:
-        if coded == [*self._names]:
+        if coded == [*self.names]:
             return
         labels = column_names(X)
-        if not self._names:
+        if not self.names:
             raise InvalidInputError(
                 f"column {labels[coded[0]]!r} holds categories, but the model does "
                 "not store their names; pass the codes that they had in training."
             )
         for i in coded:
-            if i not in self._names:
+            if i not in self.names:
                 raise InvalidInputError(
                     f"column {labels[i]!r} holds categories, but it held numbers in "
                     "training; convert it to numbers."
                 )
-        i = next(i for i in self._names if i not in coded)
+        i = next(i for i in self.names if i not in coded)
         raise InvalidInputError(
             f"column {labels[i]!r} held categories in training, but holds none here; "
             "convert it to categories, or pass an array of their codes."
@@ -241,7 +244,7 @@ class FrameColumns:
     def _indexes(self) -> dict[int, Any]:
         import pandas as pd
 
-        return {i: pd.Index(list(names)) for i, names in self._names.items()}
+        return {i: pd.Index(list(names)) for i, names in self.names.items()}
 
     def _codes(
         self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
@@ -269,7 +272,7 @@ class FrameColumns:
 
         ``used`` are the codes of the rows; None refuses new names that no row has, too.
         """
-        names = self._names[i]
+        names = self.names[i]
         kind, fits = _kind(names), self._fits(i, listed)
         listed = list(listed)
         known = kind is not None and fits and _kind(listed) is kind
@@ -293,6 +296,9 @@ class FrameColumns:
                 "occur in training; replace it by a missing value or a known category."
             )
         numbers[numbers < 0] = np.nan if unseen is None else unseen
+        # A frame's own codes are markers, not those of training: trees drop fractions.
+        numbers[numbers == self._marker] += 0.25
+        numbers[np.arange(len(numbers)) == self._marker] = np.nan
         return np.append(numbers, np.nan)
 
 
@@ -329,13 +335,15 @@ _Codes: TypeAlias = tuple[list[Any], Array]
 def _polars_codes(column: Any) -> _Codes | None:
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
-    used = column.unique().drop_nulls()  # the full list may be shared by all frames
-    codes = used.to_physical().to_numpy()
-    order = np.argsort(codes)
-    filled = column.to_physical().fill_null(codes[0] if len(codes) else 0)
-    names = [str(name) for name in used.gather(order).to_list()]
-    at = np.searchsorted(codes[order], filled.to_numpy())
-    return names, np.where(column.is_null().to_numpy(), -1, at)
+    numbers = column.to_physical().to_numpy()
+    if str(column.dtype).startswith("Enum"):
+        names, known = column.dtype.categories, np.arange(len(column.dtype.categories))
+    else:  # the full list may be shared by all frames; Arrow lists them by row
+        names = column.unique(maintain_order=True).drop_nulls()
+        known = names.to_physical().to_numpy()
+    order = np.append(np.argsort(known), -1)
+    codes = order[np.searchsorted(known[order[:-1]], numbers)]
+    return list(map(str, names.to_list())), codes
 
 
 def _arrow_codes(column: Any) -> _Codes | None:
