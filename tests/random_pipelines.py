@@ -143,6 +143,15 @@ def scaler(choose: Choose) -> Any:
             pre.RobustScaler(with_centering=False, quantile_range=(10, 80)),
             pre.RobustScaler(unit_variance=True),
             pre.RobustScaler(with_scaling=False),
+            pre.PowerTransformer(standardize=choose([True, False])),
+            pre.QuantileTransformer(
+                n_quantiles=20, output_distribution=choose(["uniform", "normal"])
+            ),
+            pre.FunctionTransformer(
+                choose([np.arcsinh, np.arctan, np.abs, np.negative, np.cbrt, np.sqrt]),
+                feature_names_out="one-to-one",
+                validate=choose([True, False]),
+            ),
         ]
     )
 

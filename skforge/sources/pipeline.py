@@ -21,6 +21,7 @@ from skforge.compiler.frontends.pipeline.split import flat, flat_steps
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
+    by_column,
     class_of,
     first_reader,
     first_step,
@@ -137,6 +138,8 @@ class PipelineSource(Source):
         self.declines = "infinite" if bounds.nan.all() else "not_finite"
         ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
         self.limit = float(ends.min(initial=_MAX))
+        if self.limit <= 0:  # entries take numbers of both signs
+            self.declines = None
         self.on_device = not (known.texts or known.numbers)
         self.direct = self.on_device and known.warning is not None
 
@@ -144,7 +147,8 @@ class PipelineSource(Source):
         """Return the warning about arrays, asked from the pipeline; None if several."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self.model.predict(known.decoded(np.zeros((1, known.width))))
+            zeros = known.bounds.repaired(np.zeros((1, known.width)))
+            self.model.predict(known.decoded(zeros))
         texts = {str(warning.message) for warning in caught}
         said = [text for text in texts if "valid feature names" in text]
         return None if len(said) > 1 else "".join(said)
@@ -259,6 +263,8 @@ class PipelineSource(Source):
 
     def _folded_for(self, form: Any, dtypes: list[Any]) -> PipelineSource | None:
         """Fold the steps for columns of some dtypes; None if that answers otherwise."""
+        if self._is_odd(form):
+            return None
         whole = form == np.float32 and self.forest.input_dtype == np.float64
         try:
             if whole:
@@ -275,6 +281,22 @@ class PipelineSource(Source):
             gaps = [column for column in gaps if other._agrees([column], self)]
         other._known.forms[form] = other._known.stored[told(form)] = gaps
         return other
+
+    def _is_odd(self, form: Any) -> bool:
+        """Tell whether a function gets frames of a form otherwise than as dtypes say.
+
+        Of nullable columns, its answers are as narrow as their numbers; of tables, they
+        have no names.
+        """
+        before = self._flat.steps[:-1]
+        inner = [inside for _, step in before for _, inside in members("", step)]
+        if not isinstance(form, Form) or not any(map(by_column, inner)):
+            return False
+        pairs = zip(form.types, form.numbers, strict=True)
+        own = [n for dtype, n in pairs if n and not isinstance(dtype, np.dtype)]
+        narrow = any(n.itemsize < (8 if n.kind == "f" else 4) for n in own)
+        nameless = form.kind in ("polars", "pyarrow") and self._known.by_name is None
+        return narrow or nameless
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
         """Tell whether the forest has the pipeline's scores on rows of its form.

@@ -296,7 +296,7 @@ class PipelineRows:
 
     def sample(self, dtype: Any) -> Any:
         """Return a row of zeros and texts, in a frame if there are names."""
-        rows = np.zeros((1, self.width))
+        rows = self.bounds.repaired(np.zeros((1, self.width)))
         if self.names is None:
             return rows.astype(dtype)
         texts = {place: codes.values(rows[:, 0]) for place, codes in self.texts.items()}

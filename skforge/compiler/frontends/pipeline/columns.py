@@ -35,6 +35,8 @@ class Stage:
     #: By input: its marker of missing values if it refuses that there, else None.
     markers: list[Any]
     nan: list[bool]  # by input: whether it accepts missing numbers
+    #: By input: the least number that it takes.
+    least: list[Any]
 
     def checks(self) -> Iterator[tuple[Column, Any, Any, bool]]:
         """Yield inputs with special values, refused markers, and if NaN is accepted."""
@@ -43,9 +45,15 @@ class Stage:
     def transform(self, columns: Sequence[Array]) -> Any:
         """Return the transformer's own answer for these columns, as it gives it."""
         try:
+            if transformers.by_column(self.transformer):
+                return np.column_stack(self.by_column(columns))
             return _called(self.transformer, _matrix(self, columns))
-        except (ArithmeticError, LookupError, ValueError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             cannot_fold(f"{class_of(self.transformer)} fails on a value: {error!r}")
+
+    def by_column(self, columns: Sequence[Array]) -> list[Array]:
+        """Return the transformer's answers for columns that it gets one by one."""
+        return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
         """Ask a transformer whether it accepts columns with missing values."""
@@ -54,6 +62,20 @@ class Stage:
         except (TypeError, ValueError):
             return False
         return True
+
+    def is_steady(self, columns: Sequence[Array]) -> bool:
+        """Tell whether answers depend on neither the number nor the layout of rows."""
+        if transformers.by_column(self.transformer) and len(columns) > 1:
+            return all(self.is_steady([column]) for column in columns)
+        rows, every = _matrix(self, columns), _dense(self.transform(columns))
+        parts = [slice(i, i + 1) for i in range(0, len(rows), 1 + len(rows) // 16)]
+        parts += [slice(3), slice(1, 8), slice(2, 19)]
+        layouts = [(part, rows[part]) for part in parts]
+        layouts.append((slice(None), np.asfortranarray(rows)))
+        return all(
+            _dense(_called(self.transformer, given)).tobytes() == every[part].tobytes()
+            for part, given in layouts
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +93,7 @@ class Column:
     place: int = 0
     #: The columns of the rows that hold whole numbers if it does; None: never.
     whole: frozenset[int] | None = None
+    rough: bool = False  # whether rounding may change the order of outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +250,8 @@ def _after(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the columns after a step, and whether they are sparse."""
-    if transformers.passes_on(transformer):
+    function = transformers.function_of(transformer)
+    if transformers.passes_on(transformer) and function is None:
         return inputs, sparse
     class_name = class_of(transformer)
     if class_name == transformers.PIPELINE:
@@ -253,6 +277,8 @@ def _of_one(
 ) -> tuple[tuple[Column, ...], bool]:
     """Return the outputs of one transformer, and whether they are sparse."""
     fail = partial(transformers.fail, step, transformer)
+    if sparse and transformers.is_dense(transformer):
+        fail("gets sparse rows")
     try:
         texts = transformers.texts_of(transformer, len(inputs))
     except TypeError as error:
@@ -278,23 +304,34 @@ def _of_one(
             examples.append(np.array([(known or [""])[0]], object))
             missing.append(examples[-1])
     lenient = transformers.lenient(transformer)
-    stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [])
+    least = [
+        transformers.least(transformer, c.dtype if c.dtype.kind == "f" else np.float64)
+        for c in inputs
+    ]
+    stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [], least)
     nan = stage.accepts(missing, transformer if strict else lenient)
     stage = replace(stage, nan=[nan and value == value for value in markers])
     plan.stages.append(stage)
     answer = stage.transform(examples)
     dense = _dense(answer)
-    dtypes = {column.dtype for column in inputs}
-    if dense.dtype not in dtypes | {plan.dtype, *map(np.dtype, "d?O")}:
+    dtypes = {column.dtype for column in inputs} | {plan.dtype, *map(np.dtype, "d?O")}
+    kinds = [dense.dtype] * len(inputs)
+    if transformers.by_column(transformer):
+        kinds = [part.dtype for part in stage.by_column(examples)]
+    if not dtypes.issuperset(kinds):
         fail(f"returns columns of dtype {dense.dtype}")
     read = transformers.reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
-    kind, whole = dense.dtype, _whole(stage, plan)
-    if kind == np.bool_:  # beside whole numbers, these stay whole
+    whole = _whole(stage, plan)
+    if dense.dtype == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
+    rough = transformers.is_rough(transformer)
     outputs = tuple(
-        Column(inputs[i].source, kind, dense[0, place], stage, i, place, whole[i])
+        Column(
+            *(inputs[i].source, kinds[i], dense[0, place], stage, i, place, whole[i]),
+            rough=rough or inputs[i].rough,
+        )
         for place, i in enumerate(read)
     )
     if transformers.is_scaler(transformer):
@@ -360,11 +397,15 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype
     if not transformers.is_encoder(stage.transformer):
-        groups = [frozenset().union(*groups)] * (None not in inputs)
+        alone = groups if transformers.by_column(stage.transformer) else []
+        groups = [*alone, *[frozenset().union(*groups)] * (None not in inputs)]
     refused, stays = [], False
     wide = any(groups) and plan.dtype == np.float64
     for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
-        rows = [_whole_values(x, stage.strict, dtype) for x in stage.special]
+        rows = [
+            _whole_values(stage, special, least, dtype)
+            for special, least in zip(stage.special, stage.least, strict=True)
+        ]
         rows = [np.resize(x, max(map(len, rows))) for x in rows]
         floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
         try:
@@ -381,16 +422,20 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     return inputs if stays else [None] * len(inputs)
 
 
-def _whole_values(special: Any, strict: bool, dtype: Any) -> Array:
+def _whole_values(stage: Stage, special: Any, least: Any, dtype: Any) -> Array:
     """Return whole numbers for which a transformer may have rules of its own."""
     if special.dtype.kind in "OU":  # a column of texts
         return np.array([*special[:1], ""], object)[:1]
     low, high = np.clip([np.iinfo(dtype).min, np.iinfo(dtype).max], -_EXACT, _EXACT)
     known = np.nan_to_num(special).clip(low, high).astype(dtype)
     known = known[known == special][:64]
-    others = np.clip([0.0, 1.0, -1.0, -1e6, 1e6], low, high).astype(dtype)
+    tried = [0.0, 1.0, -1.0, -1e6, 1e6]
+    if transformers.function_of(stage.transformer) is not None:
+        rough = transformers.is_rough(stage.transformer)  # it may grow fast
+        tried[3:] = (-100.0, 100.0) if rough else (low, high)
+    others = np.clip(tried, max(low, np.ceil(least)), high).astype(dtype)
     # a strict encoder refuses all others
-    return known if strict and len(known) else np.concatenate([known, others])
+    return known if stage.strict and len(known) else np.concatenate([known, others])
 
 
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:

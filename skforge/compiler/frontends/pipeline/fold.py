@@ -19,7 +19,11 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Mi
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline.columns import Column, Plan
-from skforge.compiler.frontends.pipeline.transformers import cannot_fold, numbers_of
+from skforge.compiler.frontends.pipeline.transformers import (
+    cannot_fold,
+    is_rough,
+    numbers_of,
+)
 
 Flags = NDArray[np.bool_]
 
@@ -50,7 +54,8 @@ class Bounds:
     def repaired(self, rows: Array) -> Array:
         """Return rows with values that are inside in place of all others."""
         rows = np.clip(rows, self.low, self.high)
-        return np.where(np.isnan(rows) & ~self.nan, self.low.dtype.type(0), rows)
+        zeros = np.clip(self.low.dtype.type(0), self.low, self.high)
+        return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
 
     def and_of(self, other: Bounds) -> Bounds:
         """Return the values that both accept."""
@@ -99,20 +104,19 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     n_inside = len(checks)
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
     largest = np.finfo(plan.dtype).max
-    bounds = Bounds(
-        np.full(plan.width, -largest, plan.dtype),
-        np.full(plan.width, largest, plan.dtype),
-        np.ones(plan.width, np.bool_),
-        plan.whole,
-    )
+    low, high = _taken(plan, largest)
+    bounds = Bounds(low, high, np.ones(plan.width, np.bool_), plan.whole)
     if not checks:
         return bounds
     columns = [column for column, _ in checks]
     which = np.arange(len(checks))
+    source = np.array([column.source for column in columns], np.intp)
+    least, most = low[source], high[source]
 
     nan_is_fine = np.array([nan for _, nan in checks])
 
     def finite(x: Array, check: Array) -> Flags:
+        x = np.clip(x, least[check], most[check])
         values = plan.values_of(columns, check, x)
         with np.errstate(over="ignore"):
             cast = values.astype(forest.input_dtype)
@@ -129,11 +133,43 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     low, high = ends.astype(plan.dtype).reshape(2, -1)
     missing = plan.values_of(columns, which, np.full(len(checks), np.nan, plan.dtype))
     fine = ~np.isnan(missing) | nan_is_fine
-    source = np.array([column.source for column in columns], np.intp)
     np.maximum.at(bounds.low, source, low)
     np.minimum.at(bounds.high, source, high)
     np.logical_and.at(bounds.nan, source, fine)
     return bounds
+
+
+def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
+    """Return the least and greatest number of each column that functions take."""
+    low = np.full(plan.width, -largest, plan.dtype)
+    high = -low
+    limited = [
+        (column, least)
+        for stage in plan.stages
+        for column, least in zip(stage.inputs, stage.least, strict=True)
+        if np.isfinite(least) and column.source not in plan.texts
+    ]
+    if not limited:
+        return low, high
+    columns = [column for column, _ in limited]
+    source = np.array([column.source for column in columns], np.intp)
+    ends = np.array([least for _, least in limited])
+
+    def taken(x: Array, item: Array) -> Flags:
+        return np.asarray(plan.values_of(columns, item, x) >= ends[item])
+
+    powers = 2.0 ** np.arange(-8, 64)
+    tried = np.concatenate([np.zeros(1), powers, -powers]).astype(plan.dtype)
+    every = np.repeat(np.arange(len(limited)), len(tried))
+    fits = np.ones((plan.width, len(tried)), np.bool_)
+    fine = taken(np.tile(tried, len(limited)), every).reshape(-1, len(tried))
+    np.logical_and.at(fits, source, fine)
+    if not (some := fits.any(axis=1)).all():
+        cannot_fold(f"A function takes no usual number of column {some.argmin()}")
+    start = tried[fits.argmax(axis=1)][source]
+    np.maximum.at(low, source, last_alike(start, low[source], taken))
+    np.minimum.at(high, source, last_alike(start, high[source], taken))
+    return low, high
 
 
 def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
@@ -309,6 +345,7 @@ def runs_of(
         last[source] = ends[accepted]
         low_rows[source], high_rows[source] = first[source], last[source]
     n_rows = max([len(piece) for piece in first.values()], default=1)
+    fixed = {*points, *(plan.columns[i].source for i in _tested(plan, forest))}
     columns = [plan.columns[number] for number in used]
     at_first = plan.values(columns, _padded(plan, low_rows, n_rows))
     at_last = plan.values(columns, _padded(plan, high_rows, n_rows))
@@ -321,11 +358,28 @@ def runs_of(
         new = np.ones(size, np.bool_)
         flat = _same(low, high)
         new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
+        if plan.columns[number].rough and source not in fixed:
+            if (np.isnan(low) != np.isnan(high)).any():
+                cannot_fold("A step makes some numbers missing")
+            gap = first[source][1:] != _next(last[source][:-1])
+            new[1:] &= gap | _turns(low, high)
         ends = np.append(np.flatnonzero(new)[1:], size) - 1
         runs[number] = Runs(
             first[source][new], last[source][ends], low[new], high[ends]
         )
     return runs
+
+
+def _turns(low: Array, high: Array) -> Flags:
+    """Tell which pieces, from the second on, do not go on in the direction so far."""
+    outputs = np.column_stack([low, high]).ravel()
+    before, after = outputs[:-1], outputs[1:]
+    ways = (after > before).astype(int) - (after < before)
+    moving = np.flatnonzero(ways)
+    back = ways[moving[1:]] != ways[moving[:-1]]
+    turns: Flags = np.isnan(outputs[1:-2:2]) | np.isnan(outputs[2::2])
+    turns[(moving[1:][back] + 1) // 2 - 1] = True
+    return turns
 
 
 def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
@@ -380,7 +434,8 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     at_first = evaluate_predicates(forest, test, low)
     at_last = evaluate_predicates(forest, test, high)
     changes = np.flatnonzero(at_first != at_last)
-    where = ends.copy()
+    cuts = np.zeros(0, plan.dtype)
+    n_cuts = (at_first != at_last).astype(np.intp)
 
     def alike(x: Array, item: Array) -> Flags:
         tests = test[changes[item]]
@@ -396,19 +451,92 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
             item = np.arange(len(changes))
             inside = alike(low, item) & ~alike(high, item)
             start, end = np.where(inside, low, start), np.where(inside, high, end)
-        where[changes] = last_alike(start, end, alike)
-    # a run is one part, or two if the answer changes inside
-    n_parts = np.where(at_first != at_last, 2, 1)
-    of = np.repeat(np.arange(len(test)), n_parts)
-    second = np.zeros(len(of), np.bool_)
-    second[1:] = of[1:] == of[:-1]
-    answer = np.where(second, at_last[of], at_first[of])
-    begin = np.where(second, _next(where[of]), begins[of])
-    end = np.where(second, ends[of], where[of])
+        cuts = last_alike(start, end, alike)
+        read = [plan.columns[i] for i in forest.feature[test[changes]]]
+        if any(column.rough for column in read):
+            _check_steady(plan, read, cuts)
+            more = _alternating(read, cuts, begins[changes], ends[changes], alike)
+            each = [more.get(k, cuts[k : k + 1]) for k in range(len(cuts))]
+            cuts, n_cuts[changes] = np.concatenate(each), [*map(len, each)]
+    # a run is one part, and one more after each change of the answer
+    of = np.repeat(np.arange(len(test)), n_cuts + 1)
+    nth = np.arange(len(of)) - (np.cumsum(n_cuts + 1) - n_cuts - 1)[of]
+    answer = at_first[of] ^ (nth % 2 == 1)
+    begin, end = begins[of], ends[of]
+    begin[nth > 0], end[nth < n_cuts[of]] = _next(cuts), cuts
     new = np.ones(len(of), np.bool_)
     new[1:] = (test[of][1:] != test[of][:-1]) | (answer[1:] != answer[:-1])
     closing = np.append(np.flatnonzero(new)[1:], len(of)) - 1
     return Parts(test[of][new], begin[new], end[closing], answer[new])
+
+
+def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
+    """Refuse steps whose answers depend on the number or the layout of rows."""
+    source = np.array([column.source for column in columns])
+    of_source = {i: cuts[source == i] for i in np.unique(source).tolist()}
+    rows = {
+        i: np.resize(np.concatenate([x[:16], x[-16:]]), 33)
+        for i, x in of_source.items()
+        if i not in plan.texts
+    }
+    for stage in plan.stages:
+        rough = is_rough(stage.transformer)
+        if rough and not stage.is_steady(plan.values(stage.inputs, rows)):
+            cannot_fold(f"{stage.step!r} answers a row otherwise if others are beside")
+
+
+#: On both sides of a change, numbers that are all tried; more if answers alternate.
+_NEAR, _NEARER = 64, 2048
+
+
+def _alternating(
+    columns: list[Column], cuts: Array, begins: Array, ends: Array, alike: Alike
+) -> dict[int, Array]:
+    """Return the last number before each change of an answer, where there are several.
+
+    Rounding may make an answer alternate near its only change, ``cuts``. Numbers beside
+    it are all tried, and some more at ever greater distances.
+    """
+    found: dict[int, Array] = {}
+    items = np.flatnonzero([column.rough for column in columns])
+    every_pace = np.array([_pace(column, cuts.dtype) for column in columns], np.int64)
+    far = 2 ** np.arange(12, 62)
+    for near in _NEAR, _NEARER:
+        steps = np.concatenate([-far[::-1], np.arange(-near, near + 1), far])
+        several: list[int] = []
+        for item in np.array_split(items, 1 + len(items) * len(steps) // _AT_ONCE):
+            at, pace = _place(cuts[item])[:, None], every_pace[item, None]
+            step = np.clip(
+                steps,
+                -(_apart(_place(begins[item])[:, None], at) // pace),
+                _apart(at, _place(ends[item])[:, None]) // pace,
+            )
+            x = _number(at + step * pace, cuts.dtype)
+            same = alike(x.ravel(), np.repeat(item, len(steps))).reshape(x.shape)
+            wrong = same != (step <= 0)
+            several += item[wrong.any(axis=1)].tolist()
+            if near == _NEARER:
+                if (wrong & ((np.abs(step) > near // 2) | (pace > 1))).any():
+                    cannot_fold("A step changes the order of numbers")
+                changes = same[:, 1:] != same[:, :-1]
+                ways = zip(item.tolist(), x, changes, strict=True)
+                found |= {k: last[:-1][change] for k, last, change in ways}
+        items = np.array(several, np.intp)
+    return found
+
+
+def _apart(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distance of places, which may be more than int64 holds."""
+    return np.minimum((high - low).view(np.uint64), 2**62).astype(np.int64)
+
+
+def _pace(column: Column, dtype: np.dtype[Any]) -> int:
+    """Return how many numbers of a dtype are one number of a column of the rows."""
+    while column.stage is not None:
+        column = column.stage.inputs[column.read]
+    if column.dtype.kind != "f":
+        return 1
+    return int(1 << (np.finfo(dtype).nmant - np.finfo(column.dtype).nmant))
 
 
 _FAR = 2.0**40  # so far away that the difference shows the slope to the last digits
@@ -447,6 +575,7 @@ def _next(x: Array) -> Array:
 #: Tells for numbers, and the places of these among the items of a search.
 Alike: TypeAlias = Callable[[Array, Array], Flags]
 
+_AT_ONCE = 1 << 20  # numbers tried at a time around the changes of answers
 _MOST_AT_ONCE = 4096  # numbers tried in a step of a search, if there are few items
 
 

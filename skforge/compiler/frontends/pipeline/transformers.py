@@ -3,7 +3,8 @@
 A transformer folds if every output depends on one input column and, between a few
 special values of that column, never changes the order of finite values. Only classes
 that are known to do so are in the table; subclasses are not, as they may override
-anything.
+anything. *Rough* ones, such as a logarithm, keep the order but for the last digits,
+which depend on the library that computes them.
 """
 
 from __future__ import annotations
@@ -90,6 +91,34 @@ def _markers(transformer: Any) -> Sequence[Any] | None:
     return [np.array([marker])] * int(transformer.n_features_in_)
 
 
+def _knots(transformer: Any) -> Sequence[Any]:
+    quantiles: Sequence[Any] = transformer.quantiles_.T
+    return quantiles
+
+
+def _turns(transformer: Any) -> Sequence[Any] | None:
+    if transformer.func not in (np.abs, np.fabs, np.square):
+        return None
+    return [np.zeros(1)] * int(transformer.n_features_in_)
+
+
+def _named(names: str) -> list[Any]:
+    return [getattr(np, name) for name in names.split()]
+
+
+#: NumPy's functions that round the true answer, so that they keep the order of numbers.
+_EXACT = _named(
+    "positive negative absolute fabs square sqrt sign floor ceil rint trunc "
+    "deg2rad rad2deg degrees radians"
+)
+#: Others whose true answers never change the order.
+_ROUGH = _named("log log2 log10 log1p exp exp2 expm1 cbrt sinh arcsinh tanh arctan")
+
+#: The least number that a function takes without a warning, and whether it is taken.
+_LEAST = {np.sqrt: (0.0, True), np.log1p: (-1.0, False)}
+_LEAST |= dict.fromkeys((np.log, np.log2, np.log10), (0.0, False))
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     reads: Callable[[Any, int], list[int]] = _same
@@ -103,7 +132,9 @@ _KINDS: dict[str, _Kind] = {
     },
     _PREPROCESSING + "_data.Binarizer": _Kind(),
     _PREPROCESSING + "_discretization.KBinsDiscretizer": _Kind(_binned, _edges),
-    _PREPROCESSING + "_function_transformer.FunctionTransformer": _Kind(),
+    _PREPROCESSING + "_data.PowerTransformer": _Kind(),
+    _PREPROCESSING + "_data.QuantileTransformer": _Kind(_same, _knots),
+    _PREPROCESSING + "_function_transformer.FunctionTransformer": _Kind(_same, _turns),
     _ENCODERS + "OneHotEncoder": _Kind(_one_hot, _categories),
     _ENCODERS + "OrdinalEncoder": _Kind(_same, _categories),
     _PREPROCESSING + "_target_encoder.TargetEncoder": _Kind(_target, _categories),
@@ -147,7 +178,45 @@ def is_encoder(transformer: Any) -> bool:
 
 def is_scaler(transformer: Any) -> bool:
     """Tell whether a transformer calculates with its numbers."""
-    return class_of(transformer).startswith(_PREPROCESSING + "_data.")
+    return class_of(transformer).startswith(_PREPROCESSING + "_data.") or bool(
+        function_of(transformer)
+    )
+
+
+def function_of(transformer: Any) -> Any:
+    """Return the function of a FunctionTransformer, or None."""
+    is_one = class_of(transformer).endswith(".FunctionTransformer")
+    return transformer.func if is_one else None
+
+
+def is_rough(transformer: Any) -> bool:
+    """Tell whether rounding may change the order of neighbouring outputs."""
+    name = class_of(transformer).rpartition(".")[2]
+    known = ("PowerTransformer", "QuantileTransformer")
+    return name in known or function_of(transformer) in _ROUGH
+
+
+def is_dense(transformer: Any) -> bool:
+    """Tell whether a transformer treats the absent zeros of sparse rows otherwise."""
+    return is_rough(transformer) or function_of(transformer) is not None
+
+
+def by_column(transformer: Any) -> bool:
+    """Tell whether each column of a frame is transformed in its own dtype."""
+    return function_of(transformer) is not None and not transformer.validate
+
+
+def least(transformer: Any, dtype: Any) -> Any:
+    """Return the least number that a transformer takes without error or warning."""
+    number, taken = _LEAST.get(function_of(transformer), (-np.inf, True))
+    if _is_box_cox(transformer):
+        number, taken = 0.0, False
+    value = np.dtype(dtype).type(number)
+    return value if taken else np.nextafter(value, np.dtype(dtype).type(np.inf))
+
+
+def _is_box_cox(transformer: Any) -> bool:
+    return getattr(transformer, "method", "") == "box-cox"
 
 
 def unclipped(transformer: Any) -> Any:
@@ -179,6 +248,10 @@ def lenient(transformer: Any) -> Any:
     Outputs for unknown categories mean nothing then.
     """
     marks = hasattr(transformer, "error_on_new")
+    if _is_box_cox(transformer):
+        copied = copy.copy(transformer)
+        copied.transform = lambda rows: transformer.transform(_positive(rows))
+        return copied
     if not marks and not is_strict(transformer):
         return transformer
     copied = copy.copy(transformer)
@@ -190,6 +263,11 @@ def lenient(transformer: Any) -> Any:
     else:
         copied.handle_unknown, copied.unknown_value = "use_encoded_value", -1
     return copied
+
+
+def _positive(rows: Any) -> Any:
+    """Return rows with NaN for numbers that are not positive."""
+    return np.where(rows > 0, rows, rows.dtype.type(np.nan))
 
 
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
@@ -227,8 +305,12 @@ def refuse(step: str, transformer: Any) -> None:
     name = class_of(transformer)
     if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
-    if name.endswith(".FunctionTransformer") and transformer.func is not None:
-        fail(step, transformer, "calls a Python function")
+    if (function := function_of(transformer)) is not None:
+        called = getattr(function, "__name__", repr(function))
+        if not any(function is known for known in _EXACT + _ROUGH):
+            fail(step, transformer, f"calls {called}")
+        if transformer.kw_args:
+            fail(step, transformer, f"calls {called} with kw_args")
     if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
         fail(step, transformer, f"returns columns of dtype {kind}")
     if name.startswith("sklearn.impute."):
@@ -275,7 +357,7 @@ def is_absent(transformer: Any) -> bool:
 
 
 def passes_on(transformer: Any) -> bool:
-    """Tell whether a step hands its rows on without looking at them."""
+    """Tell whether a step hands its rows on without looking at names and shapes."""
     if is_absent(transformer):
         return True
     class_name = class_of(transformer)

@@ -1,0 +1,260 @@
+"""Steps that are functions of one number fold: NumPy's ufuncs, power and quantiles."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import ensemble
+from sklearn import preprocessing as pre
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+
+import skforge
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+lgb = pytest.importorskip("lightgbm")
+xgb = pytest.importorskip("xgboost")
+
+WIDTH = 4
+FORESTS = {
+    "forest": ensemble.RandomForestClassifier(9, random_state=0, n_jobs=1),
+    "xgboost": xgb.XGBClassifier(n_estimators=9, max_depth=4, n_jobs=1),
+    "lightgbm": lgb.LGBMClassifier(
+        n_estimators=9, min_child_samples=2, verbose=-1, n_jobs=1
+    ),
+}
+#: Functions, and whether they take negative numbers.
+FUNCTIONS = {
+    **dict.fromkeys((np.log, np.log2, np.log10, np.log1p, np.sqrt), False),
+    **dict.fromkeys((np.exp, np.exp2, np.expm1, np.cbrt, np.sinh, np.arcsinh), True),
+    **dict.fromkeys((np.tanh, np.arctan, np.negative, np.absolute, np.square), True),
+    **dict.fromkeys((np.floor, np.ceil, np.rint, np.trunc, np.degrees), True),
+}
+STEPS = {
+    "yeo-johnson": (pre.PowerTransformer(), True),
+    "yeo-johnson-bare": (pre.PowerTransformer(standardize=False), True),
+    "box-cox": (pre.PowerTransformer("box-cox"), False),
+    "uniform": (pre.QuantileTransformer(n_quantiles=100), True),
+    "few": (pre.QuantileTransformer(n_quantiles=7, subsample=50), True),
+    "normal": (
+        pre.QuantileTransformer(n_quantiles=300, output_distribution="normal"),
+        True,
+    ),
+}
+STEPS |= {
+    function.__name__: (pre.FunctionTransformer(function), signed)
+    for function, signed in FUNCTIONS.items()
+}
+
+
+def numbers(signed, n=400, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, WIDTH)) * [1.0, 2.0, 0.1, 5.0]
+    X[: n // 4, 1] = np.rint(X[: n // 4, 1])  # repeated quantiles
+    return X if signed else np.exp(X)
+
+
+def target(X):
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    return (Z[:, 0] + np.sin(3 * Z[:, 1]) - Z[:, 2] * Z[:, 3] > 0).astype(int)
+
+
+def trained(step, signed, last="forest", dtype=np.float64):
+    X = numbers(signed).astype(dtype)
+    return make_pipeline(clone(step), clone(FORESTS[last])).fit(X, target(X)), X
+
+
+def around(fast, X, n=600, seed=3):
+    """Return rows at thresholds and up to three ulps away from one."""
+    random = np.random.default_rng(seed)
+    rows = X[random.integers(0, len(X), n)].copy()
+    forest = fast.forest_
+    for j in range(rows.shape[1]):
+        cuts = forest.threshold[(forest.feature == j) & np.isfinite(forest.threshold)]
+        codes = fast._predictor.source._known.numbers
+        cuts = codes[j].ends if j in codes else cuts
+        if len(cuts):
+            at = cuts[random.integers(0, len(cuts), n)].astype(rows.dtype)
+            ways = random.integers(-3, 4, n)
+            for _ in range(3):
+                toward = np.where(ways > 0, np.inf, -np.inf).astype(rows.dtype)
+                at = np.where(ways == 0, at, np.nextafter(at, toward))
+                ways -= np.sign(ways)
+            rows[:, j] = at
+    return rows
+
+
+def same(fast, model, rows):
+    for part in (rows, rows[:1], rows[3:8]):
+        found, expected = fast.predict_proba(part), model.predict_proba(part)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(fast.predict(part), model.predict(part))
+
+
+def routes(fast, rows):
+    """Return how many calls compiled code answered, and how many the pipeline."""
+    before = fast.counters()
+    fast.predict(rows)
+    counts = fast.counters()
+    entry, kernel, library = (
+        counts[k]["calls"] - before[k]["calls"] for k in ("entry", "kernel", "library")
+    )
+    return entry + kernel, library
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("last", FORESTS)
+@pytest.mark.parametrize("name", STEPS)
+def test_it_folds(name, last):
+    step, signed = STEPS[name]
+    model, X = trained(step, signed, last)
+    fast = plain(model).fit(X)
+    assert "runs in" not in fast.inspect("pipeline")
+    near = around(fast, X)
+    kept = fast._predictor.source._known.bounds.holds(near)
+    assert routes(fast, X) == (1, 0)
+    assert not kept or routes(fast, near) == (1, 0)
+    for rows in (X, near, numbers(signed, 100, 7) * 3):
+        same(fast, model, rows)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", STEPS)
+def test_float32_rows(name):
+    step, signed = STEPS[name]
+    model, X = trained(step, signed, dtype=np.float32)
+    fast = plain(model).fit(X)
+    mixed = pd.DataFrame(X)
+    mixed[0] = mixed[0].astype(np.float64)
+    for rows in (X, around(fast, X), X.astype(np.float64), X[:0:-2], mixed):
+        same(fast, model, rows)
+
+
+def mixed_steps():
+    """Return steps on columns of a frame, and steps on all of them."""
+    positive = make_pipeline(pre.MinMaxScaler(), pre.FunctionTransformer(np.sqrt))
+    filled = pre.FunctionTransformer(np.log, validate=True)
+    return {
+        "columns": ColumnTransformer(
+            [
+                ("logs", pre.FunctionTransformer(np.log1p), ["a", "n"]),
+                ("power", pre.PowerTransformer(), ["b"]),
+                ("box-cox", pre.PowerTransformer("box-cox"), ["c"]),
+                ("normal", clone(STEPS["normal"][0]), ["d"]),
+            ]
+        ),
+        "filled": ColumnTransformer(
+            [
+                ("logs", make_pipeline(SimpleImputer(), filled), ["a", "b"]),
+                ("roots", pre.FunctionTransformer(np.sqrt), ["n"]),
+                ("scaled", positive, ["c"]),
+            ]
+        ),
+        "scaled": make_pipeline(
+            pre.FunctionTransformer(np.log1p), pre.StandardScaler()
+        ),
+        "squares": pre.FunctionTransformer(np.square),
+        "rounded": pre.FunctionTransformer(np.rint),
+    }
+
+
+def outcome(model, rows):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            answer = model.predict_proba(rows)
+        except (ValueError, TypeError, FloatingPointError) as error:
+            return type(error), {str(warning.message) for warning in caught}
+    return answer.tolist(), {str(warning.message) for warning in caught}
+
+
+def frames(frame):
+    """Yield rows that a function may refuse, warn about or compute otherwise."""
+    for value in (np.nan, 0.0, -1.0, -2.0, np.inf, 1e300, -1e-320, 1e-320):
+        changed = frame.copy()
+        changed.loc[3, ["a", "b", "c"]] = value
+        yield changed
+        yield changed[3:4]
+    for dtype in ("float32", "Float64", "Float32"):
+        yield frame.astype(dtype)
+    whole = frame.round().clip(1, 90)
+    for dtype in ("int8", "uint8", "int16", "int32", "uint64", "Int64", "Int16"):
+        yield frame.assign(n=whole["n"].astype(dtype))
+        yield whole.astype(dtype)
+        yield whole.astype(dtype)[:1]
+    yield frame.assign(n=frame["n"] > 3)
+    yield frame.assign(n=np.int64(2) ** 52 + np.arange(len(frame)))
+    yield frame[["n", "d", "c", "b", "a"]]
+    yield frame.astype(object)
+    yield frame.to_numpy()
+    polars = pytest.importorskip("polars")
+    yield polars.from_pandas(frame)
+    yield polars.from_pandas(frame.astype("float32"))
+
+
+@pytest.mark.parametrize("name", mixed_steps())
+def test_rows_that_functions_treat_in_their_own_way(name):
+    X = numbers(signed=False)
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(n=np.arange(len(X)) % 40 + 0.0)
+    step = mixed_steps()[name]
+    model = make_pipeline(step, clone(FORESTS["forest"])).fit(frame, target(X))
+    fast = plain(model).fit(frame)
+    assert routes(fast, frame) == routes(fast, frame[:1]) == (1, 0)
+    for rows in frames(frame):
+        assert outcome(fast, rows) == outcome(model, rows)
+
+
+def test_an_artifact_knows_the_functions_limits(tmp_path):
+    model, X = trained(*STEPS["log1p"])
+    skforge.save(plain(model).fit(X), tmp_path / "log.skforge")
+    loaded = skforge.load(tmp_path / "log.skforge")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    low = np.full((1, WIDTH), -0.999)
+    np.testing.assert_array_equal(loaded.predict_proba(low), model.predict_proba(low))
+    with pytest.raises(skforge.SourceNeededError):
+        loaded.predict_proba(low - 0.001)
+
+
+@pytest.mark.parametrize(
+    ("width", "ulps", "folds"), [(1, 3, True), (9, 30, True), (700, 10**4, False)]
+)
+def test_answers_that_alternate_near_a_threshold(monkeypatch, width, ulps, folds):
+    def wavy(column, lambdas):
+        odd = column.view(np.int64) // width % 2 == 1
+        return np.where(odd, column * (1 + ulps * np.finfo(float).eps), column)
+
+    model, X = trained(*STEPS["yeo-johnson-bare"], last="lightgbm")
+    monkeypatch.setattr("scipy.stats.yeojohnson", wavy)
+    fast = plain(model).fit(X)
+    assert folds == ("runs in" not in fast.inspect("pipeline"))
+    if folds:
+        assert fast._predictor.source._known.numbers  # a test has several intervals
+        for seed in range(4):
+            same(fast, model, around(fast, X, seed=seed))
+
+
+def test_a_function_that_depends_on_the_number_of_rows_does_not_fold(monkeypatch):
+    def uneven(column, lambdas):
+        return column if len(column) > 1 else np.nextafter(column, np.inf)
+
+    model, X = trained(*STEPS["yeo-johnson-bare"])
+    monkeypatch.setattr("scipy.stats.yeojohnson", uneven)
+    assert "runs in" in plain(model).fit(X).inspect("pipeline")
+
+
+def test_functions_that_do_not_fold():
+    assert "calls log1p with kw_args" in where(np.log1p, kw_args={"dtype": "f4"})
+    assert "calls sin" in where(np.sin)
+
+
+def where(function, **how):
+    X = numbers(signed=False)
+    step = pre.FunctionTransformer(function, **how)
+    model = make_pipeline(step, clone(FORESTS["forest"])).fit(X, target(X))
+    return plain(model).fit(X).inspect("pipeline")
