@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -269,6 +270,26 @@ def test_drawn_rows_are_repeatable_and_missing_when_asked():
 def test_extreme_thresholds_can_be_drawn_around(cuts):
     drawn = draw_rows(line_forest(cuts), 200, seed=0)
     assert np.isfinite(drawn).all()
+
+
+def test_each_column_is_drawn_around_its_own_thresholds():
+    cuts = [1.0, 5.0, 2.0, 2.0, -7.0]
+    forest = line_forest(cuts, feature=[3, 1, 3, 3, 0], n_features=5)
+    drawn = draw_rows(forest, 3000, seed=0)
+    for column, own in {0: [-7], 1: [5], 3: [1, 2]}.items():
+        x = drawn[:, column]
+        gaps = np.bincount(np.searchsorted(own, x), minlength=len(own) + 1)
+        assert (gaps > 3000 / len(gaps) * 0.8).all()
+        assert np.isin(own, x).all()
+        assert np.abs(x - np.mean(own)).max() < 2
+    assert 0.8 < drawn[:, [2, 4]].std() < 1.2  # of no test: the standard normal ones
+
+
+def test_rows_of_many_columns_are_drawn_at_once():
+    forest = line_forest(np.arange(20_000), feature=range(20_000), n_features=20_000)
+    start = time.thread_time()
+    draw_rows(forest, 100, seed=0)
+    assert time.thread_time() - start < 1.0  # 0.2 s; 2 s column by column
 
 
 def test_drawn_categories_lie_in_and_around_the_sets():

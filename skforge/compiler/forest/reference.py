@@ -179,42 +179,54 @@ def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArra
     the share of values that are missing.
     """
     random = np.random.default_rng(seed)
-    dtype = forest.input_dtype
-    rows = random.standard_normal((n, forest.n_features)).astype(dtype)
+    rows = random.standard_normal((n, forest.n_features)).astype(forest.input_dtype)
     in_sets = forest.comparison >= Comparison.IN
-    order = np.argsort(forest.feature, kind="stable")
-    ends = np.searchsorted(forest.feature[order], np.arange(forest.n_features + 1))
-    for feature in np.unique(forest.feature):
-        tests = order[ends[feature] : ends[feature + 1]]
-        sets = tests[in_sets[tests]]
-        if len(sets):
-            rows[:, feature] = _draw_categories(forest, sets, n, random)
-            continue
-        rows[:, feature] = _draw_around(forest.threshold[tests], n, random)
+    with np.errstate(over="ignore", under="ignore"):
+        _draw_around(rows, forest.feature, forest.threshold, random)
+    for feature in np.unique(forest.feature[in_sets]):
+        sets = np.flatnonzero(in_sets & (forest.feature == feature))
+        rows[:, feature] = _draw_categories(forest, sets, n, random)
     rows[random.random(rows.shape) < missing] = forest.missing_value
     return rows
 
 
 def _draw_around(
-    thresholds: NDArray[Any], n: int, random: np.random.Generator
-) -> NDArray[Any]:
-    cuts = np.unique(thresholds[np.isfinite(thresholds)])
-    if not len(cuts):
-        return random.standard_normal(n).astype(thresholds.dtype)
-    exact = cuts.astype(np.float64)
-    margin = max(1e-3 * abs(exact[0]), (exact[-1] - exact[0]) / 4, 1e-30)
-    edges = np.concatenate(([exact[0] - margin], exact, [exact[-1] + margin]))
-    gap = random.integers(0, len(edges) - 1, n)
-    drawn = edges[gap] + random.random(n) * (edges[gap + 1] - edges[gap])
+    rows: NDArray[Any],
+    feature: NDArray[np.int32],
+    threshold: NDArray[Any],
+    random: np.random.Generator,
+) -> None:
+    """Write numbers around finite thresholds to the columns that have some."""
+    finite = np.flatnonzero(np.isfinite(threshold))
+    at = finite[np.lexsort((threshold[finite], feature[finite]))]
+    column, cuts = feature[at], threshold[at]
+    new = (np.diff(column, prepend=-1) != 0) | (np.diff(cuts, prepend=0) != 0)
+    cuts = cuts[new]
+    about = np.unique(column[new], return_index=True, return_counts=True)
+    columns, first, count = about
+    least, most = (cuts[i].astype(np.float64) for i in (first, first + count - 1))
+    margin = np.maximum(np.abs(least) * 1e-3, most / 4 - least / 4).clip(1e-30)
+    # the edges of a column's gaps: its cuts, and one more at either end
+    start = first + 2 * np.arange(len(first))
+    edges = np.empty(len(cuts) + 2 * len(first))
+    edges[start], edges[start + count + 1] = least - margin, most + margin
+    edges[np.arange(len(cuts)) + 2 * np.repeat(np.arange(len(first)), count) + 1] = cuts
     info = np.finfo(cuts.dtype)
-    values: NDArray[Any] = np.clip(drawn, info.min, info.max).astype(cuts.dtype)
-    on = np.flatnonzero(random.random(n) < 0.1)
-    tie = cuts[random.integers(0, len(cuts), len(on))]
-    toward = np.array([-np.inf, 0, np.inf], cuts.dtype)[random.integers(0, 3, len(on))]
-    with np.errstate(over="ignore", under="ignore"):
-        near = np.nextafter(tie, toward)
-    values[on] = np.where((toward == 0) | ~np.isfinite(near), tie, near)
-    return values
+    edges = edges.clip(info.min, info.max)
+    step = max(1, _CELLS // max(1, len(columns)))
+    for part in (rows[i : i + step] for i in range(0, len(rows), step)):
+        shape = len(part), len(columns)
+        gap = start + (random.random(shape) * (count + 1)).astype(np.intp)
+        share = random.random(shape)
+        values = (edges[gap] * (1 - share) + edges[gap + 1] * share).astype(cuts.dtype)
+        on = np.nonzero(random.random(shape) < 0.1)
+        which = (random.random(len(on[1])) * count[on[1]]).astype(np.intp)
+        tie = first[on[1]] + which
+        ways = np.array([-np.inf, np.nan, np.inf], cuts.dtype)  # NaN: none
+        toward = random.choice(ways, len(tie))
+        near = np.nextafter(cuts[tie], toward)
+        values[on] = np.where(np.isfinite(near), near, cuts[tie])
+        part[:, columns] = values
 
 
 def _draw_categories(
