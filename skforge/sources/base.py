@@ -197,12 +197,21 @@ class RowRules:
         """Return rows with accepted values in place of those a pipeline refuses."""
         return rows
 
-    def form(self, X: Any) -> Any:
+    def form_of(self, X: Any) -> Any:
         """Return the form of rows that steps may compute with in another dtype.
 
-        None if the forest reads these rows, or if only the model does.
+        None if only the model reads them.
         """
         return None
+
+    def knows(self, form: Any) -> bool:
+        """Tell whether the forest reads rows of a form."""
+        return True
+
+    def form(self, X: Any) -> Any:
+        """Return the form of rows that the forest does not read yet, or None."""
+        form = self.form_of(X)
+        return None if self.knows(form) else form
 
     def of_form(self, form: Any) -> Source | None:
         """Return an adapter, with its own forest, for rows of a form; None for none."""

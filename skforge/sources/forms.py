@@ -52,8 +52,10 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
 
 
-def told(form: Form | np.dtype[Any]) -> str:
-    """Return a form as text, which an artifact keeps."""
+def told(form: Any) -> str:
+    """Return a form as text, which an artifact keeps; the first of several."""
+    if type(form) is tuple:
+        form = next(part for part in form if part is not None)
     if isinstance(form, np.dtype):
         return f"ndarray: {form.name}"
     return f"{form.kind}: {', '.join(map(str, form.types))}"

@@ -199,10 +199,11 @@ class PipelineSource(Source):
         unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 
-    def form(self, X: Any) -> Any:
-        """Return the form of rows that the forest does not read yet."""
-        form = self._known.form_of(X)
-        return None if form in self._known.forms else form
+    def form_of(self, X: Any) -> Any:
+        return self._known.form_of(X)
+
+    def knows(self, form: Any) -> bool:
+        return form is None or form in self._known.forms
 
     def sample(self, dtype: Any) -> Any:
         return self._known.sample(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from sklearn import (
     tree,
 )
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 
 import skforge
@@ -357,6 +360,43 @@ def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
     monkeypatch.setattr(Predictor, "answer", wrong)
     with pytest.raises(VerificationError, match="row 0 of X: predict_raw gives"):
         again.fit(rows)
+
+
+WRAPPERS: dict[str, Callable[[], Any]] = {
+    "threshold": lambda: FixedThresholdClassifier(
+        fitted("standard", "forest"), threshold=0.4
+    ),
+    "calibrated": lambda: CalibratedClassifierCV(fitted("standard", "forest"), cv=2),
+    "votes": lambda: ensemble.VotingClassifier(
+        [("a", fitted("standard", "forest")), ("b", fitted("median", "histogram"))],
+        voting="soft",
+    ),
+}
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", FORMS)
+def test_wrappers_answer_rows_of_any_form_by_kernels(
+    name: str, wrapper: str, tmp_path: Path
+) -> None:
+    model = WRAPPERS[wrapper]().fit(FRAME, Y)
+    inner = plain(fitted("standard", "forest")).fit(FRAME)
+    many = FORMS[name](FRAME), near(inner, FORMS[name])
+    fast = plain(model).fit(FRAME)
+    for rows in (*many, many[0][:1], FRAME):
+        for method in ("predict", "predict_proba"):
+            assert not difference(getattr(fast, method), getattr(model, method), rows)
+    assert not fast.counters()["library"]["calls"]
+    skforge.save(fast, tmp_path / "fast.skforge")
+    again = skforge.load(tmp_path / "fast.skforge")
+    for one in (again, pickle.loads(pickle.dumps(fast)), fast.drop_estimator()):
+        for rows in many:
+            assert not difference(one.predict_proba, model.predict_proba, rows)
+        assert not one.counters()["library"]["calls"]
+    again.fit(many[0])
+    for rows in (*many, FRAME):
+        assert not difference(again.predict_proba, model.predict_proba, rows)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])

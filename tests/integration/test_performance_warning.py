@@ -22,6 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import skforge
 from skforge import CompiledForest, PerformanceWarning, Schedule
+from skforge.sources.conversions import conversion
 from tests.plain import plain
 
 RANDOM = np.random.default_rng(0)
@@ -77,38 +78,38 @@ def as_float(column):
         (
             changed(fare=lambda s: s.astype(pd.SparseDtype("float64", 0.0))),
             "column 'fare' is Sparse[float64, 0.0]",
-            "it with X['fare'].astype('float64')",
+            "X.astype({'fare': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
             changed(fare=decimals),
             "column 'fare' is object of Decimal",
-            "it with X['fare'].astype('float64')",
+            "X.astype({'fare': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
             changed(fare=decimals, age=lambda s: s.astype("category")),
             "columns 'fare' is object of Decimal, 'age' is category",
-            "each as in X['fare'].astype('float64')",
+            "X.astype({'fare': 'float64', 'age': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"]), age=as_float(X["age"])),
         ),
         (
             # float32 is read in a form of its own, and not to blame
             changed(fare=decimals, age=lambda s: s.astype("float32")),
             "column 'fare' is object of Decimal",
-            "it with X['fare'].astype('float64')",
+            "X.astype({'fare': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
             pl.from_pandas(FRAME).with_columns(pl.col("fare").cast(pl.Decimal(10, 2))),
             "column 'fare' is Decimal(precision=10, scale=2)",
-            "it with X['fare'].cast(float)",
+            "X.cast({'fare': float})",
             lambda X: X.with_columns(X["fare"].cast(float)),
         ),
         (
             pa.Table.from_pandas(changed(fare=decimals)),
             "column 'fare' is decimal128(3, 2)",
-            "it with X['fare'].cast('float64')",
+            "X['fare'].cast('float64')",
             lambda X: X.set_column(0, "fare", X["fare"].cast("float64")),
         ),
     ],
@@ -116,7 +117,7 @@ def as_float(column):
 )
 def test_columns_are_named_with_their_mend(X, what, cast, mend):
     fast, (text,) = fitted(MIXED, X)
-    assert text == f"{START}: {what}. Convert {cast}."
+    assert text == f"{START}: {what}. Convert with {cast}."
     before = fast.counters()
     assert np.array_equal(fast.predict_proba(mend(X)), MIXED.predict_proba(X))
     assert fast.counters()["library"] == before["library"]
@@ -138,7 +139,7 @@ def test_whole_rows_are_named_with_their_mend(X, what, call):
     if getattr(X, "dtype", None) == np.float64 and not hasattr(X, "toarray"):
         pytest.skip("long double is float64 here")
     _, texts = fitted(SCALED, X)
-    assert texts == [f"{START}: X is {what}. Convert it with {call}."]
+    assert texts == [f"{START}: X is {what}. Convert with {call}."]
 
 
 def test_one_row_is_enough():
@@ -146,7 +147,7 @@ def test_one_row_is_enough():
     rows[77, 1] = 2**60 + 1  # float64 rounds it
     _, texts = fitted(SCALED, rows)
     call = "numpy.asarray(X, 'float64')"
-    assert texts == [f"{START}: X is an array of int64. Convert it with {call}."]
+    assert texts == [f"{START}: X is an array of int64. Convert with {call}."]
 
 
 def test_rows_that_are_answered_alone_are_counted():
@@ -156,7 +157,7 @@ def test_rows_that_are_answered_alone_are_counted():
     rows.loc[5, "city"] = "Bern"  # the pipeline warns about it
     _, (text,) = fitted(make_pipeline(columns, forest()).fit(FRAME, Y), rows)
     assert text == (
-        f"{START}; no conversion to float64 mends that. By themselves, 15 of 16 rows "
+        f"{START}; no conversion that was tried helps. By themselves, 15 of 16 rows "
         "are answered by kernels."
     )
 
@@ -297,3 +298,27 @@ def test_calls_log_entries_and_new_forms_of_rows(caplog):
         "rows",
         f"{start} ndarray: float32 are answered by kernels of their own",
     ]
+
+
+def test_texts_are_converted_where_that_helps():
+    """Each dtype gets a type of its own, and those that are not to blame stay."""
+    frames = {
+        "pandas": changed(age=decimals, city=lambda s: s.astype("category")),
+        "polars": pl.from_pandas(FRAME).with_columns(
+            pl.col("age").cast(pl.Decimal(10, 2)), pl.col("city").cast(pl.Categorical)
+        ),
+    }
+    calls = {
+        "pandas": "X.astype({'age': 'float64', 'city': 'str'})",
+        "polars": "X.cast({'age': float, 'city': str})",
+    }
+    wanted = {"pandas": ["float64", "float64", "str"], "polars": [*"FFS"]}
+    for kind, X in frames.items():
+
+        def helps(rows, kind=kind):
+            dtypes = [*map(str, rows.dtypes)]
+            dtypes = dtypes if kind == "pandas" else [name[0] for name in dtypes]
+            return dtypes == wanted[kind]
+
+        assert conversion(X, helps).endswith(f". Convert with {calls[kind]}.")
+        assert conversion(X, lambda rows: False) == ""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, unwrap
 from skforge.compiler.frontends.members import (
     CALIBRATED,
@@ -47,6 +49,7 @@ from skforge.sources.base import (
 from skforge.sources.mappings import Columns
 from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
+from skforge.sources.stored_model import StoredModel
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
 from skforge.sources.wrappers.votes import (
@@ -88,9 +91,23 @@ class WrapperSource(Source):
     kinds = ("wrapper",)
     checks = {"of_no_rows": are_answers}  # noqa: RUF012
 
-    def __init__(self, model: Any, forest: Forest) -> None:
+    def __init__(
+        self,
+        model: Any,
+        forest: Forest | None,
+        sources: Mapping[int, Source] = MappingProxyType({}),
+    ) -> None:
+        def forests_of(member: Any) -> tuple[Forest, ...]:
+            source = sources.get(id(member))
+            if source is None:
+                return read_forests(member)
+            return source.forest, *source.answers.more
+
+        stored = isinstance(model, StoredModel)
+        parts = taken_apart(model.whole if stored else model, forests_of)
+        forest = forest or parts.forests[0]
         super().__init__(model, forest)
-        parts = taken_apart(model if self.stored is None else self.stored.whole)
+        self._sources = sources
         if parts.forests[0].n_outputs != forest.n_outputs:
             raise InvalidModelError(
                 f"The forest of this {type(model).__name__} was made by another "
@@ -105,15 +122,17 @@ class WrapperSource(Source):
                 f"This {type(model).__name__} does not compute its answers as others "
                 "of its class do; CompiledForest compiles its members alone."
             ) from error
-        sources = [leaf.source for leaf in self._leaves]
+        inside = [leaf.source for leaf in self._leaves]
+        self._pipelines = [source for source in inside if source.has_forms]
+        self.has_forms = bool(self._pipelines)
         self.answers = Answers(
-            own_log_proba=any(source.answers.own_log_proba for source in sources),
+            own_log_proba=any(source.answers.own_log_proba for source in inside),
             more=parts.forests[1:],
             root=root,
             by_members=not has_answers(parts),
         )
         self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
-        self._readers = _distinct(sources)
+        self._readers = _distinct(inside)
         refused = [reader.declines for reader in self._readers]
         self.declines = max(refused, key=_STRICT.index)
         self.limit = min(reader.limit for reader in self._readers)
@@ -125,7 +144,8 @@ class WrapperSource(Source):
 
     def _node(self, part: Part) -> Node:
         if part.forests:
-            source = member_source(part.model, part.forests[0])
+            source = self._sources.get(id(part.model))
+            source = source or member_source(part.model, part.forests[0])
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
         model = part.model if self.stored is not None else _own(part.model)
@@ -181,6 +201,42 @@ class WrapperSource(Source):
         if read is not None and read[1] and self._constants:
             return None  # they warn in another name
         return read
+
+    def form_of(self, X: Any) -> Any:
+        """Return the form that all pipelines inside see, or that of each."""
+        forms = tuple(source.form_of(X) for source in self._pipelines)
+        return forms[0] if len({*forms}) == 1 else forms or None
+
+    def knows(self, form: Any) -> bool:
+        return all(source.knows(each) for source, each in self._each(form))
+
+    def of_form(self, form: Any) -> Source | None:
+        """Return an adapter with the pipelines' forests for a form; itself for its own.
+
+        Every pipeline has compared its forest with its own scores.
+        """
+        found: dict[int, Source] = {}
+        for source, each in self._each(form):
+            read = source if source.knows(each) else source.of_form(each)
+            if read is None:
+                return None
+            if read is not source:
+                found[id(source)] = read
+        if not found:
+            return self
+        leaves = self._leaves
+        sources = {
+            id(leaf.model): found.get(id(leaf.source), leaf.source) for leaf in leaves
+        }
+        known = self.model if self.stored is None else self.stored
+        return WrapperSource(known, None, sources)
+
+    def _each(self, form: Any) -> Iterable[tuple[Source, Any]]:
+        forms = form if type(form) is tuple else (form,) * len(self._pipelines)
+        return zip(self._pipelines, forms, strict=True)
+
+    def sample(self, dtype: Any) -> Any:
+        return self._pipelines[0].sample(dtype) if self._pipelines else None
 
     def columns(self) -> Columns | None:
         """Return the members' columns; frames of them if members read them apart."""

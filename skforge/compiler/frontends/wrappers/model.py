@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -26,6 +26,8 @@ from skforge.compiler.frontends.members import (
 from skforge.exceptions import UnsupportedModelError
 
 Array = NDArray[Any]
+
+ForestsOf = Callable[[Any], tuple[Forest, ...]]
 
 #: Fields of a forest that has nothing but scores.
 _SCORES: dict[str, Any] = dict(
@@ -175,9 +177,12 @@ class Wrapped:
     forests: tuple[Forest, ...]
 
 
-def taken_apart(model: Any) -> Wrapped:
-    """Return the parts of a fitted wrapper, and their forests, joined by kind."""
-    root = _part(model)
+def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
+    """Return the parts of a fitted wrapper, and their forests, joined by kind.
+
+    ``forests_of`` returns those of a model that is no wrapper.
+    """
+    root = _part(model, forests_of)
     groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():
         part.places = [slice(0)] * len(part.forests)
@@ -228,14 +233,15 @@ def has_answers(wrapped: Wrapped) -> bool:
     return kind_of(root.model) == REGRESSORS and one_forest and plain
 
 
-def _part(model: Any, asks_one: bool = False) -> Part:
+def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> Part:
     model = unwrap(model)
     if is_wrapper(model):
         single = kind_of(model) in (CALIBRATED, ONE_VS_REST)
-        return Part(model, tuple(_part(each, single) for each in fitted_members(model)))
+        inside = (_part(each, forests_of, single) for each in fitted_members(model))
+        return Part(model, tuple(inside))
     if kind_of(model) == CONSTANT:
         return Part(model)
-    forests = read_forests(model)
+    forests = forests_of(model)
     only = 1 if asks_one and len(forests) == 1 and _is_pair(forests[0]) else None
     return Part(model, forests=forests, only=only)
 
