@@ -22,7 +22,7 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TileTests,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tile_leaves import leaf_table
+from skforge.compiler.layouts.tiles.tile_leaves import TOGETHER, leaf_table
 from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly
@@ -160,18 +160,19 @@ def test_other_leaves_are_distinct_vectors(made: Forest) -> None:
     assert len(table.values) == len(np.unique(made.leaf_value, axis=0))
 
 
-def many_classes(values: list[dict[int, float]], base: float = 0.0) -> Forest:
-    made = forest_of(
-        [tree("full", 1, np.random.default_rng(0))] * 2, n_outputs=100, vector=True
-    )
-    dense = np.zeros((4, 100), made.leaf_value.dtype)
+def many_classes(
+    values: list[dict[int, float]], base: float = 0.0, n_outputs: int = 100
+) -> Forest:
+    trees = [tree("full", 1, np.random.default_rng(0))] * 2
+    made = forest_of(trees, n_outputs=n_outputs, vector=True)
+    dense = np.zeros((4, n_outputs), made.leaf_value.dtype)
     for leaf, pairs in enumerate(values):
         for output, value in pairs.items():
             dense[leaf, output] = value
-    return replace(made, leaf_value=dense, base=np.full(100, base, dense.dtype))
+    return replace(made, leaf_value=dense, base=np.full(n_outputs, base, dense.dtype))
 
 
-FEW = [{3: 0.25, 99: 0.75}, {0: -1.0}, {3: 0.25, 99: 0.75}, {}]
+FEW = [{3: 0.25, 4: 0.5, 99: 0.75}, {0: -1.0}, {3: 0.25, 4: 0.5, 99: 0.75}, {}]
 
 
 def test_leaves_of_few_of_many_classes_are_pairs() -> None:
@@ -179,21 +180,32 @@ def test_leaves_of_few_of_many_classes_are_pairs() -> None:
     table = leaf_table(made, np.array([0, 1, 2, 3, 1], np.int32))
     assert table.kind == "pairs" and table.outputs is not None
     assert table.index is not None and table.index[0] == table.index[2]
-    for leaf, first in zip([0, 1, 2, 3, 1], table.index.tolist(), strict=True):
-        sums = np.zeros(100, np.float32)
-        for at in range(first, len(table.values)):
-            sums[table.outputs[at] & 0x7FFF] += table.values[at]
-            if not table.outputs[at] >> 15:
-                break
+    for leaf, group in zip([0, 1, 2, 3, 1], table.index.tolist(), strict=True):
+        sums, more = np.zeros(100, np.float32), True
+        while more:
+            at = slice(group * TOGETHER, (group + 1) * TOGETHER)
+            more, group = bool(table.outputs[at][0] >> 15), group + 1
+            np.add.at(sums, table.outputs[at] & 0x7FFF, table.values[at])
         assert np.array_equal(sums, made.leaf_value[leaf])
-    assert len(table.values) == 4  # equal leaves once, and a zero
+    # Equal leaves once: a leaf has 3 pairs, the others fill one group.
+    assert len(table.values) == TOGETHER * (2 + -(-3 // TOGETHER))
+    spare = table.values[table.values == 0]
+    assert np.signbit(spare).sum() == len(spare) - 1  # all but that of no class
+
+
+def test_pairs_of_more_classes_than_16_bits_number() -> None:
+    made = many_classes([{3: 0.25, 39_999: 0.75, 7: 1.0}, {}, {}, {}], n_outputs=40_000)
+    table = leaf_table(made, np.arange(4, dtype=np.int32))
+    assert table.kind == "pairs" and table.outputs is not None
+    assert table.outputs.dtype == np.uint32
+    assert sorted({3, 7, 39_999} & set(table.outputs & 0x7FFFFFFF)) == [3, 7, 39_999]
 
 
 @pytest.mark.parametrize(
     "made",
     [
         many_classes(FEW, base=-0.0),
-        many_classes([dict.fromkeys(range(50), 0.5), {1: 1.0}, {}, {}]),
+        many_classes([dict.fromkeys(range(80), 0.5), {1: 1.0}, {}, {}]),
     ],
     ids=["-0.0 would change", "many classes"],
 )

@@ -147,12 +147,16 @@ def forest_of(
         int(Missing.NAN),
         nodes.pop("missing_go_to_left")[inner] != 0 if missing else False,
     )
-    leaf_value = np.concatenate(
-        [
-            value[~inner[start:end]]
-            for value, start, end in zip(values, offset, offset[1:], strict=False)
-        ]
+    # In place, as leaves of hundreds of classes take hundreds of megabytes.
+    leaf_value = np.empty(
+        (int(np.count_nonzero(~inner)), values[0].shape[1]), np.result_type(*values)
     )
+    filled = 0
+    for value, start, end in zip(values, offset, offset[1:], strict=False):
+        leaves = np.flatnonzero(~inner[start:end])
+        part = leaf_value[filled : filled + len(leaves)]
+        np.take(value, leaves, axis=0, out=part, mode="clip")
+        filled += len(leaves)
     start, cover = starts(offset, np.int32), nodes.pop("weighted_n_node_samples")
     left += start
     right += start
