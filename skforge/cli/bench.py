@@ -33,6 +33,7 @@ from skforge.cli.options import (
     RunTarget,
     ScheduleOption,
     SecondsOption,
+    Verbose,
     load_schedule,
     sizes_of,
 )
@@ -185,11 +186,12 @@ def bench(
     data: DataFile = None,
     columns: DataColumns = None,
     batch_sizes: Annotated[
-        str, typer.Option(help="The rows a call to measure, separated by commas.")
+        str, typer.Option(help="Batch sizes to measure, separated by commas.")
     ] = "1,64,4096",
     schedule: ScheduleOption = None,
     target: RunTarget = "cpu",
     seconds: SecondsOption = 1.0,
+    verbose: Verbose = False,
 ) -> None:
     """Compile a model, compare every bit with its source, and compare the speed."""
     from skforge import Target
@@ -207,7 +209,8 @@ def bench(
         job = compile_model(asked, max(sizes))
         describe(console, model_file.name, job.forest)
         console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
-        show_schedules(console, job.module)
+        if verbose:
+            show_schedules(console, job.module)
         X = next(iter(job.rows.values()))
         good = check(console, job.pairs or [reference_pair(job.module)], job.rows)
         if job.pairs:
@@ -306,7 +309,7 @@ def _check_memory(n_rows: int, forest: Forest) -> None:
         )
 
 
-def demo(seconds: SecondsOption = 1.0) -> None:
+def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
     """Train a model, compile it, compare every bit, and compare the speed."""
     from skforge import CompiledForest, Target, compile_forest
 
@@ -332,7 +335,8 @@ def demo(seconds: SecondsOption = 1.0) -> None:
         soft_wrap=True,
     )
     module = compile_forest(forest, target=target)
-    show_schedules(console, module)
+    if verbose:
+        show_schedules(console, module)
 
     pairs = estimator_pairs(fast)
     if hasattr(model, "get_booster"):

@@ -34,7 +34,7 @@ def export(
     ] = None,
     batch_sizes: Annotated[
         str | None,
-        typer.Option(help="The rows a call to keep kernels for, with commas."),
+        typer.Option(help="Batch sizes to compile for, separated by commas."),
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Add a function that finds leaves.")

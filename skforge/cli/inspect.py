@@ -35,7 +35,8 @@ def inspect(
     rows: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Print the kernel for so many rows a call. Default: many."
+            min=1,
+            help="Show the kernel used for this batch size. Default: the largest.",
         ),
     ] = None,
     schedule: ScheduleOption = None,

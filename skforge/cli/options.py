@@ -136,6 +136,7 @@ ScheduleOption = Annotated[
 SecondsOption = Annotated[
     float, typer.Option(min=0.01, help="Seconds to measure each batch size.")
 ]
+Verbose = Annotated[bool, typer.Option(help="Print the schedules and their loops.")]
 RunTarget = Annotated[
     str, typer.Option(help="Where to run: cpu, cuda, hip, auto or emulated.")
 ]

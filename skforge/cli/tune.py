@@ -31,7 +31,7 @@ def tune(
     columns: DataColumns = None,
     batch_sizes: Annotated[
         str | None,
-        typer.Option(help="The rows a call that matter, separated by commas."),
+        typer.Option(help="Batch sizes to tune for, separated by commas."),
     ] = None,
     strategy: Annotated[
         str,

@@ -407,9 +407,9 @@ class Summary:
         """The times by batch size; None if nothing is known."""
         if not self.times:
             return None
-        head = ["rows a call", "µs a row", "a call"]
+        head = ["batch size", "per row", "per call"]
         rows = [
-            [f"{t.n_rows:,}", f"{t.seconds / t.n_rows * 1e6:.3g}", duration(t.seconds)]
+            [f"{t.n_rows:,}", duration(t.seconds / t.n_rows), duration(t.seconds)]
             for t in self.times
         ]
 

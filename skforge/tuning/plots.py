@@ -72,6 +72,11 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
     """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
+    if len(sizes) < 2:
+        raise InvalidInputError(
+            "sensitivity compares batch sizes, and the search timed one; tune for two "
+            "or more."
+        )
     return draw_matrix([*map(str, sizes)], matrix, "batch size", ax)
 
 

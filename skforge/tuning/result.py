@@ -12,11 +12,13 @@ from typing import Any
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, plural
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
 
 VERSION = 1
+#: Words of the report for outcomes of which the name alone says little.
+_OUTCOMES = {"stopped": "abandoned early", "no time": "skipped (budget used up)"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +213,10 @@ class TuningResult:
                 f"an estimated {whole:.3g} s, and this search took "
                 f"{_share(self.seconds, whole)} of that"
             )
-        counted = ", ".join(f"{n} {status}" for status, n in self.counts().items())
+        counted = ", ".join(
+            f"{n} {_OUTCOMES.get(status, status)}"
+            for status, n in self.counts().items()
+        )
         lines.append(f"trials: {counted or 'none'}")
         best = self.best
         for batch, schedule in sorted(self.table.items(), key=lambda item: item[0][0]):
@@ -221,9 +226,9 @@ class TuningResult:
                 times = (trial.seconds, *trial.spread)
                 middle, low, high = (1e6 * s / trial.n_rows for s in times)
                 speed = (
-                    f"{middle:.3g} us per row ({low:.3g} to {high:.3g}) at "
-                    f"{trial.n_rows} rows, {1 / trial.relative:.2f} times as fast as "
-                    "the default"
+                    f"{middle:.3g} µs per row ({low:.3g} to {high:.3g}) at "
+                    f"{plural(trial.n_rows, 'row')}, {1 / trial.relative:.2f} times "
+                    "as fast as the default"
                 )
             lines.append(f"  {range_text(batch)} rows: {speed}\n    {schedule!r}")
         lines += [f"note: {note}" for note in self.notes]

@@ -94,17 +94,7 @@ def test_the_text_is_aligned(fast):
     gap = lines.index("")
     assert lines[gap + 1] == "Time by batch size"
     table = lines[gap + 2 : -1]
-    assert table[0].split() == [
-        "rows",
-        "a",
-        "call",
-        "µs",
-        "a",
-        "row",
-        "a",
-        "call",
-        "how",
-    ]
+    assert table[0].split() == ["batch", "size", "per", "row", "per", "call", "how"]
     assert len({len(line) for line in table}) == 1
     assert [line.split()[0] for line in table[1:]] == ["1", "8", "64", "512", "4,096"]
     assert all(line.endswith("  estimated") for line in table[1:])
@@ -211,7 +201,7 @@ def test_measured_times(fast, monkeypatch):
         assert 0 < time.seconds <= time.high
         assert 0 < time.source_seconds <= time.source_high
         assert time.faster == time.source_seconds / time.seconds
-    head = "rows a call|µs a row|a call|99th percentile|answered by"
+    head = "batch size|per row|per call|99th percentile|answered by"
     head = f"{head}|RandomForestClassifier|faster"
     assert summary.table.head == head.split("|")
     assert [row[4] for row in summary.table.rows] == ["entry", "entry"]

@@ -417,6 +417,8 @@ def test_bench_of_equal_predictions(run, small_model):
     code, out, err = run("bench", small_model, *BENCH)
     assert (code, err) == (0, "")
     assert "small.json: 3 trees, " in out
+    assert "Schedules" not in out
+    code, out, _ = run("bench", small_model, "--verbose", *BENCH)
     assert "batches of 1" in out
     module = skforge.compile_forest(skforge.load_forest(small_model))
     for schedule in module.schedules.values():
@@ -487,7 +489,9 @@ def test_rows_are_refused_before_anything_is_printed(run, small_model, tmp_path)
 
 
 def test_bench_of_one_schedule(run, small_model):
-    code, out, _ = run("bench", small_model, "--schedule=parallel-rows", *BENCH)
+    code, out, _ = run(
+        "bench", small_model, "--schedule=parallel-rows", "--verbose", *BENCH
+    )
     assert code == 0
     assert "any batch:" in out
     assert repr(skforge.Schedule.preset("parallel-rows")) in out
@@ -580,7 +584,7 @@ def test_inspect_shows_ptx_where_nvrtc_is(run, small_model):
 
 
 def test_bench_of_a_gpu_target_on_the_cpu(run, small_model):
-    code, out, _ = run("bench", small_model, "--target=emulated", *BENCH)
+    code, out, _ = run("bench", small_model, "--target=emulated", "--verbose", *BENCH)
     assert code == 0
     assert "emulated sm_80" in out
 

@@ -331,7 +331,7 @@ def test_summary_and_frame():
     assert (
         result.summary().splitlines()[-2:]
         == [
-            "  1 rows: 5 us per row (5 to 5) at 1 rows, 2.00 times as fast as the "
+            "  1 rows: 5 µs per row (5 to 5) at 1 row, 2.00 times as fast as the "
             "default",
             '    Schedule().interleave("tree", 7)',
         ]

@@ -104,7 +104,9 @@ class Trial:
         """Return one line: the batch size, the result and the schedule."""
         outcome = self.reason or self.status
         if self.samples:
-            outcome = f"{self.status}, {self.seconds / self.n_rows * 1e6:.3g} us a row"
+            outcome = (
+                f"{self.status}, {self.seconds / self.n_rows * 1e6:.3g} µs per row"
+            )
             outcome += f", {self.relative:.3g} of the default's time"
         return f"<Trial with {self.n_rows:,} rows: {outcome}: {self.schedule!r}>"
 
