@@ -77,16 +77,19 @@ class LightGBMBoosterSource(Source):
         )
 
     def read(self, X: Any) -> Read | None:
-        """Read numbers; a live LightGBM handles tables with the limit of zeros."""
+        """Read numbers; a live LightGBM handles those with the limit of zeros."""
         read = super().read(X)
-        return None if read is not None and _has_limit(read[0], X) else read
+        compares = is_table(X) or type(X).__name__ == "csr_matrix"
+        return None if compares and read is not None and _has_limit(read[0]) else read
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
+        by_column = False
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._named):
                 rows = prepare_rows(self.forest, X)
-                return None if _has_limit(rows, X) else rows
+                return None if is_table(X) and _has_limit(rows) else rows
+            by_column = type(X).__name__ == "csc_matrix"
             X = _usual(self._validated(X))
             X = rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
@@ -99,6 +102,8 @@ class LightGBMBoosterSource(Source):
             X = self._numbers_of(X)
         elif type(X).__name__ == "csr_matrix" or (self.stored and hasattr(X, "tocsr")):
             if X.dtype not in (np.float32, np.float64) or most_entries(X) > 1:
+                return None
+            if not by_column and _has_limit(X.data):
                 return None
         else:
             return None
@@ -143,9 +148,12 @@ class LightGBMBoosterSource(Source):
         return {"transformed": self.model.predict(X)}
 
 
-def _has_limit(rows: Array, X: Any) -> bool:
-    """Tell whether a table has the number that LightGBM takes for 0 in arrays alone."""
-    return is_table(X) and bool((rows == -ZERO_THRESHOLD).any())
+def _has_limit(values: Array) -> bool:
+    """Tell whether some number is 0 to LightGBM in arrays and columns of CSC alone.
+
+    In tables and in rows of CSR, it compares this number with thresholds.
+    """
+    return bool((values == -ZERO_THRESHOLD).any())
 
 
 def _usual(X: Any) -> Any:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
 import skforge
 from skforge import CompiledForest, load_forest
@@ -112,6 +115,66 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
     loaded = skforge.load(tmp_path / "m.skforge")
     with pytest.raises(SourceNeededError):
         loaded.predict_proba(new)
+
+
+def of_zeros(rng, **params):
+    """Return rows, a model with tests at zero, and rows around its limit of zeros."""
+    X = rng.integers(-1, 6, (120, 3)).astype(float)
+    model = lgb.LGBMClassifier(
+        n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1, **params
+    )
+    limit = float(np.float32(1e-35))
+    near = [limit, -limit, np.nextafter(-limit, 0), np.nextafter(-limit, -1), -1e-36]
+    rows = rng.choice([0, 3, -1, *near], (200, 3))
+    return X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2, model, rows
+
+
+@pytest.mark.parametrize("zeros_are_missing", [False, True])
+@pytest.mark.parametrize(
+    "form", ["csr_matrix", "csr_array", "csc_matrix", "csc_array", "coo_matrix"]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_limit_of_zeros_in_sparse_rows(form, dtype, zeros_are_missing, tmp_path):
+    """LightGBM compares it in rows of CSR, and takes it for 0 in columns of CSC."""
+    X, y, model, rows = of_zeros(
+        np.random.default_rng(0), zero_as_missing=zeros_are_missing
+    )
+    fast = CompiledForest(model.fit(X, y), tuning="off").fit(X)
+    skforge.save(fast, tmp_path / "m.skforge")
+    loaded = skforge.load(tmp_path / "m.skforge")
+    limit = (rows.astype(dtype) == -np.float32(1e-35)).any(axis=1)
+    kind = getattr(sparse, form)
+    for some in (limit, ~limit):
+        given = kind(rows[some].astype(dtype))
+        expected = model.predict_proba(given)
+        assert np.array_equal(fast.predict_proba(given), expected)
+        if some is limit and form != "csc_matrix":
+            with pytest.raises(SourceNeededError):
+                loaded.predict_proba(given)
+        else:
+            assert np.array_equal(loaded.predict_proba(given), expected)
+    differ = model.predict_proba(kind(rows)) != model.predict_proba(rows)
+    assert differ.any() == (form != "csc_matrix" and not zeros_are_missing)
+
+
+@pytest.mark.parametrize("zeros_are_missing", [False, True])
+@pytest.mark.parametrize("step", ["columns", "imputer", "imputer, scaler"])
+def test_the_limit_of_zeros_behind_steps_that_give_sparse_rows(step, zeros_are_missing):
+    rng = np.random.default_rng(0)
+    X, y, light, rows = of_zeros(rng, zero_as_missing=zeros_are_missing)
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), [2]),
+        ("passthrough", [0, 1]),
+        sparse_threshold=1,
+    )
+    steps = {"imputer": SimpleImputer(), "scaler": MaxAbsScaler()}
+    steps = [steps[name] for name in step.split(", ") if name in steps]
+    model = make_pipeline(columns, *steps, light).fit(X, y)
+    fast = CompiledForest(model, tuning="off").fit(X)
+    assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
+    # a scaler keeps the format that it gets
+    unsure = "scaler" in step and not zeros_are_missing
+    assert ("runs in scikit-learn" in fast.inspect("pipeline")) == unsure
 
 
 def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():

@@ -251,25 +251,26 @@ def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32
         trees.feature,
         np.where(in_set, Comparison.IN, Comparison.LE),
         threshold,
-        *_one_kind_of_missing(missing, left, threshold >= 0),
+        *_one_kind_of_missing(missing, left, threshold),
         trees.categories,
     )
 
 
 def _one_kind_of_missing(
-    missing: NDArray[np.uint8], left: NDArray[np.bool_], zero_left: NDArray[np.bool_]
+    missing: NDArray[np.uint8], left: NDArray[np.bool_], threshold: NDArray[np.float64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Reduce mixed missing types to NaN alone, as far as results stay the same.
 
     A single type makes kernels shorter, and LightGBM gives each feature its own. If NaN
-    counts as 0.0, it becomes missing and goes where zero goes (``zero_left``). Missing
-    zeros that go where a test sends them anyway need no missing type.
+    counts as 0.0, it becomes missing and goes where zero goes. Missing zeros that go
+    where a test sends them anyway need no missing type, unless the test ends at zero.
     """
     if (missing == missing[:1]).all():
         return missing, left
-    never = missing == Missing.NEVER
+    never, zero_left = missing == Missing.NEVER, threshold >= 0
     left = np.where(never, zero_left, left)
-    mentioned = (missing == Missing.ZERO) & (left != zero_left)
+    ends = np.abs(threshold) < 2 * ZERO_THRESHOLD
+    mentioned = (missing == Missing.ZERO) & ((left != zero_left) | ends)
     return np.where(mentioned, missing, np.uint8(Missing.NAN)), left
 
 

@@ -28,7 +28,7 @@ class Stage:
     #: The transformer; one that raises no error for unknown categories or markers.
     transformer: Any
     inputs: tuple[Column, ...]  # the columns that it gets
-    sparse: bool  # whether it gets them as a sparse matrix
+    sparse: str  # the format of the matrix that it gets, "" if that is dense
     special: list[Any]  # by input: values around which the outputs change in any order
     #: Whether it refuses texts and numbers that are not among the special values.
     strict: bool
@@ -103,7 +103,7 @@ class Plan:
     width: int  # columns of the rows
     dtype: Any  # the dtype of numbers in the rows
     columns: tuple[Column, ...] = ()  # those that the last step gets
-    sparse: bool = False  # whether it gets them as a sparse matrix
+    sparse: str = ""  # the format of the matrix that it gets, "" if that is dense
     #: All transformers, also those whose outputs are dropped later.
     stages: list[Stage] = field(default_factory=list)
     #: The known texts of each column of the rows that holds texts.
@@ -233,7 +233,7 @@ def plan_of(
         Column(i, np.dtype(dtype_read), whole=frozenset({i}) if form is None else None)
         for i, dtype_read in enumerate(dtypes)
     )
-    sparse = False
+    sparse = ""
     for name, transformer in pipeline.steps[:-1]:
         columns, sparse = _after(name, transformer, columns, sparse, plan)
     places = [("the last step", columns, True)]
@@ -247,9 +247,9 @@ def plan_of(
 
 
 def _after(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
-) -> tuple[tuple[Column, ...], bool]:
-    """Return the columns after a step, and whether they are sparse."""
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
+) -> tuple[tuple[Column, ...], str]:
+    """Return the columns after a step, and their sparse format."""
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
         return inputs, sparse
@@ -265,7 +265,7 @@ def _after(
             if child != "drop"
         ]
         joined = _joined([part for part, _ in parts])
-        return joined, any(kind for _, kind in parts)
+        return joined, "csr" if any(kind for _, kind in parts) else ""
     if class_name == transformers.COLUMNS:
         return _by_columns(step, transformer, inputs, sparse, plan)
     transformers.refuse(step, transformer)
@@ -273,9 +273,9 @@ def _after(
 
 
 def _of_one(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
-) -> tuple[tuple[Column, ...], bool]:
-    """Return the outputs of one transformer, and whether they are sparse."""
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
+) -> tuple[tuple[Column, ...], str]:
+    """Return the outputs of one transformer, and their sparse format."""
     fail = partial(transformers.fail, step, transformer)
     if sparse and transformers.is_dense(transformer):
         fail("gets sparse rows")
@@ -339,7 +339,11 @@ def _of_one(
         plan.scaled.extend(replace(column, stage=bare) for column in outputs)
     if encodes and any(column.dtype == np.object_ for column in outputs):
         fail("returns columns of dtype object")
-    return outputs, hasattr(answer, "tocsr")
+    if not hasattr(answer, "tocsr"):
+        return outputs, ""
+    form = "csc" if type(answer).__name__ == "csc_matrix" else "csr"
+    # the stage got CSR, and some steps keep the format
+    return outputs, form if form == "csc" or sparse in ("", "csr") else "CSR or CSC"
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
@@ -355,8 +359,8 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
 
 
 def _by_columns(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: bool, plan: Plan
-) -> tuple[tuple[Column, ...], bool]:
+    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
+) -> tuple[tuple[Column, ...], str]:
     """Return the outputs of a ColumnTransformer, in its own order."""
     by_place: dict[int, Column] = {}
     for name, child, chosen in transformers.inside(transformer):
@@ -373,7 +377,7 @@ def _by_columns(
             )
         by_place.update(zip(range(places.start, places.stop), outputs, strict=True))
     joined = _joined([tuple(by_place[i] for i in range(len(by_place)))])
-    return joined, bool(transformer.sparse_output_)
+    return joined, "csr" if transformer.sparse_output_ else ""
 
 
 def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:

@@ -89,7 +89,7 @@ def last_values(plan: Plan, forest: Forest, values: Array) -> Array:
 
 def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
     """Tell whether zeros are missing; others that the cast makes zeros are not."""
-    return plan.sparse and forest.source == "xgboost"
+    return bool(plan.sparse) and forest.source == "xgboost"
 
 
 def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:

@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array, Comparison, Missing
+from skforge.compiler.forest.arrays import (
+    ZERO_THRESHOLD,
+    Array,
+    Comparison,
+    Missing,
+)
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
@@ -307,7 +312,9 @@ def folded(
                 )
     plan = plan_of(model, inner[0], dtype, form)
     _check(plan, inner)
-    takes_nan = _takes_nan(last, len(plan.columns), plan.sparse)
+    own = inner[0]
+    inner = tuple(_of_format(plan.sparse, forest) for forest in inner)
+    takes_nan = _takes_nan(last, len(plan.columns), bool(plan.sparse))
     bounds, *others = (fold.bounds_of(plan, forest, takes_nan) for forest in inner)
     for other in others:
         bounds = bounds.and_of(other)
@@ -352,13 +359,27 @@ def folded(
     columns = [*plan.columns, *(column for stage in readers for column in stage.inputs)]
     read = [column.source for column in columns if column.stage is None]
     either = tuple({*range(plan.width)}.difference(read, texts))
-    return FoldedPipeline(first, inner[0], bounds, texts, numbers, tuple(more), either)
+    return FoldedPipeline(first, own, bounds, texts, numbers, tuple(more), either)
 
 
 def _holds_pipelines(last: Any) -> bool:
     """Tell whether a last step is a wrapper whose members read rows by own steps."""
     inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
     return any(base.is_pipeline(item) or _holds_pipelines(item) for item in inside)
+
+
+def _of_format(sparse: str, forest: Forest) -> Forest:
+    """Return the forest that LightGBM has for rows of a sparse format.
+
+    In rows of CSR it compares -1e-35f, which is 0 in arrays and in columns of CSC.
+    """
+    below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
+    tests = (forest.threshold == below) & (forest.missing != Missing.ZERO)
+    if sparse in ("", "csc") or forest.source != "lightgbm" or not tests.any():
+        return forest
+    if sparse != "csr":
+        cannot_fold(f"The steps of the pipeline give LightGBM a matrix of {sparse}")
+    return replace(forest, threshold=np.where(tests, -ZERO_THRESHOLD, forest.threshold))
 
 
 def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
