@@ -650,6 +650,20 @@ def test_frames_names_and_warnings():
     assert said[0] == said[1] and "RandomForestClassifier" in said[0].pop()
 
 
+@pytest.mark.filterwarnings("error")
+def test_members_with_other_limits_compile_without_a_warning():
+    steps = make_pipeline(pre.Binarizer(), CLASSIFIERS["xgboost"])
+    members = [("a", steps), ("b", tree.DecisionTreeClassifier(max_depth=4))]
+    wrapper = ensemble.VotingClassifier(members).fit(X, TWO)
+    again = pickle.loads(pickle.dumps(compiled(wrapper)))
+    for rows in (X[:3], X[:3].astype(np.float32)):
+        same(again.predict(rows), wrapper.predict(rows))
+    rows = X[:3].astype(np.float32)
+    rows[1, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        again.predict(rows)
+
+
 def test_rows_that_members_refuse_and_other_kinds():
     from scipy import sparse
 

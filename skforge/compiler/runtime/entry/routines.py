@@ -211,7 +211,8 @@ class _Entry:
         b, item = self.b, self.element.bytes
         word = I32 if item == 4 else I64
         exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
-        limit = int(np.array(self.k.limit, f"f{item}").view(f"u{item}"))
+        with np.errstate(over="ignore"):  # float64's largest is infinity in float32
+            limit = int(np.array(self.k.limit, f"f{item}").view(f"u{item}"))
         lanes, width = 64 // item, self.k.n_features
         vectors = width // lanes * lanes
 
