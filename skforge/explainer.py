@@ -157,7 +157,8 @@ class TreeExplainer:
         """The expected score of a row whose features are all unknown.
 
         An array of shape (n_outputs,). As in shap, one output has a scalar if there
-        are background rows, and also after :meth:`shap_values` of XGBoost or LightGBM.
+        are background rows, and also after :meth:`shap_values` of XGBoost, LightGBM or
+        CatBoost.
         """
         if self._expected is None and self._background is None:
             self._expected = Means.of(explained(self._forest)).bias
@@ -255,7 +256,8 @@ class TreeExplainer:
         ndarray of shape (n_samples, n_features, n_features) or \
                 (n_samples, n_features, n_features, n_outputs)
             Symmetric; each row adds up to the feature's SHAP value. They are
-            path-dependent, so explainers with background rows have none.
+            path-dependent, so explainers with background rows have none. As in shap,
+            the outputs of CatBoost come first.
 
         Raises
         ------
@@ -295,11 +297,13 @@ class TreeExplainer:
             values = self.shap_values(rows, y, None, approximate, check_additivity)
         expected = np.squeeze(self.expected_value)
         shown, names = self._shown(rows)
+        first = interactions and self._outputs_first
+        n_rows, width = values.shape[first : first + 2]
         return form(
             values,
-            base_values=np.tile(expected, (len(values),) + (1,) * expected.ndim),
+            base_values=np.tile(expected, (n_rows,) + (1,) * expected.ndim),
             data=shown,
-            feature_names=names if names and len(names) == values.shape[1] else None,
+            feature_names=names if names and len(names) == width else None,
             compute_time=time.perf_counter() - start,
         )
 
@@ -325,7 +329,9 @@ class TreeExplainer:
         row = np.ravel(row)
         values, effects = self.shap_values(row), None
         if main_effects:
-            effects = np.diagonal(self.shap_interaction_values(row)).T
+            effects = self.shap_interaction_values(row)
+            ends = (-2, -1) if self._outputs_first else (0, 1)
+            effects = np.diagonal(effects, 0, *ends).T
         return {
             "values": values,
             "expected_values": np.squeeze(self.expected_value)[()],
@@ -451,14 +457,18 @@ class TreeExplainer:
         contribs = self._contribs(rows, **options)
         interactions = options.get("interactions")
         values = contribs[..., :-1, :-1] if interactions else contribs[..., :-1]
-        if self._forest.n_outputs > 1:
+        if interactions and self._outputs_first:
+            values = values.swapaxes(0, 1)
+        elif self._forest.n_outputs > 1:
             values = np.moveaxis(values, 1, -1)
-        libraries = ("xgboost",) if interactions else ("xgboost", "lightgbm")
+        libraries = ("xgboost", *(() if interactions else ("lightgbm", "catboost")))
         by_library = self._background is None and self._forest.source in libraries
         if by_library and len(contribs):  # shap takes over the bias that they return
             bias = contribs[0, ..., -1]
             self._expected = np.array(bias[..., -1] if interactions else bias)[()]
-        return np.ascontiguousarray(values[0] if single else values), rows
+        if single:
+            values = values[:, 0] if interactions and self._outputs_first else values[0]
+        return np.ascontiguousarray(values), rows
 
     def _shown(self, X: Any) -> tuple[Any, list[str] | None]:
         """Return the columns explained, as ``shap.plots`` read them, and names."""
@@ -475,6 +485,11 @@ class TreeExplainer:
             in_forest: Any = self._forest.feature_names
             names = _names(given_names(getattr(fast, "feature_names_in_", in_forest)))
         return X.to_numpy() if hasattr(X, "to_numpy") else X, names
+
+    @property
+    def _outputs_first(self) -> bool:
+        """Whether interactions have an axis of outputs before that of rows."""
+        return self._forest.source == "catboost" and self._forest.n_outputs > 1
 
     @property
     def _forest(self) -> Forest:
