@@ -34,7 +34,7 @@ class Needs:
     #: Columns of texts, with the texts that the model knows.
     texts: Mapping[int, set[str]] = field(default_factory=dict)
     #: Columns of categories that are known by name.
-    categories: Mapping[int, Sequence[str | int]] = field(default_factory=dict)
+    categories: Mapping[int, Sequence[str | float]] = field(default_factory=dict)
     #: Dtype of arrays, where all columns are numbers.
     dtype: Any = np.float64
     #: Whether rows are frames, because texts or the names of columns matter.

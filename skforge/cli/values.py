@@ -157,13 +157,13 @@ def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Arra
     return table[codes]
 
 
-def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
+def categories(column: Any, known: Sequence[str | float], spelled: bool) -> Any:
     """Return a column as pandas' categories: those known, then those that are new."""
     from pandas import Categorical
 
     distinct, codes = words(column, known, spelled)
-    if known and isinstance(known[0], int):
-        distinct = [_whole(word) for word in distinct]
+    if known and not isinstance(known[0], str):
+        distinct = [_category(word, type(known[0]) is float) for word in distinct]
     used = {distinct[code] for code in np.unique(codes) if code >= 0}
     place: dict[Any, int] = {word: i for i, word in enumerate(known)}
     if used and all(map(_is_number, used)) and not any(map(_is_number, known)):
@@ -179,11 +179,12 @@ def categories(column: Any, known: Sequence[str | int], spelled: bool) -> Any:
     return Categorical.from_codes(table[codes], categories=list(place))
 
 
-def _whole(word: Any) -> Any:
-    """Return a category as the whole number it spells, or as it is."""
+def _category(word: Any, is_float: bool) -> Any:
+    """Return a category as the float or whole number it spells, or as it is."""
     number = number_in(word) if isinstance(word, str) else word
-    whole = number is not None and number == number and number % 1 == 0
-    return int(number) if whole else word  # type: ignore[arg-type]
+    if number is None or number != number:
+        return word
+    return float(number) if is_float else int(number) if number % 1 == 0 else word
 
 
 def _is_number(word: Any) -> bool:

@@ -33,7 +33,7 @@ class Job:
     answer: Answer
     n_features: int
     feature_names: tuple[str, ...] | None
-    category_names: tuple[tuple[str | int, ...], ...]
+    category_names: tuple[tuple[str | float, ...], ...]
     #: Whether the model matches categories by name, so frames may hold them as text.
     categories: bool
     #: Whether the model reads texts, as pipelines do.

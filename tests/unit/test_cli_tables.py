@@ -65,6 +65,16 @@ def test_numbers_in_place_of_categories_are_refused(tmp_path, reader):
     assert list(kept.cat.codes) == [1, 3, -1]
 
 
+@pytest.mark.parametrize(
+    ("known", "codes"), [((1.5, 2.0), [1, 2, 0, -1]), ((1, 2), [1, 2, 3, -1])]
+)
+def test_categories_that_are_numbers(known, codes, tmp_path, reader):
+    needs = Needs(1, names=("size",), framed=True, categories={0: known})
+    kept = read(tmp_path / "rows.csv", needs, "size\n2\n3\n1.5\nNA\n")["size"]
+    assert list(kept.cat.codes) == codes
+    assert list(kept.cat.categories)[: len(known)] == [*known]
+
+
 def test_texts_become_the_numbers_of_python(tmp_path, reader):
     random = np.random.default_rng(0)
     bits = random.integers(0, 2**64, 3000, dtype=np.uint64).view(np.float64)

@@ -117,6 +117,38 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
         loaded.predict_proba(new)
 
 
+@pytest.mark.parametrize("labels", [[1.5, 2.5, 3.5], [1.0, 2.0, 3.0]])
+def test_floats_as_categories(labels, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=N)})
+    frame["c"] = pd.Categorical(rng.choice(labels, N))
+    codes = np.array([2, 0, 1])[frame["c"].cat.codes]
+    model = lgb.LGBMRegressor(
+        n_estimators=4, min_child_samples=5, cat_smooth=1, n_jobs=1, verbose=-1
+    ).fit(frame, codes + frame["x"])
+    fast = CompiledForest(model, tuning="off").fit(frame)
+    skforge.save(fast, tmp_path / "m.skforge")
+    model.booster_.save_model(tmp_path / "m.txt")
+    made = [
+        fast,
+        skforge.load(tmp_path / "m.skforge"),
+        CompiledForest(tmp_path / "m.txt", tuning="off").fit(frame),
+    ]
+    given = [*labels, None, 9.5, labels[1]]
+    other = [9.5, *labels[::-1]]
+    rows = pd.DataFrame({"x": 0.1, "c": pd.Categorical(given, categories=other)})
+    rows["x"] = np.linspace(-1, 1, len(rows))
+    expected = model.predict(rows)
+    assert len({*expected}) > 3
+    for one in made:
+        assert np.array_equal(one.predict(rows), expected)
+        assert np.array_equal(one.predict(rows.to_dict("list")), expected)
+        mappings = rows.astype({"c": float}).to_dict("records")
+        assert np.array_equal(one.predict(mappings), expected)
+        assert one.predict(mappings[1]) == expected[1]
+    assert fast.counters()["library"]["calls"] == 0
+
+
 def of_zeros(rng, **params):
     """Return rows, a model with tests at zero, and rows around its limit of zeros."""
     X = rng.integers(-1, 6, (120, 3)).astype(float)

@@ -88,7 +88,7 @@ class ForestArrays(_Known):
     missing_value: float = float("nan")
     feature_names: tuple[str, ...] | None = None
     output_sizes: tuple[int, ...] = ()
-    category_names: tuple[tuple[str | int, ...], ...] = ()
+    category_names: tuple[tuple[str | float, ...], ...] = ()
     truncate_categories: bool = False
     class_labels: tuple[str | float, ...] = ()
     aggregate: str = "sum"

@@ -76,7 +76,7 @@ class Forest(arrays.ForestArrays):
         The source's feature names.
     output_sizes : tuple of int
         Outputs per target; empty if there is one target.
-    category_names : tuple of tuple of (str or int)
+    category_names : tuple of tuple of (str, int or float)
         The names of each feature's categories, in the order of their numbers; empty
         for a feature without any, and () if the source stores none.
     truncate_categories : bool, default=False

@@ -18,7 +18,7 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 
-Names: TypeAlias = tuple[tuple[str | int, ...], ...]
+Names: TypeAlias = tuple[tuple[str | float, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
 
 
@@ -278,7 +278,8 @@ class FrameColumns:
         known = kind is not None and fits and _kind(listed) is kind
         if not known and (len(listed) or unseen is None):
             what: dict[type | None, str]
-            what = {str: "texts", int: "integers", None: "of several kinds"}
+            what = {str: "texts", int: "integers", float: "floats"}
+            what[None] = "of several kinds"
             raise InvalidInputError(
                 f"the categories of column {label!r} were {what[kind]} in training, "
                 f"but here they begin with {list(listed[:3])}; use the same kind of "
@@ -310,9 +311,9 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
-    """Return ``str`` or ``int`` if all names have that type, else None."""
+    """Return ``str``, ``int`` or ``float`` if all names have that type, else None."""
     kinds = {type(name) for name in names}
-    return kinds.pop() if kinds in ({str}, {int}) else None
+    return kinds.pop() if kinds in ({str}, {int}, {float}) else None
 
 
 def _foreign_numbers(column: Any) -> Array | None:

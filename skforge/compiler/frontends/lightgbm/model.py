@@ -287,7 +287,7 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _category_names(
     model: ModelText, n_features: int
-) -> tuple[tuple[str | int, ...], ...]:
+) -> tuple[tuple[str | float, ...], ...]:
     """Return the category names of frame columns; () if they cannot be assigned.
 
     The file lists them without column names: they belong to the categorical features,
@@ -302,7 +302,7 @@ def _category_names(
     if len(features) != len(lists) or sorted(set(features)) != features:
         return ()
     if features[-1] >= n_features or not all(
-        isinstance(name, (str, int)) for names in lists for name in names
+        isinstance(name, (str, int, float)) for names in lists for name in names
     ):
         return ()
     names_of = dict(zip(features, lists, strict=True))
