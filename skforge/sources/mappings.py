@@ -126,6 +126,8 @@ def frame_columns(part: Any) -> Columns | None:
 def is_mapped(X: Any) -> bool:
     """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:
+        case memoryview():
+            return False  # a sequence that has no first row if it has two dimensions
         case {}:
             return not hasattr(X, "tocsr")  # a sparse matrix by keys is a mapping, too
         case [{}, *_]:

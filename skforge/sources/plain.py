@@ -223,7 +223,7 @@ class PlainRows:
             map(number_of, X.dtypes)
         ):
             return None  # the source may refuse it, although it holds numbers
-        return self._numbers(X, X.to_numpy(), X.columns)
+        return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
 
     def _arrow(self, X: Any) -> Read | None:
         if self._r.tables is None or self._named:
@@ -235,14 +235,19 @@ class PlainRows:
             values = batches[0].to_tensor().to_numpy()
         except (ValueError, TypeError):  # nulls, or columns that are not numeric
             return None
-        return self._numbers(X, values, X.schema.names)
+        return self._numbers(X, values, X.schema.names, X.schema.types)
 
-    def _numbers(self, X: Any, values: Array, names: list[str]) -> Read | None:
+    def _numbers(
+        self, X: Any, values: Array, names: list[str], types: list[Any]
+    ) -> Read | None:
         """Return the values of a frame whose names are strings."""
         if not is_plain(values.dtype):
             return None
-        if self._r.tables == "equal" and _large(values):  # it reads column by column
-            return None
+        if self._r.tables == "equal":  # it reads column by column
+            kinds = [number_of(dtype) for dtype in types]
+            whole = [not kind or kind.kind in "iu" for kind in kinds]
+            if any(whole) and _large(values[:, whole]):
+                return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         warning = self.warning_of(X, names, self._r.tables)
         return None if warning is None else (self._cast(values), warning)

@@ -110,6 +110,8 @@ INPUTS = {
     "unaligned": lambda: np.frombuffer(
         b"." + X32.tobytes(), np.float32, offset=1
     ).reshape(X.shape),
+    "memoryview": lambda: memoryview(X),
+    "memoryview-narrow": lambda: memoryview(X32[:, :5].copy()),
     "list": lambda: X.tolist(),
     "tuple": lambda: tuple(map(tuple, X.tolist())),
     "one-row": lambda: X32[:1],
@@ -204,6 +206,14 @@ def outcome(method, rows):
 def kills(source, method, rows):
     """XGBoost 3.2 writes beyond a buffer when leaves are asked of too many columns."""
     return method == "apply" and rows == "wide" and isinstance(source, xgb.XGBModel)
+
+
+@pytest.mark.parametrize("model", DEFAULTS)
+def test_a_memoryview_is_an_array(model):
+    source, compiled = fitted(model)
+    for rows in (X, X32, np.asfortranarray(X), X32[:1]):
+        found = compiled.predict(memoryview(rows))
+        assert np.array_equal(found, source.predict(rows))
 
 
 @pytest.mark.sampled(400)

@@ -459,7 +459,12 @@ def test_frames_are_matched_by_name():
     for rows in (frame, frame[[*"edcba"]], wider, *tables, frame.to_numpy("f8")):
         same_bits(fast.predict(rows), wanted)
         same_bits(fast.predict(rows), model.predict(rows))
+    large = polars.from_pandas(frame.assign(a=frame["a"] * 1e30))
+    same_bits(fast.predict(large), model.predict(large))
     assert fast.counters()["library"]["calls"] == library
+    whole = polars.from_pandas(frame.assign(a=2**53 + 1))
+    same_bits(fast.predict(whole), model.predict(whole))
+    assert fast.counters()["library"]["calls"] > library
     same_bits(fast.predict(frame.iloc[0].to_dict()), wanted[:1])
     kept = fast.drop_estimator()
     for rows in (frame, wider, *tables):
