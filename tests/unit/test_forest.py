@@ -254,8 +254,6 @@ DAMAGED = "; the model is damaged, export it again."
             with_entry("category_offset", 3, 3),
             "category_offset does not run from 0 to 2",
         ),
-        (with_entry("leaf_value", 3, np.nan), "leaf_value[3] in tree 1 is not finite"),
-        (with_entry("leaf_value", 0, np.inf), "leaf_value[0] in tree 0 is not finite"),
         (with_entry("base", 0, np.nan), "base[0] is not a number"),
         (with_entry("tree_output", 1, 1), "tree_output[1] = 1 is not in 0..0"),
         (with_entry("tree_output", 0, -1), "tree_output[0] = -1 is not in 0..0"),
@@ -321,6 +319,16 @@ def test_every_fault_is_named(forest, message):
     with pytest.raises(InvalidModelError) as error:
         forest.validate()
     assert str(error.value) == message + DAMAGED
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_leaves_that_are_not_finite(value):
+    with pytest.raises(InvalidModelError) as error:
+        with_entry("leaf_value", 3, value).validate()
+    assert str(error.value) == (
+        "leaf_value[3] in tree 1 is not finite, and skforge adds finite numbers only; "
+        "give the leaf another value, or train the model again."
+    )
 
 
 @pytest.mark.parametrize("length", [2, 300])  # found by the sweep, by doubling

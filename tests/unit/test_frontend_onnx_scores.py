@@ -194,7 +194,7 @@ def test_damaged_aggregates(changes, text):
     forest = replace(forest, leaf_value=absent).validate()
     with pytest.raises(InvalidModelError) as error:
         replace(forest, **changes).validate()
-    assert str(error.value) == f"{text}; the model is damaged, export it again."
+    assert str(error.value).startswith(text)
 
 
 # ------------------------------------------------------------------ several weights

@@ -227,7 +227,8 @@ TREE = (*MODEL, "trees", 1)
         (
             edit((*TREE, "split_conditions", 6), float("inf")),
             InvalidModelError,
-            "leaf_value[7] in tree 1 is not finite" + DAMAGED,
+            "leaf_value[7] in tree 1 is not finite, and skforge adds finite numbers "
+            "only; give the leaf another value, or train the model again.",
         ),
         (
             edit((*TREE, "split_conditions"), [1.0]),

@@ -210,7 +210,11 @@ def _check_leaves(forest: ForestArrays) -> None:
         row = first_true(~valid.all(axis=1))
         node = first_true(forest.leaf == row)
         tree = -1 if node < 0 else _tree_of(forest, node)
-        damaged(f"leaf_value[{row}] in tree {tree} is not finite")
+        # not damage: LightGBM's set_leaf_output takes any number
+        raise InvalidModelError(
+            f"leaf_value[{row}] in tree {tree} is not finite, and skforge adds finite "
+            "numbers only; give the leaf another value, or train the model again."
+        )
 
 
 def _check_shape_of_trees(forest: ForestArrays) -> None:
