@@ -44,10 +44,6 @@ class LightGBMBoosterSource(Source):
     checks = {"of_no_rows": are_answers}  # noqa: RUF012
     answers = Answers(labels=False, leaf_dtype=np.int32)
 
-    def __init__(self, model: Any, forest: Forest) -> None:
-        super().__init__(model, forest)
-        self._named = any(forest.category_names)
-
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         bounds = model.lower_bound(), model.upper_bound()
@@ -61,7 +57,7 @@ class LightGBMBoosterSource(Source):
     def reading(self) -> Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
         coded = self.model is not None and self._booster().pandas_categorical
-        if coded and not self._named:
+        if coded and not self._categories.names:
             return None
         # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
@@ -86,7 +82,7 @@ class LightGBMBoosterSource(Source):
         """Accept numbers; a live LightGBM handles everything else."""
         by_column = False
         if self.stored is not None:
-            if is_table(X) or (is_pandas(X) and self._named):
+            if is_table(X) or (is_pandas(X) and self._categories.names):
                 rows = prepare_rows(self.forest, X)
                 return None if is_table(X) and _has_limit(rows) else rows
             by_column = type(X).__name__ == "csc_matrix"
@@ -120,7 +116,7 @@ class LightGBMBoosterSource(Source):
         Columns of category dtype are matched, in order, to those of the training frame.
         """
         live = self.model is not None
-        if live and not self._named and self._booster().pandas_categorical:
+        if live and not self._categories.names and self._booster().pandas_categorical:
             return None
         if not len(X.columns) or not X.columns.is_unique:
             return None

@@ -126,8 +126,8 @@ class PlainRows:
                     return None
                 n_rows, width = X.shape
                 return read(self, X) if n_rows and width == self._width else None
-        # values too large for the dtype; another pandas' internals; other names
-        except (FloatingPointError, AttributeError, InvalidInputError):
+        # values too large for the dtype; another pandas' internals; other categories
+        except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
 
     def _array(self, X: Array) -> Array | None:
@@ -282,7 +282,7 @@ class PlainRows:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._columns.table(
-                feature, dtype.categories, columns[feature], self._r.unseen
+                dtype.categories, feature, columns[feature], self._r.unseen
             )
             self._tables[key] = known = dtype, table
         return known[1]

@@ -139,9 +139,8 @@ class _XGBoostRows(Source):
         columns = column_names(X)
         if getattr(X.columns, "nlevels", 1) != 1 or len({*columns}) < len(columns):
             return None
-        if names is not None and columns != list(names):
-            return None
-        if len(columns) != self.forest.n_features:
+        fits = len(columns) == self.forest.n_features
+        if not fits or (names is not None and columns != list(names)):
             return None
         with suppress(InvalidInputError):
             return self._categories.numbers(X, np.float32, unseen=None, strict=True)

@@ -188,7 +188,7 @@ class FrameColumns:
             if names_and_codes is not None:
                 names, codes = names_and_codes
                 used = None if strict else codes
-                numbers[:, i] = self._numbers(names, i, labels[i], unseen, used)[codes]
+                numbers[:, i] = self.table(names, i, labels[i], unseen, used)[codes]
                 continue
             values_and_gaps = numbers_in(column)
             if values_and_gaps is None:
@@ -199,15 +199,6 @@ class FrameColumns:
             if gaps is not None:
                 numbers[gaps, i] = np.nan
         return numbers
-
-    def table(self, i: int, listed: Any, label: Any, unseen: float | None) -> Array:
-        """Return the number of each category of a column, by code; NaN for code -1."""
-        if i not in self.names:
-            raise InvalidInputError(
-                f"column {label!r} held numbers in training, but holds categories "
-                "here; convert it to numbers."
-            )
-        return self._numbers(listed, i, label, unseen, None)
 
     def unseen(self, X: Any) -> dict[Any, list[Any]]:
         """Return categories that the training frame did not have, by column."""
@@ -257,7 +248,7 @@ class FrameColumns:
             table = np.append(np.arange(len(listed), dtype=np.float64), np.nan)
         else:
             used = None if strict else codes
-            table = self._numbers(listed, i, label, unseen, used)
+            table = self.table(listed, i, label, unseen, used)
         return table[codes]
 
     def _fits(self, i: int, listed: Any) -> bool:
@@ -265,10 +256,15 @@ class FrameColumns:
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
         return not dtype or getattr(listed, "dtype", None) == dtype
 
-    def _numbers(
-        self, listed: Any, i: int, label: Any, unseen: float | None, used: Array | None
+    def table(
+        self,
+        listed: Any,
+        i: int,
+        label: Any,
+        unseen: float | None,
+        used: Array | None = None,
     ) -> Array:
-        """Return the numbers in training of a column's own names; the last is NaN.
+        """Return the numbers in training of a column's own names; NaN for code -1.
 
         ``used`` are the codes of the rows; None refuses new names that no row has, too.
         """

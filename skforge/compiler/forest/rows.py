@@ -68,7 +68,7 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
         )
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
         return _as_array(X, forest.n_features)  # categories are given by value
-    coded = _columns(forest.category_names, forest.missing_value)
+    coded = _columns(forest.category_names, (), forest.missing_value)
     unseen = None if forest.source == "xgboost" else np.nan
     return coded.numbers(X, forest.input_dtype, unseen=unseen)
 
@@ -81,9 +81,7 @@ def _names_count(forest: Forest, X: Any) -> bool:
     return forest.source in ("catboost", "xgboost")
 
 
-@lru_cache(8)
-def _columns(category_names: frames.Names, marker: float) -> frames.FrameColumns:
-    return frames.FrameColumns(category_names, (), marker)
+_columns = lru_cache(8)(frames.FrameColumns)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:

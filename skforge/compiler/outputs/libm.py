@@ -8,7 +8,7 @@ per process, on first use.
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -43,27 +43,16 @@ done:
 SIGMOID_LIMIT = 88.7
 
 
-def exp(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the C library's ``expf`` of float32 values or ``exp`` of float64."""
-    return _apply("exp", values)
-
-
-def log1p(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the C library's ``log1pf`` of float32 values or ``log1p`` of float64."""
-    return _apply("log1p", values)
-
-
-def logf(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the C library's ``logf`` of each value."""
-    return _apply("log", values)
-
-
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     source = np.ascontiguousarray(values)
     loop, _ = _compiled(name, source.dtype)
     result = np.empty_like(source)
     loop(result.ctypes.data, source.ctypes.data, source.size)
     return result
+
+
+#: The C library's function of each float64 value: ``expf``, say, of float32 values.
+exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 
 
 @lru_cache
@@ -77,7 +66,7 @@ def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]]:
         jit=True, opt=2
     )
     jit = binding.create_lljit_compiler(machine, use_jit_link=not WINDOWS)
-    kind, f = ("float", "f") if dtype == np.float32 else ("double", "")
+    kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
     name += f
     text = _LOOP.format(name=name, type=kind)
     tracker = (

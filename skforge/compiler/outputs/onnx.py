@@ -122,7 +122,7 @@ def _probit(scores: Array) -> Array:
     value = np.float32(2) * scores.astype(np.float32) - np.float32(1)
     sign = np.where(value < 0, np.float32(-1), np.float32(1))
     slope = np.float32(0.147)
-    log = libm.logf((1 - value) * (1 + value))
+    log = libm.log((1 - value) * (1 + value))
     half = np.float32(2) / (_PI * slope) + np.float32(0.5) * log
     inner = np.sqrt(half * half - np.float32(1) / slope * log)
     result: Array = _SQRT2 * (sign * np.sqrt(-half + inner))

@@ -391,7 +391,6 @@ def _python_symbols() -> dict[str, int]:
         "skf_restore_thread": "PyEval_RestoreThread",
     }
     symbols: dict[str, int | None] = {**addresses(names)}
-    functions = ("expf", "exp", "log1pf", "log1p")
-    symbols.update((name, c_address(name)) for name in functions)
+    symbols |= {name: c_address(name) for name in ("expf", "exp", "log1pf", "log1p")}
     symbols["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in symbols.items()}
