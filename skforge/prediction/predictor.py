@@ -26,6 +26,7 @@ from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
+from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import (
     InvalidInputError,
     UnsupportedModelError,
@@ -35,7 +36,7 @@ from skforge.exceptions import (
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
 from skforge.prediction.kernel_checks import by_reference
-from skforge.prediction.sparse import Narrow, dense_blocks, narrowed
+from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, Start, source_of
@@ -480,7 +481,8 @@ class Predictor:
             module.warm_up(batch_sizes)
             module.plan_threads(n_jobs)
         if self._narrow is not None:
-            self._narrow.module.warm_up()  # sparse rows use it, in blocks
+            self._narrow.module.warm_up()  # sparse rows use it, in blocks, or this:
+            _ = self._walk
         for method in methods:
             self._seek_entry(method, n_jobs)
 
@@ -564,14 +566,18 @@ class Predictor:
         return read[0]
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
-        """Call the module; sparse rows are converted to dense blocks."""
+        """Call the module; sparse rows are walked, or converted to dense blocks."""
         if method == "predict_raw" and self.source.answers.more:  # never sparse
             return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs, **options))
         # contributions have a column for each feature, those not read included
-        narrow = None if method == "predict_contribs" else self._narrow
+        narrow = None
+        if method != "predict_contribs":
+            if (answer := self._walked(method, rows.tocsr(), n_jobs)) is not None:
+                return answer
+            narrow = self._narrow
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
@@ -580,6 +586,21 @@ class Predictor:
             none = np.empty(rows.shape, self._dtype)
             return np.asarray(getattr(self.module, method)(none, **options))
         return np.concatenate(parts)
+
+    def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:
+        """Return scores or leaves by the entries of rows, if that takes less time."""
+        narrow, walk = self._narrow, self._walk if rows.shape[0] else None
+        width = self.forest.n_features if narrow is None else narrow.n_columns
+        if walk is None or not walk.pays(rows, width):
+            return None
+        how = self.module.parts[0]._jobs(n_jobs), method == "apply"
+        answer = walk(rows, *how)
+        return walk(rows.sorted_indices(), *how) if answer is None else answer
+
+    @cached_property
+    def _walk(self) -> SparseWalk | None:
+        """What answers sparse rows by their entries, if anything does."""
+        return walk_of(self.module, self.source.fill)
 
     @cached_property
     def _narrow(self) -> Narrow | None:

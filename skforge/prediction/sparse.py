@@ -1,7 +1,8 @@
-"""Converts sparse rows to dense blocks of the columns that a forest reads.
+"""Answers for sparse rows, by their entries or by dense blocks of the columns read.
 
 Text has tens of thousands of columns, of which a forest tests a few hundred. The blocks
-hold only these, and a copy of the forest with renumbered columns reads them.
+hold only these, and a copy of the forest with renumbered columns reads them. Where
+trees are deep, or rows have few entries that trees test, entries alone find the leaves.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array  # type: ignore[import-untyped, unused-ignore]
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.sparse import SparseWalk
 
 Array = NDArray[Any]
 
@@ -25,11 +29,15 @@ DENSE_BYTES = 8 << 20
 #: From this many unread columns on, they are left out and a second module compiles.
 UNREAD = 256
 
+#: Rows with which the entries' answers are compared with the forest's.
+_DRAWN = 32
+
 
 class Narrow(NamedTuple):
     """A module for the columns that a forest reads, renumbered."""
 
     module: CompiledModule
+    n_columns: int
     place: NDArray[np.int64]  # the module's column of each forest column, or -1
 
 
@@ -53,7 +61,29 @@ def narrowed(module: Any) -> Narrow | None:
     few_columns = CompiledModule(
         few, module.schedules, module.target, module.reduction, module.n_jobs
     )
-    return Narrow(few_columns, place)
+    return Narrow(few_columns, len(columns), place)
+
+
+def walk_of(module: Any, fill: float) -> SparseWalk | None:
+    """Return what finds leaves by entries alone; None if it is not for a forest.
+
+    On drawn rows, it has given the scores of the forest.
+    """
+    forest = module.forest
+    fits = module.reduction == "exact" and not module.parts[0].target.is_gpu
+    if not fits or not SparseWalk.supports(forest):
+        return None
+    walk, rows = SparseWalk(forest, fill), draw_rows(forest, _DRAWN, 0)
+    absent = np.random.default_rng(0).random(rows.shape) < 0.8
+    rows[absent] = fill
+    at, columns = np.nonzero(~absent)
+    starts = np.append(0, np.cumsum(np.bincount(at, minlength=_DRAWN)))
+    entries = csr_array((rows[at, columns], columns, starts), rows.shape)
+    scores = reference_raw(forest, rows)
+    wanted = scores[:, 0] if forest.n_outputs == 1 else scores
+    given = walk(entries, 1, leaves=False)
+    fine = given is not None and not len(differing_rows(given, wanted))
+    return walk if fine else None
 
 
 def dense_blocks(

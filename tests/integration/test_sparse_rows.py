@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from functools import cache, partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
@@ -17,11 +19,14 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
+    RandomForestRegressor,
 )
 from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
+import skforge
 from skforge import CompiledForest
+from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import SkforgeError
 from skforge.sources.plain import most_entries
 
@@ -246,3 +251,101 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
         "floats without duplicate entries (see sum_duplicates); use the original "
         "model."
     )
+
+
+# ------------------------------------------------------------ answers by entries
+
+
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
+@pytest.mark.parametrize("name", [n for n in MODELS if n != "hist"])
+def test_entries_alone_lead_to_the_leaves_of_the_source(name, monkeypatch):
+    monkeypatch.setattr(SparseWalk, "pays", lambda *_: True)
+    model, *ours = fitted(name)
+    for content, given in contents():
+        for form, make in list(forms(given))[:3]:
+            for method in METHODS:
+                source = getattr(model, method, None)
+                if source is None or not hasattr(ours[0], method):
+                    continue
+                expected = outcome(source, make())
+                for fast in ours:
+                    found = outcome(getattr(fast, method), make())
+                    if "SourceNeededError" not in found:
+                        assert found[0] == expected[0], (content, form, method)
+
+
+def wide_rows(n, seed, width=2000, density=0.01):
+    rng = np.random.default_rng(seed)
+    X = sp.random(n, width, density, "csr", random_state=rng)
+    return X, (X[:, : width // 2].sum(axis=1) > X[:, width // 2 :].sum(axis=1)).A1
+
+
+WIDE = {
+    "forest": RandomForestClassifier(20, random_state=0),
+    "several targets": RandomForestRegressor(20, random_state=0),
+    "boosted": GradientBoostingClassifier(n_estimators=20, random_state=0),
+    "isolation": IsolationForest(n_estimators=20, random_state=0),
+    "xgb": xgboost.XGBClassifier(n_estimators=20),
+    "xgb classes": xgboost.XGBClassifier(n_estimators=10),
+    "xgb zero": xgboost.XGBRegressor(n_estimators=20, missing=0.0),
+    "lgb": lightgbm.LGBMClassifier(**{**LEAVES, "n_estimators": 20}),
+    "lgb zero": lightgbm.LGBMRegressor(zero_as_missing=True, **LEAVES),
+    "lgb holes": lightgbm.LGBMRegressor(**{**LEAVES, "n_estimators": 20}),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_rows_are_answered_without_a_dense_copy(name, monkeypatch, tmp_path):
+    X, y = wide_rows(400, 0)
+    if name == "xgb classes":
+        y = y + np.arange(len(y)) % 3
+    elif name == "several targets":
+        y = np.stack([y, np.arange(len(y))], axis=1)
+    elif name == "lgb holes":
+        X.data[::9] = np.nan
+    model = WIDE[name].fit(X, y)
+    fast = CompiledForest(model, n_jobs=2).fit(X)
+    skforge.save(fast, tmp_path / "model.skforge")
+    loaded = skforge.load(tmp_path / "model.skforge")
+
+    def refuse(*_):
+        raise AssertionError("the rows were made dense")
+
+    monkeypatch.setattr("skforge.prediction.predictor.dense_blocks", refuse)
+    for n in (1, 63, 300):
+        rows, _ = wide_rows(n, n)
+        if name == "lgb holes":
+            rows.data[::7] = np.nan
+        mixed = rows.copy()
+        for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+            for part in (mixed.indices, mixed.data):
+                part[first:last] = part[first:last][::-1].copy()
+        mixed.has_sorted_indices = False
+        for method in METHODS:
+            if hasattr(model, method):
+                expected = outcome(getattr(model, method), rows)
+                for ours in (fast, loaded, pickle.loads(pickle.dumps(fast))):
+                    for given in (rows, mixed):
+                        assert outcome(getattr(ours, method), given) == expected
+
+
+def test_rows_of_many_tests_are_answered_in_blocks(monkeypatch):
+    model, fast, _ = fitted("forest")
+    X = sp.csr_matrix(data()[0])
+    expected = model.predict_proba(X)
+    assert_array_equal(fast.predict_proba(X), expected)  # has compared both ways
+
+    def refuse(*_):
+        raise AssertionError("the entries were walked")
+
+    monkeypatch.setattr(SparseWalk, "__call__", refuse)
+    assert_array_equal(fast.predict_proba(X), expected)
+
+
+def test_a_walk_that_differs_on_drawn_rows_never_answers(monkeypatch):
+    X, y = wide_rows(200, 0)
+    model = RandomForestClassifier(5, random_state=0).fit(X, y)
+    walk = SparseWalk.__call__
+    monkeypatch.setattr(SparseWalk, "__call__", lambda *a, **k: walk(*a, **k) + 1)
+    fast = CompiledForest(model).fit(X)
+    assert_array_equal(fast.predict_proba(X), model.predict_proba(X))
