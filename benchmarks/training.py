@@ -202,6 +202,13 @@ def _boosting(name: str, **parameters: Any) -> Trained:
     return _sklearn(name, 8_000, 28, **size, **parameters)
 
 
+def _many_classes() -> Trained:
+    """Return a forest whose leaves hold few of 443 classes."""
+    X, y = table(20_000, 20, classes=443)
+    sizes = {"n_estimators": 50, "max_depth": 14, "n_jobs": 1}
+    return sklearn("RandomForestClassifier", X, y, **sizes)
+
+
 def _one_tree(depth: int | None) -> Trained:
     return _sklearn("DecisionTreeRegressor", 20_000, 28, max_depth=depth)
 
@@ -252,6 +259,7 @@ WEAK: dict[str, Callable[[], Trained]] = {
         )
         for depth in (10, 12, 14)
     },
+    "443-classes": _many_classes,
     "one-tree-8": partial(_one_tree, 8),
     "one-tree-full": partial(_one_tree, None),
     "one-tree-boosted": partial(_one_thread, 1, 8),
