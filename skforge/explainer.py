@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import suppress
-from io import BytesIO, TextIOBase
+from io import BytesIO
 from operator import attrgetter
 from typing import Any
 
@@ -24,7 +24,7 @@ from skforge.compiler.frontends.pipeline.split import flat_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
-from skforge.persistence.artifact import from_bytes, to_bytes
+from skforge.persistence.artifact import check_file, from_bytes, to_bytes
 from skforge.sources.base import given_names
 from skforge.sources.delegation import model_of, start_of
 
@@ -390,7 +390,8 @@ class TreeExplainer:
             The model is written as by :func:`skforge.save`. Background rows must be an
             array or a pandas DataFrame of numbers.
         """
-        _check_file(out_file, "write", "wb", model_saver, masker_saver)
+        check_file(out_file, "write")
+        _check_functions(model_saver, masker_saver)
         arrays = {"model": np.frombuffer(to_bytes(self.model), np.uint8)}
         record: dict[str, Any] = {"skforge_version": __version__, "kind": "explainer"}
         if self._background is not None:
@@ -419,7 +420,8 @@ class TreeExplainer:
         instantiate : bool, default=True
             False returns the arguments of the explainer in a dict.
         """
-        _check_file(in_file, "read", "rb", model_loader, masker_loader)
+        check_file(in_file, "read")
+        _check_functions(model_loader, masker_loader)
         record, arrays = container_from(in_file.read(), "the explainer")
         check_release(entry(record, "skforge_version", str), "model", "Save")
         rows: Any = arrays.get("rows")
@@ -578,13 +580,8 @@ def _of_shap(name: str, call: str, instead: str) -> Any:
     return attrgetter(name)(shap)
 
 
-def _check_file(file: Any, method: str, mode: str, *functions: Any) -> None:
-    """Raise for anything but a binary file, or for functions that shap would call."""
-    if not hasattr(file, method) or isinstance(file, TextIOBase):
-        raise InvalidInputError(
-            f"pass a file open in binary mode, such as open(path, {mode!r}). Got "
-            f"{type(file).__name__} instead."
-        )
+def _check_functions(*functions: Any) -> None:
+    """Raise for functions that shap would call."""
     if any(name not in (".save", None) for name in functions):
         raise InvalidInputError(
             "skforge writes and reads models and background rows itself, in a format "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from io import BufferedIOBase, RawIOBase, TextIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from zipfile import is_zipfile
 
 import numpy as np
@@ -30,6 +31,7 @@ from skforge.compiler.forest.record import (
     refusal,
 )
 from skforge.compiler.frontends import answers_itself, read_forests
+from skforge.compiler.frontends.content import held
 from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
@@ -52,12 +54,14 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 Arrays: TypeAlias = dict[str, Array]
+BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
 
 __all__ = ["load", "save"]
 
 
 def save(
-    model: CompiledForest | CompiledModule | Forest, path: str | os.PathLike[str]
+    model: CompiledForest | CompiledModule | Forest,
+    path: str | os.PathLike[str] | BinaryFile,
 ) -> None:
     """Save a compiled forest to a file without pickles or machine code.
 
@@ -72,15 +76,16 @@ def save(
         parameters, class labels and other fitted attributes, and row rules, but not
         its ``estimator_``. A ``random_state`` that is not an integer, and a custom
         strategy, space, cost model or measurer of a Tuner, load as their defaults.
-    path : path
-        By convention it ends in ``.skforge``.
+    path : path or binary file
+        A path, by convention ending in ``.skforge``, or a file open for writing, such
+        as ``io.BytesIO()``; it need not be able to seek.
 
     Raises
     ------
     UnsupportedModelError
         If the model holds something that is not plain data; the text names it.
     InvalidInputError
-        If ``model`` is of a type that cannot be saved.
+        If ``model`` is of a type that cannot be saved, or ``path`` no path or file.
 
     See Also
     --------
@@ -97,7 +102,25 @@ def save(
     ...     skforge.load(f"{folder}/tree.skforge").predict([[1.0]])
     array([4.])
     """
-    write_container(path, *_contents(model))
+    contents = _contents(model)
+    if isinstance(path, (str, os.PathLike)):
+        return write_container(path, *contents)
+    check_file(path, "write", "a path or ")
+    try:
+        path.write(container_bytes(*contents))
+    except ValueError as error:  # closed, or open for reading only
+        raise InvalidInputError(
+            f"This {type(path).__name__} cannot be written: {error}."
+        ) from error
+
+
+def check_file(file: object, method: str, other: str = "") -> None:
+    """Raise for anything but a binary file that has a method."""
+    if not hasattr(file, method) or isinstance(file, TextIOBase):
+        raise InvalidInputError(
+            f"pass {other}a file open in binary mode, such as open(path, "
+            f"'{method[0]}b'). Got {type(file).__name__} instead."
+        )
 
 
 def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
@@ -129,13 +152,17 @@ def _contents(
     return manifest, arrays
 
 
-def load(path: str | os.PathLike[str]) -> CompiledForest:
+def load(
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile,
+) -> CompiledForest:
     """Load a file written by :func:`save`.
 
     Parameters
     ----------
-    path : path
-        A ``.skforge`` file. Nothing in it is executed, and all of it is checked.
+    path : path, bytes or binary file
+        A ``.skforge`` file: its path, its bytes, or the file open for reading, which
+        is read from where it is to its end. Nothing in it is executed, and all of it
+        is checked.
 
     Returns
     -------
@@ -147,48 +174,50 @@ def load(path: str | os.PathLike[str]) -> CompiledForest:
     Raises
     ------
     InvalidInputError
-        If ``path`` is not a path.
+        If ``path`` is none of these.
     InvalidModelError
         If the file cannot be read, is damaged, or was not written by :func:`save`.
     UnsupportedModelError
         If another release wrote it in another format; the text names both.
     """
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        raise InvalidInputError(
-            "skforge.load takes the path of a file that skforge.save wrote. Got "
-            f"{type(path).__name__} instead."
-        )
-    try:
-        loaded: CompiledForest = _checked(*read_container(path), os.fspath(path))
-        return loaded
-    except InvalidModelError as error:
-        other = _other_kind(Path(os.fsdecode(path)))
-        if other is None:
-            raise
-        raise InvalidModelError(other) from error
+    if isinstance(path, (str, os.PathLike)):
+        name, file = os.fspath(path), Path(os.fsdecode(path))
+        try:
+            loaded: CompiledForest = _checked(*read_container(path), name)
+            return loaded
+        except InvalidModelError as error:
+            if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
+                raise
+            with file.open("rb") as opened:
+                raise _other_kind(opened.read(1), name, file.suffix) from error
+    if not isinstance(path, (bytes, bytearray, memoryview)):
+        check_file(path, "read", "the path of a .skforge file, its bytes, or ")
+    name, content = f"This {type(path).__name__} object", held(path)
+    if not content:
+        raise InvalidModelError(f"{name} is empty; it holds no model.")
+    if type(content) is str or content[:2] != b"PK":
+        raise _other_kind(content[:1], name)
+    return from_bytes(content, name)
 
 
-def _other_kind(path: Path) -> str | None:
-    """Return what to do with a file of another kind; None for a damaged own file."""
-    if path.suffix == ".skforge" or not path.is_file() or is_zipfile(path):
-        return None
-    with path.open("rb") as file:
-        pickled = file.read(1) == b"\x80"
-    if pickled or path.suffix in (".pkl", ".pickle", ".joblib"):
-        return (
-            f"{path} is a pickle, not a .skforge file; use joblib.load(path) if you "
+def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
+    """Return the error for a file of another kind."""
+    if start == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
+        return InvalidModelError(
+            f"{name} is a pickle, not a .skforge file; use joblib.load(path) if you "
             "trust its author."
         )
-    return (
-        f"{path} is not a .skforge file; skforge.load reads only files that "
+    return InvalidModelError(
+        f"{name} is not a .skforge file; skforge.load reads only files that "
         "skforge.save wrote. For a model file of another library, use "
         "CompiledForest(path) or load_forest(path)."
     )
 
 
-def from_bytes(payload: bytes, name: str) -> Any:
+def from_bytes(payload: bytes, name: str) -> CompiledForest:
     """Return what :func:`load` returns for these bytes; errors use ``name``."""
-    return _checked(*container_from(payload, name), name)
+    loaded: CompiledForest = _checked(*container_from(payload, name), name)
+    return loaded
 
 
 def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:

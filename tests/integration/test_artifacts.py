@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gzip
+import io
 import itertools
 import json
 import os
@@ -719,13 +721,96 @@ def test_a_file_of_another_kind_is_named(name, tmp_path):
         assert str(error.value) == text.replace("PATH", str(path))
 
 
-def test_what_is_no_path_is_named():
-    with pytest.raises(InvalidInputError) as error:
-        skforge.load({"model": 1})
-    assert str(error.value) == (
-        "skforge.load takes the path of a file that skforge.save wrote. Got dict "
-        "instead."
+def piped(payload):
+    """Return the reading end of a pipe, which cannot seek."""
+    reads, writes = os.pipe()
+    with os.fdopen(writes, "wb") as file:
+        file.write(payload)
+    return os.fdopen(reads, "rb")
+
+
+def test_files_and_bytes_hold_what_paths_do(tmp_path):
+    compiled = CompiledForest(DecisionTreeClassifier(max_depth=2).fit(X, Y)).fit(X)
+    path = tmp_path / "a.skforge"
+    skforge.save(compiled, path)
+    payload, buffer, zipped = path.read_bytes(), io.BytesIO(), tmp_path / "a.gz"
+    skforge.save(compiled, buffer)
+    with gzip.open(zipped, "wb") as file:
+        skforge.save(compiled, file)
+    with (tmp_path / "raw").open("wb", buffering=0) as file:
+        file.write(b"head")
+        skforge.save(compiled, file)
+        assert not file.closed
+    assert buffer.getvalue() == gzip.decompress(zipped.read_bytes()) == payload
+    with (tmp_path / "raw").open("rb") as file, gzip.open(zipped, "rb") as unzipped:
+        assert file.read(4) == b"head"
+        for given in (
+            payload,
+            bytearray(payload),
+            memoryview(payload),
+            io.BytesIO(payload),
+            file,
+            unzipped,
+            piped(payload),
+        ):
+            loaded = skforge.load(given)
+            assert equal(loaded.predict_proba(X), compiled.predict_proba(X))
+        with pytest.raises(InvalidModelError, match="has nothing left to read"):
+            skforge.load(file)
+
+
+FILE = "a file open in binary mode, such as open(path, "
+READ = f"pass the path of a .skforge file, its bytes, or {FILE}'rb'). Got "
+KEEP = "is not a .skforge file; skforge.load reads only files that skforge.save wrote."
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: {"model": 1}, f"{READ}dict instead."),
+        (lambda: io.TextIOWrapper(io.BytesIO()), f"{READ}TextIOWrapper instead."),
+        (lambda: io.StringIO("PK"), f"{READ}StringIO instead."),
+        (lambda: b"", "This bytes object is empty; it holds no model."),
+        (lambda: io.BytesIO(b""), "This BytesIO has nothing left to read; call its"),
+        (lambda: b'{"learner": {}}', f"This bytes object {KEEP}"),
+        (lambda: io.BytesIO(b"tree\n"), f"This BytesIO object {KEEP}"),
+        (lambda: pickle.dumps(1), "This bytes object is a pickle, not a .skforge file"),
+        (lambda: b"PK\x03\x04", "This bytes object cannot be loaded: it is damaged"),
+        (lambda: closed(io.BytesIO()), "This BytesIO cannot be read: I/O operation on"),
+        (
+            lambda: io.FileIO(os.devnull, "w"),
+            "This FileIO cannot be read: File not open",
+        ),
+    ],
+)
+def test_what_load_does_not_take_is_named(given, said):
+    with pytest.raises((InvalidInputError, InvalidModelError)) as error:
+        skforge.load(given())
+    assert str(error.value).startswith(said)
+    assert type(error.value) is (
+        InvalidInputError if READ in said else InvalidModelError
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: 3, f"pass a path or {FILE}'wb'). Got int instead."),
+        (lambda: io.StringIO(), f"pass a path or {FILE}'wb'). Got StringIO instead."),
+        (lambda: closed(io.BytesIO()), "This BytesIO cannot be written: I/O operation"),
+        (lambda: io.FileIO(os.devnull), "This FileIO cannot be written: File not open"),
+    ],
+)
+def test_what_save_does_not_take_is_named(given, said):
+    forest = load_forest(DecisionTreeClassifier(max_depth=1).fit(X, Y))
+    with pytest.raises(InvalidInputError) as error:
+        skforge.save(forest, given())
+    assert str(error.value).startswith(said)
+
+
+def closed(file):
+    file.close()
+    return file
 
 
 MISTAKES = {

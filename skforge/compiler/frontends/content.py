@@ -75,7 +75,12 @@ def held(model: Any) -> Any:
     read = None if hasattr(model, "fit") else getattr(model, "read", None)
     if not callable(read):
         return model
-    data = read()
+    try:
+        data = read()
+    except (OSError, ValueError) as error:  # closed, or open for writing only
+        raise InvalidModelError(
+            f"This {type(model).__name__} cannot be read: {error}."
+        ) from error
     if not data or not isinstance(data, (bytes, str)):
         raise InvalidModelError(
             f"This {type(model).__name__} has nothing left to read; call its seek(0) "
