@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -424,7 +424,10 @@ class CompiledForest(Displayed):
 
     @documented(CompiledModule.warm_up)
     def warm_up(
-        self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
+        self,
+        batch_sizes: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        *,
+        contribs: bool = False,
     ) -> CompiledForest:
         """Compile everything now that calls would compile on first use.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -60,7 +60,7 @@ def export(
         folder = skforge.export(
             model,
             output,
-            kind,
+            cast("Any", kind),  # checked there
             target.split(","),
             name=name,
             batch_sizes=sizes,

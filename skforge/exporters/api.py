@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
@@ -29,7 +29,8 @@ from skforge.exporters.wheel import check_package, link_shared, wheel
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
-KINDS = ("object", "shared", "c", "wheel")
+Kind: TypeAlias = Literal["object", "shared", "c", "wheel"]
+KINDS = get_args(Kind)
 FORMAT = "skforge-export"
 
 #: Target names that stand for several CPUs, best first.
@@ -40,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 def export(
     compiled: CompiledForest | CompiledModule | Forest,
     path: str | os.PathLike[str],
-    kind: str = "object",
+    kind: Kind = "object",
     target: str | Target | Sequence[str | Target] = "cpu",
     *,
     name: str | None = None,

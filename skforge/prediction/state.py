@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
@@ -35,8 +35,32 @@ from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class CompiledState(BaseEstimator):  # type: ignore[misc]
+    class MetaEstimatorMixin:
+        """scikit-learn's own has no types: its heirs would have all attributes."""
+
+    class BaseEstimator:
+        """The public methods of scikit-learn's."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: D102
+            raise NotImplementedError
+
+        def set_params(self, **params: Any) -> Self:  # noqa: D102
+            raise NotImplementedError
+
+        def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+            raise NotImplementedError
+
+        __getstate__: Callable[[], dict[str, Any]]
+        __setstate__: Callable[[dict[str, Any]], None]
+
+else:
+    from sklearn.base import BaseEstimator, MetaEstimatorMixin
+
+
+class CompiledState(BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
     gpu_min_rows_: int | None
@@ -157,7 +181,7 @@ class CompiledState(BaseEstimator):  # type: ignore[misc]
         return predictor
 
 
-class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
+class Delegated(MetaEstimatorMixin, CompiledState):
     """Takes tags, fitted attributes and metadata routing from the model."""
 
     estimator: Any
@@ -170,23 +194,40 @@ class Delegated(MetaEstimatorMixin, CompiledState):  # type: ignore[misc]
         """Return the tags of the model."""
         return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute of the model, such as ``classes_``."""
-        state = self.__dict__
-        fitted = name in FITTED or (name.endswith("_") and not name.startswith("__"))
-        if fitted and "forest_" in state:
-            model = model_of(self)
-            if hasattr(model, name):
-                self._check_model()
-                return getattr(model, name)
-            live = is_estimator(model)  # texts have no n_features_in_
-            if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                value = attribute_of(state["forest_"], name)
-                if value is not None:
-                    return value
-        if "_stored" in state:
-            state["_stored"].explain(name)
-        raise AttributeError(no_attribute(self, name))
+    if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
+        estimator_: Any
+        search_: Any
+        classes_: Any
+        n_classes_: Any
+        n_features_in_: int
+        feature_names_in_: Any
+        feature_importances_: Any
+        n_outputs_: int
+        estimators_: Any
+        best_iteration: int
+        best_score: Any
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a fitted attribute of the model, such as ``classes_``."""
+            state = self.__dict__
+            fitted = name in FITTED or (
+                name.endswith("_") and not name.startswith("__")
+            )
+            if fitted and "forest_" in state:
+                model = model_of(self)
+                if hasattr(model, name):
+                    self._check_model()
+                    return getattr(model, name)
+                live = is_estimator(model)  # texts have no n_features_in_
+                if not live and not hasattr(model, "n_features_in_"):  # nor stored
+                    value = attribute_of(state["forest_"], name)
+                    if value is not None:
+                        return value
+            if "_stored" in state:
+                state["_stored"].explain(name)
+            raise AttributeError(no_attribute(self, name))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import sys
 import tempfile
 from pathlib import Path
@@ -65,6 +67,15 @@ def of_a_classifier(path: str, rows: NDArray[np.float32]) -> NDArray[Any]:
     fast = skforge.load(path)
     assert_type(fast.decision_function(rows), NDArray[Any])
     assert_type(fast.predict_proba(rows, out=None), NDArray[Any])
+    assert_type(fast.n_features_in_, int)
+    assert_type(fast.compile_time_, float)
+    assert_type(fast.get_params(), dict[str, Any])
+    assert_type(fast.set_params(n_jobs=1), CompiledForest)
+    assert_type(fast.drop_estimator().warm_up([1, 64]), CompiledForest)
+    assert_type(fast.counters(), dict[str, dict[str, int]])
+    assert_type(fast.score(rows, fast.classes_[[0, 1]]), float)
+    print(fast.feature_names_in_, fast.feature_importances_, fast.estimator_.a_)
+    print(fast.summary(rows), fast.decision_function(rows), fast.predict_raw(rows))
     return fast.predict_proba(rows)[:, 1]
 
 
@@ -83,6 +94,10 @@ def files(fast: CompiledForest | CompiledModule | Forest, folder: Path) -> None:
     """Write artifacts and a library."""
     assert_type(skforge.save(fast, folder / "fast.skforge"), None)
     assert_type(skforge.load(str(folder / "fast.skforge")), CompiledForest)
+    with gzip.open(folder / "fast.gz", "wb") as zipped:
+        skforge.save(fast, zipped)
+    skforge.save(fast, buffer := io.BytesIO())
+    assert_type(skforge.load(buffer.getvalue()), CompiledForest)
     assert_type(skforge.export(fast, folder / "library", target="cpu"), Path)
 
 

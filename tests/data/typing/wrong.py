@@ -41,6 +41,18 @@ def arguments(path: str) -> None:
     skforge.save(path, "fast.skforge")  # type: ignore[arg-type]
     skforge.export(3, "folder")  # type: ignore[arg-type]
     skforge.export(forest, "folder", batch_sizes=8)  # type: ignore[arg-type]
+    skforge.export(forest, "folder", kind="foo")  # type: ignore[arg-type]
+    skforge.load(3)  # type: ignore[arg-type]
+
+
+def attributes(fast: CompiledForest) -> None:
+    """Misspelt methods and attributes, of what is loaded too."""
+    loaded = skforge.load("fast.skforge")
+    loaded.predict_prob([[0.0]])  # type: ignore[attr-defined]
+    loaded.save("fast.skforge")  # type: ignore[attr-defined]
+    fast.n_features_in()  # type: ignore[attr-defined]
+    fast.fit([[0.0]]).wramup()  # type: ignore[attr-defined]
+    fast.warm_up(["a"])  # type: ignore[list-item]
 
 
 def results(module: CompiledModule) -> None:
