@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.cli import values
-from skforge.cli.errors import either
+from skforge.cli.errors import either, warn
 from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import Rows
 from skforge.cli.tables import Batch, merged, open_table
@@ -131,6 +131,14 @@ class RowsFile(ExitStack):
                 f"{taken} {plural(len(places), 'column')}, but the model takes "
                 f"{needs.width}.{hint}"
             )
+        if isinstance(places, range) and columns and table.names and needs.names:
+            names = [table.names[place] for place in places]
+            called = [n.replace(" ", "_") if needs.underscores else n for n in names]
+            if called != [*needs.names] != names:
+                warn(
+                    f"{taken} {listed(names)}; the model's columns are "
+                    f"{listed(needs.names)}. Without --columns they are found by name."
+                )
         return places
 
     def _hint(self) -> str:

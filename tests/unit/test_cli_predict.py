@@ -124,6 +124,19 @@ def test_saved_models_and_labels_that_are_texts(run, files, tmp_path):
     assert code == 0 and out.startswith("prediction\n")
 
 
+def test_a_range_of_columns_with_other_names_warns(run, files):
+    model, given = files / "model.json", files / "rows.csv"
+    code, out, err = run(model, given, "--columns", "0:3")
+    assert code == 0 and out != run(model, given)[1]
+    assert err.startswith(
+        "warning: --columns 0:3 takes rooms,age,size; the model's columns are "
+        "age,size,rooms. Without --columns they are found by name.\n"
+    )
+    # those of the model, or chosen by their names
+    for path, columns in ((files / "full.csv", "0:3"), (given, "rooms,age,size")):
+        assert "warning" not in run(model, path, "--columns", columns)[2]
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(files):
     script = f"{sys.executable} -m skforge predict {files}/model.json {files}/rows.csv"
     done = subprocess.run(
