@@ -15,7 +15,7 @@ import numpy as np
 
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Value
+from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
 from skforge.exporters.contents import ERRORS, LINE, Library, Scratch
@@ -190,15 +190,15 @@ def _acquire(name: str, slot: int) -> Routine:
             # Threads have stacks of their own: each begins its search elsewhere.
             page = b.address(b.local("here", I64)) >> 14
             mixed = page * -7046029254386353131 >> 33 & 0x7FFFFFFF
-            at = [mixed % count]
+            at, slots = [mixed % count], b.view("slots", U8, _MODEL)
             with b.loop(count, carry=at):
-                place = _MODEL + at[0] * slot + LINE
-                state = b.view("state", I32, place)
+                place = at[0] * slot + LINE
+                state = b.view("state", I32, slots, place)
                 free = b.atomic("load", "monotonic", state).eq(_FREE)
                 with b.when(free):
                     was = b.atomic("swap", "acquire", state, b.const(_TAKEN, I32))
                     with b.when(was.eq(_FREE)):
-                        b.give(place + LINE)
+                        b.give(_MODEL + place + LINE)
                 after = at[0] + 1
                 at[0] = b.select(after.eq(count), b.const(0), after)
         # Rows that pad a block are computed like others: nothing may be undefined.

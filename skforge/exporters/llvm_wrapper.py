@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    Routine,
+    Value,
+)
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.results import Results
@@ -166,13 +174,14 @@ def _call(
             fixed.append(_SCRATCH + at)
             at += size
         slots = b.local("slots", I64, 4 + len(fixed))
+        filled = b.address(slots)
         row_bytes = _STRIDE * library.forest.input_dtype.itemsize
         with b.loop(0, _N, most) as i:
             rows, sums = _ROWS + i * row_bytes, _SUMS + i * result_bytes
             values = rows, (_N - i).min(most), _STRIDE, sums, *fixed
             for k, value in enumerate(values):
                 slots[k] = value
-            b.run(kernel.symbol, b.address(slots), b.const(0), b.const(1))
+            b.run(kernel.symbol, filled, b.const(0), b.const(1))
     return Routine(symbol, _HEAD, b.finish(), local=True)
 
 
@@ -202,16 +211,17 @@ def _convert(library: Library, suffix: str) -> Routine:
     """
     theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     n_features, marker = library.forest.n_features, library.forest.missing_value
-    with Builder() as b, b.loop(_N) as i:
-        source = b.view("source", theirs, _ROWS + i * _STRIDE * theirs.bytes)
-        target = b.view("target", mine, _TO + i * (n_features * mine.bytes))
-        at = [b.const(0)]
-        with b.loop(n_features, carry=at) as j:
-            x = source[at[0]].to(mine)
-            if not np.isnan(marker):
-                x = b.select(x.eq(float(marker)), b.const(np.nan, mine), x)
-            target[j] = x
-            at[0] = at[0] + _COLUMNS
+    with Builder() as b:
+        given, dense = b.view("rows", theirs, _ROWS), b.view("dense", mine, _TO)
+        with b.loop(_N) as i:
+            source = b.view("source", theirs, given, i * _STRIDE)
+            target, at = b.view("target", mine, dense, i * n_features), [b.const(0)]
+            with b.loop(n_features, carry=at) as j:
+                x = source[at[0]].to(mine)
+                if not np.isnan(marker):
+                    x = b.select(x.eq(float(marker)), b.const(np.nan, mine), x)
+                target[j] = x
+                at[0] = at[0] + _COLUMNS
     params = _ROWS, _N, _STRIDE, _COLUMNS, _TO
     symbol = f"{library.name}.convert_{suffix}"
     return Routine(symbol, params, b.finish(), local=True)

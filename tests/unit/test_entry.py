@@ -6,12 +6,14 @@ import ctypes
 import gc
 import inspect
 import os
+import re
 import sys
 import threading
 import time
 import types
 import warnings
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +22,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
@@ -38,12 +41,15 @@ from skforge.compiler.outputs.transforms import (
     predict_proba,
     score_samples,
 )
-from skforge.compiler.runtime.cpu import threads
+from skforge.compiler.runtime.cpu import jit, threads
 from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.entry import mappings
 from skforge.compiler.runtime.entry.routines import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
+from skforge.exporters import api, library
 from tests.outputs_of import outputs_of
 
 SIZES = (1, 2, 63, 64, 65, 600)
@@ -1043,3 +1049,55 @@ def test_a_method_raises_what_its_function_raises_and_leaks_nothing():
     del entry, method
     gc.collect()
     assert holder() is None
+
+
+# ------------------------------------------------------------ pointers
+
+
+def pointers_in_loops(text: str) -> list[str]:
+    """Return the conversions between addresses and integers in loops of LLVM's text."""
+    found = []
+    for function in re.findall(r"^define .*?^}", text, re.MULTILINE | re.DOTALL):
+        blocks, name = defaultdict(list), ""
+        for line in function.split("\n"):
+            label = re.match(r'([-\w$."]+):', line)
+            name = label[1] if label else name
+            blocks[name].append(line)
+        targets = {
+            name: set(re.findall(r'label %([-\w$."]+)', "\n".join(lines)))
+            for name, lines in blocks.items()
+        }
+        for name, lines in blocks.items():
+            reached: set[str] = set()
+            while more := {t for n in reached or {name} for t in targets[n]} - reached:
+                reached |= more
+            if name in reached:
+                found += [line for line in lines if re.search("= (ptr|int)to", line)]
+    return found
+
+
+def test_loops_make_no_addresses_of_integers(monkeypatch, tmp_path):
+    """LLVM 22 may forget what such an address points to, when it unrolls a loop."""
+    texts = []
+
+    def emit(*what):
+        texts.append(emit_llvm(*what))
+        return texts[-1]
+
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    monkeypatch.setattr(jit, "emit_llvm", emit)
+    monkeypatch.setattr(library, "emit_llvm", emit)
+    for forest in (forest_of(3, "softmax", seed=7), forest_of(1, "sigmoid", seed=7)):
+        module = compiled(forest)
+        for output in ("raw", "transformed", "labels", "both_classes"):
+            entry = module.entry(output)
+            if entry is not None:
+                rows = rows_of(forest, 3).astype(np.float64)
+                assert_equal(entry(rows), wanted(module, output, rows))
+        api.export(forest, tmp_path / str(forest.n_outputs))
+    assert len(texts) > 20
+    assert sum("getelementptr" in text for text in texts) > 20
+    assert [line for text in texts for line in pointers_in_loops(text)] == []
+    # Objects of Python arrive as integers, and come from no buffer.
+    read = pointers_in_loops(emit_llvm(mappings._routine(), Target.host()))
+    assert len(read) == 4 and not [line for line in read if "= ptrtoint" in line]

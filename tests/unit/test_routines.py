@@ -149,6 +149,21 @@ A = Value("a", I64)
 RETURN = lir.Return((N,))
 
 
+def test_a_view_of_a_buffer_is_no_address() -> None:
+    with Builder() as b:
+        total = [b.const(0)]
+        table = b.view("table", I64, b.symbol("table"))
+        with b.loop(N, carry=total) as i:
+            pair = b.view("pair", I64, WORDS, i << 1)
+            total[0] = total[0] + pair[0] * pair[1] + table[i]
+        b.give(total[0])
+    made = routine(b, N, WORDS)
+    data, more = words(2, 3, 5, 7, -1, 4), words(100, 200, 300)
+    assert run(made, 3, ctypes.addressof(data), table=ctypes.addressof(more)) == 637
+    assert re.search(r"view @pair\.\d+: i64 at @words\[%", print_lir(made))
+    assert "toptr" not in emit_llvm(made, Target.host())
+
+
 @pytest.mark.parametrize(
     ("why", "body"),
     [
@@ -164,6 +179,10 @@ RETURN = lir.Return((N,))
         ("a call without a symbol or an address", (lir.Call("", (D,)), RETURN)),
         ("address and i64 differ in type: f64, i64",
          (lir.View(Buffer("v", I64), D), RETURN)),
+        ("@gone is not defined",
+         (lir.Window(Buffer("v", I64), Buffer("gone", I64), N), RETURN)),
+        ("index %d is f64, not i32 or i64",
+         (lir.Window(Buffer("v", I64), WORDS, D), RETURN)),
         ("@reals holds no integers",
          (lir.Atomic("load", Buffer("reals", F64), N, (), "acquire", (D,)),)),
         ("swap takes 1 of i64",

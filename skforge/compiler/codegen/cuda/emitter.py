@@ -338,6 +338,7 @@ class _Emitter(Writer):
                 | lir.Transfer()
                 | lir.Named()
                 | lir.View()
+                | lir.Window()
                 | lir.Call()
                 | lir.Atomic()
                 | lir.Return()

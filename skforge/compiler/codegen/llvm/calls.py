@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from skforge.compiler.codegen.llvm.types import quoted, type_text
 from skforge.compiler.codegen.llvm.writer import Writer, own_name
 from skforge.compiler.ir.lir import nodes as lir
@@ -34,9 +36,19 @@ def symbol_text(w: Writer, name: str) -> str:
     return f"ptrtoint (ptr {text} to i64)"
 
 
-def emit_view(w: Writer, stmt: lir.View) -> None:
+#: What ``symbol_text`` returns.
+_SYMBOL = re.compile(r"ptrtoint \(ptr (@.+) to i64\)")
+
+
+def emit_view(w: Writer, stmt: lir.View | lir.Window) -> None:
     """Write a buffer's address."""
-    pointer = w.let(f"inttoptr {w.typed(stmt.address)} to ptr", own_name(stmt.buffer))
+    if isinstance(stmt, lir.Window):
+        pointer = w.address(stmt.base, stmt.index, inbounds=False)
+    elif symbol := _SYMBOL.fullmatch(w.use(stmt.address)):
+        pointer = symbol[1]
+    else:
+        address = w.typed(stmt.address)
+        pointer = w.let(f"inttoptr {address} to ptr", own_name(stmt.buffer))
     w.bind("@" + stmt.buffer.name, pointer)
 
 

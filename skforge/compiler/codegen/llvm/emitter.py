@@ -147,7 +147,7 @@ class _Emitter(Writer):
                 self._switch(stmt)
             case lir.ParallelFor():
                 self._parallel(stmt)
-            case lir.View():
+            case lir.View() | lir.Window():
                 calls.emit_view(self, stmt)
             case lir.Call():
                 calls.emit_call(self, stmt)

@@ -319,10 +319,19 @@ class Builder:
         (place,) = self._bounds(index)
         return self.let(lir.Address(buffer, place), lir.I64, buffer.name)
 
-    def view(self, hint: str, element: Scalar, address: Value) -> Buffer:
-        """Return the memory at an address as a buffer."""
+    def view(
+        self, hint: str, element: Scalar, at: Value | Buffer, index: Value | int = 0
+    ) -> Buffer:
+        """Return the memory at an address, or from a buffer's element on, as a buffer.
+
+        In loops over memory of one's own, take a buffer: see ``Window``.
+        """
         buffer = Buffer(self.name(hint), element)
-        self.emit(lir.View(buffer, address))
+        if isinstance(at, Buffer):
+            (place,) = self._bounds(index)
+            self.emit(lir.Window(buffer, at, place))
+        else:
+            self.emit(lir.View(buffer, at))
         return buffer
 
     def local(self, hint: str, element: Scalar, size: int = 1) -> Buffer:

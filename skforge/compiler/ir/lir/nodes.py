@@ -42,6 +42,7 @@ from skforge.compiler.ir.lir.foreign import MemoryOrder as MemoryOrder
 from skforge.compiler.ir.lir.foreign import Return as Return
 from skforge.compiler.ir.lir.foreign import Symbol as Symbol
 from skforge.compiler.ir.lir.foreign import View as View
+from skforge.compiler.ir.lir.foreign import Window as Window
 from skforge.compiler.ir.lir.types import BOOL as BOOL
 from skforge.compiler.ir.lir.types import F32 as F32
 from skforge.compiler.ir.lir.types import F64 as F64
@@ -533,7 +534,7 @@ class Named:
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
 Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
 #: Only routines have them.
-Foreign: TypeAlias = View | Call | Atomic | Return
+Foreign: TypeAlias = View | Window | Call | Atomic | Return
 Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Foreign | Named
 
 Body: TypeAlias = Annotated[tuple[Stmt, ...], "body"]

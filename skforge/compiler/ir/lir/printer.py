@@ -191,6 +191,8 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
             yield f"{copy} @{buffer.name}[{_names(shape)}] <unless on the device>"
         case lir.View(buffer=buffer, address=address):
             yield f"view {_declared(buffer)} at %{address.name}"
+        case lir.Window(buffer=buffer, base=base, index=index):
+            yield f"view {_declared(buffer)} at @{base.name}[%{index.name}]"
         case lir.Call() | lir.Atomic():
             yield f"{results}{_line(stmt)}"
         case lir.Named(name=name):

@@ -219,7 +219,7 @@ def _field(b: Builder, at: int) -> Value:
 
 
 def _line(b: Builder) -> Buffer:
-    return b.view("line", I64, b.symbol("skforge_pool") + _K * _LINE + _WORKER)
+    return b.view("line", I64, _pool(b), (_K * _LINE + _WORKER) >> 3)
 
 
 def _pause(b: Builder, arch: str) -> None:

@@ -124,7 +124,7 @@ class Results:
     def _softmax(self, b: Builder, sums: Buffer, n: Value) -> None:
         """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
         with b.loop(n) as i:
-            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
             greatest, whole = [b.const(-inf, self.sum)], [b.const(0.0, F64)]
             with b.loop(self.n_outputs, carry=greatest) as j:
                 x = row[j]
@@ -155,7 +155,7 @@ class Results:
     def _best(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
         """Write the index of a row's first greatest value, or of its first NaN."""
         with b.loop(n) as i:
-            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
             best = [b.const(0), row[0]]
             with b.loop(self.n_outputs, carry=best) as j:
                 x, (place, value) = row[j], best
@@ -168,7 +168,7 @@ class Results:
         """Load a row's sums, compute, and store the results."""
         code = _LirCode(b)
         with b.loop(n) as i:
-            row = b.view("row", self.sum, b.address(sums, i * self.n_outputs))
+            row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
             results = self.steps.of_row(Terms(code, scores, self.sum_dtype), code)
             first = i * self.columns

@@ -11,6 +11,7 @@ from skforge.compiler.ir.lir.nodes import (
     F64,
     I32,
     I64,
+    U8,
     Buffer,
     Routine,
     Scalar,
@@ -156,12 +157,12 @@ class _Entry:
     def _share(self) -> tuple[Value, Value]:
         """Return the threads of a batch, and the place of their kernel if several."""
         b = self.b
-        shares = b.view("shares", I64, b.symbol("skf_shares"))
-        step_bytes = 3 * I64.bytes
-        at = [b.atomic("load", "acquire", shares)]
-        with b.repeat(lambda: self.n >= field(b, at[0], step_bytes), at):
-            at[0] = at[0] + step_bytes
-        planned = field(b, at[0], 16)
+        known = b.view("known", I64, b.symbol("skf_shares"))
+        shares = b.view("shares", I64, b.atomic("load", "acquire", known))
+        at = [b.const(0)]
+        with b.repeat(lambda: self.n >= shares[at[0] + 3], at):
+            at[0] = at[0] + 3
+        planned = shares[at[0] + 2]
 
         def several() -> Value:
             limit = b.call("skf_limit", gives=I32).to(I64)
@@ -175,7 +176,7 @@ class _Entry:
             return wanted
 
         threads = b.either(planned.eq(1), lambda: b.const(1), several)
-        return threads, field(b, at[0], 8)
+        return threads, shares[at[0] + 1]
 
     def _converted(self, given: Value, strides: Buffer) -> Value:
         """Convert rows of the other precision to the forest's, on the stack.
@@ -187,9 +188,9 @@ class _Entry:
         self._decline(self.n * columns > MAX_SCRATCH)
         size = b.const(MAX_SCRATCH)
         cast = b.alloc("cast", self.element, size, alignment=64)
-        bad = [b.const(False, BOOL)]
+        bad, data = [b.const(False, BOOL)], b.view("given", U8, given)
         with b.loop(self.n, carry=bad) as i:
-            source = b.view("row", theirs, given + i * strides[0])
+            source = b.view("row", theirs, data, i * strides[0])
             with b.loop(columns, carry=bad) as j:
                 y = source[j].to(self.element)
                 cast[i * columns + j] = y
@@ -226,8 +227,9 @@ class _Entry:
                 else (size >= limit) & (size <= exponent)
             )
 
+        data = b.view("rows", U8, rows)
         with b.loop(self.n) as i:
-            row = b.view("row", word, rows + i * row_bytes)
+            row = b.view("row", word, data, i * row_bytes)
             if vectors:
                 vec = Vec(word, lanes)
                 none = b.const(0, vec)
