@@ -510,7 +510,11 @@ def test_features_that_are_not_numbers_are_refused(tmp_path):
     frame["town"] = np.array(["x", "y", "z"])[np.arange(N) % 3]
     frame["text"] = np.array(["good day", "bad day", "a word"])[np.arange(N) % 3]
     frame["vector"] = [*np.nan_to_num(X[:, 2:4])]
-    encode = "encode them as numbers before training (scikit-learn's OrdinalEncoder)"
+    encode = (
+        "train it as a pipeline that encodes them, which compiles as a whole: "
+        "make_pipeline(make_column_transformer((TargetEncoder(), columns), "
+        "remainder='passthrough'), model), see docs/models.md#catboost"
+    )
     compute = "compute numbers of them before training"
     for kind, name, short, advice in (
         ("categorical", "town", "cat_features", encode),
@@ -520,8 +524,8 @@ def test_features_that_are_not_numbers_are_refused(tmp_path):
         rows = frame[["a", "b", name]]
         model = train("Classifier", rows, y > 0, {short: [name]})
         text = (
-            f"The model has {kind} features ({name}), whose tests skforge does not "
-            f"compile; {advice}, or predict with CatBoost."
+            f"The model has {kind} features ({name}), which skforge cannot compile "
+            f"yet; {advice}; or predict with CatBoost."
         )
         assert refused(model) == text
         with pytest.raises(UnsupportedModelError) as error:

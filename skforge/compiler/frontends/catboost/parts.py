@@ -52,8 +52,9 @@ def damaged(what: str) -> NoReturn:
 
 #: Kinds of features that are not numbers, and what to do instead.
 _INSTEAD = {
-    "categorical": "encode them as numbers before training (scikit-learn's "
-    "OrdinalEncoder)",
+    "categorical": "train it as a pipeline that encodes them, which compiles as a "
+    "whole: make_pipeline(make_column_transformer((TargetEncoder(), columns), "
+    "remainder='passthrough'), model), see docs/models.md#catboost",
     "text": "compute numbers of them before training",
     "embedding": "compute numbers of them before training",
 }
@@ -64,8 +65,8 @@ def refuse_features(kind: str, names: Sequence[str]) -> None:
     """Refuse a model with features that are not numbers, if there are any."""
     if names:
         raise UnsupportedModelError(
-            f"The model has {kind} features ({', '.join(names)}), whose tests skforge "
-            f"does not compile; {_INSTEAD[kind]}, or predict with CatBoost."
+            f"The model has {kind} features ({', '.join(names)}), which skforge cannot "
+            f"compile yet; {_INSTEAD[kind]}; or predict with CatBoost."
         )
 
 
