@@ -8,7 +8,7 @@ operation by operation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,7 +50,7 @@ _SAYS = {
 
 def header_text(library: Library) -> str:
     """Return the C header of a library."""
-    name, variants, results = library.name, library.variants, library.results
+    name, results = library.name, library.results
     upper, model = name.upper(), f"{name}_model"
     lines = [
         f"/* {name}: a model as plain C functions. Made by skforge {__version__}. */",
@@ -64,6 +64,7 @@ def header_text(library: Library) -> str:
         "#endif",
         "",
         f"#define {upper}_N_FEATURES {library.forest.n_features}",
+        *_columns_say(library.forest.feature_names or ()),
         *(
             f"#define {upper}_{function.upper()}_COLUMNS {columns}"
             for function, (_, columns) in results.items()
@@ -116,20 +117,31 @@ def header_text(library: Library) -> str:
         f"const char *{name}_checksum(void);",
         f"const char *{name}_error(int code);",
     ]
-    if variants:
-        lines += [
-            "",
-            "/* The library has one variant of the code for each of these CPUs, the",
-            " * best first. The functions return the variant that a model uses and the",
-            " * name of a variant, and make a model use a variant",
-            f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
-            *(f"/*   {k}: {v.target.cpu} */" for k, v in enumerate(variants)),
-            f"int {name}_variant(const {model} *model);",
-            f"const char *{name}_variant_name(int variant);",
-            f"int {name}_select({model} *model, int variant);",
-        ]
-    lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    lines += [
+        "",
+        "/* The library has one variant of the code for each of these CPUs, the",
+        " * best first. The functions return the variant that a model uses and the",
+        " * name of a variant, and make a model use a variant",
+        f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
+        *(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
+        f"int {name}_variant(const {model} *model);",
+        f"const char *{name}_variant_name(int variant);",
+        f"int {name}_select({model} *model, int variant);",
+        *("", "#ifdef __cplusplus", "}", "#endif", "#endif", ""),
+    ]
     return "\n".join(lines)
+
+
+def _columns_say(names: Sequence[str]) -> list[str]:
+    """Return the comment about the columns of a row."""
+    lines = [f"{k} {json.dumps(name)}" for k, name in enumerate(names)]
+    return _comment(["The columns of a row:", *lines]) if lines else []
+
+
+def _comment(lines: list[str]) -> list[str]:
+    """Return lines as a comment, whatever they hold."""
+    said = [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]
+    return ["/* " + said[0], *(" *   " + line for line in said[1:]), " */"]
 
 
 def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[str]:
@@ -145,12 +157,11 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     lines = [
         f"Column {column}{name} takes codes for strings, see {library.name}.json:",
         *(
-            f"  {'refused by the pipeline:' if code is None else code} {what}"
+            f"{'refused by the pipeline:' if code is None else code} {what}"
             for what, code in (known | others).items()
         ),
     ]
-    said = [line.replace("*/", "* /") for line in lines]
-    return ["/* " + said[0], *(" * " + line for line in said[1:]), " */"]
+    return _comment(lines)
 
 
 def _open_says(name: str, scratch_bytes: int) -> list[str]:
@@ -345,6 +356,16 @@ int {name}_open(int threads, {name}_model **model) {{
 }}
 
 void {name}_close({name}_model *model) {{ (void)model; }}
+
+int {name}_variant(const {name}_model *model) {{ return model ? 0 : -1; }}
+
+const char *{name}_variant_name(int variant) {{
+  return variant == 0 ? "{cpu}" : "unknown";
+}}
+
+int {name}_select({name}_model *model, int variant) {{
+  return !model ? 1 : variant == 0 ? 0 : 3;
+}}
 """
 
 
@@ -431,7 +452,7 @@ typedef {total} SUM;
 {_TESTS}
 {walks}
 {finishes}
-{_MODEL.format(name=name)}
+{_MODEL.format(name=name, cpu=library.cpus[0])}
 {functions}
 const char *{name}_version(void) {{ return "{__version__}"; }}
 

@@ -99,6 +99,11 @@ class Library:
     contribs: int = 0
 
     @property
+    def cpus(self) -> list[str]:
+        """Return the name of each variant's CPU, as programs see it."""
+        return [v.target.cpu for v in self.variants] or ["any CPU"]
+
+    @property
     def row_dtype(self) -> str:
         """Return the dtype of rows that kernels take."""
         return self.forest.input_dtype.name

@@ -24,15 +24,7 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    F32,
-    F64,
-    I32,
-    I64,
-    Routine,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.results import Results
@@ -307,12 +299,11 @@ def _facts(library: Library) -> tuple[list[str], list[Routine]]:
         texts.append(f"@{whole} = hidden constant {kind} {_bytes(payload)}")
         return b.symbol(whole)
 
-    cpus = [variant.target.cpu for variant in library.variants]
     for symbol, values, last, otherwise in (
         ("version", [], "version", __version__),
         ("checksum", [], "checksum", library.forest.content_hash()),
         ("error", [*ERRORS.values()], "error.other", "unknown"),
-        ("variant_name", cpus, "variant_name.other", "unknown"),
+        ("variant_name", library.cpus, "variant_name.other", "unknown"),
     ):
         # A table of pointers needs relocations; code stays in read-only pages.
         with Builder() as b:

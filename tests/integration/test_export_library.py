@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,29 @@ def test_programs_of_the_documentation(
 
 
 @needs_compiler
-def test_arguments(forest: Any, tmp_path: Path) -> None:
-    folder = exported(tmp_path)
+@pytest.mark.parametrize("kind", ["object", "c"])
+def test_the_header_names_the_columns(forest: Any, tmp_path: Path, kind: str) -> None:
+    names = ("age", "income/*", "*/ #error", 'a "b"\\', "späte\n", "x")
+    named = replace(forest, feature_names=names)
+    folder = skforge.export(named, tmp_path / "tiny", kind)
+    text = (folder / "tiny.h").read_text("utf-8")
+    assert (
+        "/* The columns of a row:\n"
+        ' *   0 "age"\n'
+        ' *   1 "income/ *"\n'
+        ' *   2 "* / #error"\n'
+        ' *   3 "a \\"b\\"\\\\"\n'
+        ' *   4 "sp\\u00e4te\\n"\n'
+        ' *   5 "x"\n'
+        " */\n"
+    ) in text
+    build(folder, '#include "tiny.h"\nint main(void) { return 0; }', "-Wall", "-Werror")
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["object", "c"])
+def test_arguments(forest: Any, tmp_path: Path, kind: str) -> None:
+    folder = exported(tmp_path, kind)
     build(folder, _ARGUMENTS)
     said = run(["./main"], folder).split()
     assert said == [forest.content_hash(), skforge.__version__]
@@ -261,6 +283,8 @@ int main(void) {
   if (tiny_select(m, 9) != TINY_ERROR_CPU || tiny_variant(m)) return 10;
   if (tiny_select(m, -1) != TINY_ERROR_CPU) return 11;
   if (strcmp(tiny_error(77), "unknown")) return 12;
+  if (strcmp(tiny_variant_name(9), "unknown")) return 14;
+  if (!strcmp(tiny_variant_name(tiny_variant(m)), "unknown")) return 15;
   if (strcmp(tiny_error(TINY_ERROR_MEMORY), "out of memory")) return 13;
   puts(tiny_checksum());
   puts(tiny_version());
