@@ -455,9 +455,8 @@ class CompiledForest(Displayed):
 
             - ``"entry"``: compiled code that Python calls directly,
             - ``"kernel"``: compiled kernels, after checks of the rows in Python,
+            - ``"steps"``: the same after steps of a pipeline that run in their library,
             - ``"library"``: the model itself, at its own speed.
-
-            Steps of a pipeline that run in their library come before each of these.
         """
         check_is_fitted(self)
         predictor = self.__dict__.get("_predictor")  # none: no calls

@@ -58,7 +58,7 @@ class CallTime:
         The 99th percentile of the measured calls.
     source_seconds, source_high : float or None
         The same of the source's own function; None if it was not measured.
-    route : {"entry", "kernel", "library", ""}
+    route : {"entry", "kernel", "steps", "library", ""}
         Who answered most of the measured calls, see :meth:`CompiledForest.counters`.
     """
 
@@ -420,11 +420,8 @@ class Summary:
 
         if self.times[0].origin != "measured":
             add("how", [t.origin for t in self.times])
-            outside = self.steps and not self.steps_summary.startswith("0 in")
             note = (
-                "Kernels alone, without Python's call"
-                f"{' and the steps in their library' if outside else ''}; summary(X) "
-                "measures whole calls."
+                "Kernels alone, without Python's call; summary(X) measures whole calls."
             )
             return Table("Time by batch size", head, rows, note)
         add("99th percentile", [duration(t.high) for t in self.times])
@@ -468,7 +465,8 @@ def summary_of(
 
     Without ``times``, those measured by an earlier ``summary(X)`` are used, or else
     those of the search, or else the cost model's estimate; these are of kernels, and
-    left out if the model itself answers rows like those of ``fit``.
+    left out if the model itself answers rows like those of ``fit``, or steps run in
+    their library.
     """
     state = wrapper.__dict__
     predictor, model = state.get("_predictor"), model_of(wrapper)
@@ -479,7 +477,8 @@ def summary_of(
     checked = (0, 0) if predictor is None else predictor.checked
     if not times and predictor is not None and predictor.timed is not None:
         method, times, source = predictor.timed
-    if not times and not state.get("_fallback") and not adapter.members:
+    outside = state.get("_fallback") or adapter.members or adapter.before
+    if not times and not outside:
         times = known_times(wrapper, n_threads, estimate=not adapter.answers.by_members)
     split, result = state.get("_split"), wrapper.tuning_result_
     bounds = [member.leaf_depths() for member in forests if member.n_trees]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from threading import get_ident
 from typing import Any
 
-#: Who answers: a compiled entry; kernels after checks in Python; the model itself.
-ROUTES = ("entry", "kernel", "library")
-ENTRY, KERNEL, LIBRARY = range(3)
+#: Who answers: a compiled entry; kernels after checks in Python; kernels after steps
+#: in their library; the model itself.
+ROUTES = ("entry", "kernel", "steps", "library")
+ENTRY, KERNEL, STEPS, LIBRARY = range(_N := len(ROUTES))
 
 
 class Counters:
@@ -25,9 +26,9 @@ class Counters:
     def add(self, route: int, rows: int) -> None:
         """Count a call."""
         here = get_ident()
-        counts = self._threads.get(here) or self._threads.setdefault(here, [0] * 6)
+        counts = self._threads.get(here) or self._threads.setdefault(here, [0] * 2 * _N)
         counts[route] += 1
-        counts[route + 3] += rows
+        counts[route + _N] += rows
 
     def watch(self, entry: Any) -> None:
         """Count the calls of a compiled entry from now on, also once it is replaced."""
@@ -44,10 +45,11 @@ class Counters:
     def read(self) -> dict[str, dict[str, int]]:
         """Return the sums over all threads and entries."""
         every = list(self._threads.values())
-        every += [[calls, 0, 0, rows, 0, 0] for calls, rows in self._entries]
-        sums = [sum(column) for column in zip([0] * 6, *every, strict=True)]
+        none = [0] * (_N - 1)
+        every += [[calls, *none, rows, *none] for calls, rows in self._entries]
+        sums = [sum(column) for column in zip([0] * 2 * _N, *every, strict=True)]
         return {
-            route: {"calls": sums[i], "rows": sums[i + 3]}
+            route: {"calls": sums[i], "rows": sums[i + _N]}
             for i, route in enumerate(ROUTES)
         }
 

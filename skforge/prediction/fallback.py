@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
+from skforge.compiler.frontends.pipeline.split import Split
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.conversions import conversion
@@ -30,6 +31,19 @@ def who_answers(state: Mapping[str, Any]) -> str:
     return f"Rows like those given to fit are answered by compiled code{after}."
 
 
+def why_steps(split: Any) -> str:
+    """Return which steps run in their library, and why the first one does; or ""."""
+    parts = split.parts if isinstance(split, Split) else ()
+    if not (why := [part for part in parts if part.blamed]):
+        return ""
+    first, *others = why
+    more = f"; so do {len(others)} more, see inspect('pipeline')" if others else ""
+    return (
+        f"The step {first.name!r} {first.where} in each call, before the compiled "
+        f"code: {first.why}{more}."
+    )
+
+
 def why_fallback(predictor: Predictor, X: Any) -> str:
     """Return why the model itself answers rows like ``X``, and the mend.
 
@@ -37,7 +51,7 @@ def why_fallback(predictor: Predictor, X: Any) -> str:
     ``fit`` compared its answers to ``X``.
     """
     counts = predictor.counters.read()
-    compiled = sum(counts[route]["calls"] for route in ("entry", "kernel"))
+    compiled = sum(counts[route]["calls"] for route in ("entry", "kernel", "steps"))
     if compiled or not _num_samples(X):
         return ""
     X, forms = take_rows(X, sampled(X)), dict(predictor.variants)

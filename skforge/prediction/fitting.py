@@ -26,7 +26,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
 from skforge.prediction.division import read_divided
-from skforge.prediction.fallback import who_answers, why_fallback
+from skforge.prediction.fallback import who_answers, why_fallback, why_steps
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import (
     sample_rows,
@@ -192,8 +192,8 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     predictor = Predictor(module, model, first, source)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
     fallback = why_fallback(predictor, X)
-    if fallback:
-        warn(fallback, PerformanceWarning)
+    if slow := fallback or why_steps(split):
+        warn(slow, PerformanceWarning)
     predictor.counters.reset()
     result = FitResult(predictor, split, choice, tuned, crossover, seconds, fallback)
     if _LOG.isEnabledFor(logging.INFO):

@@ -34,7 +34,14 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.prediction.blocks import by_blocks, is_large
-from skforge.prediction.counters import ENTRY, KERNEL, LIBRARY, Counters, rows_of
+from skforge.prediction.counters import (
+    ENTRY,
+    KERNEL,
+    LIBRARY,
+    STEPS,
+    Counters,
+    rows_of,
+)
 from skforge.prediction.kernel_checks import by_reference
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
 from skforge.sources.base import METHODS as OF_SCORES
@@ -338,7 +345,7 @@ class Predictor:
             return None
         answers = by_blocks(X, answer, out)
         if answers is not None:
-            self.counters.add(KERNEL, len(X))
+            self.counters.add(self._route, len(X))
             if said:
                 warn(said)
         return answers
@@ -360,8 +367,12 @@ class Predictor:
             answer = self.of_scores(method, raw)
         except UnsureError:
             return self.ask(method, X)
-        self.counters.add(KERNEL, len(raw))
+        self.counters.add(self._route, len(raw))
         return answer
+
+    @property
+    def _route(self) -> int:
+        return STEPS if self.source.before else KERNEL
 
     @cached_property
     def modules(self) -> list[CompiledModule]:
@@ -510,7 +521,7 @@ class Predictor:
             if rows is None:
                 return self.ask("apply", X)
             leaves = self._run("apply", rows, n_jobs)
-        self.counters.add(KERNEL, len(leaves))
+        self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
 
     def contribs(
@@ -533,7 +544,7 @@ class Predictor:
                 rows = np.concatenate([none, *blocks])
             options["background"] = rows
         values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
-        self.counters.add(KERNEL, len(values))
+        self.counters.add(self._route, len(values))
         return values
 
     def _numbers(self, X: Any) -> Any:

@@ -9,7 +9,7 @@ warnings and exceptions are the model's. Without a live model, an error is raise
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -332,6 +332,8 @@ class Source(RowRules):
 
     #: How answers are made of raw scores.
     answers: Answers = Answers()
+    #: Steps of a pipeline that run in their library before the forest.
+    before: Sequence[Any] = ()
     #: Compiled members, if the model's own code computes everything else.
     members: tuple[Any, ...] = ()
 

@@ -431,7 +431,7 @@ class PrefixedSource(Source):
         super().__init__(model, forest)
         self._before = flat_steps(model)[:-1]
         steps = [step for _, step in self._before[:start]]
-        self._steps = [step for step in steps if not is_absent(step)]
+        self.before = [step for step in steps if not is_absent(step)]
         self._last, self.answers = rest, rest.answers
         self.fill = rest.fill
 
@@ -449,7 +449,7 @@ class PrefixedSource(Source):
             return X
         rows = X
         try:
-            for step in self._steps:
+            for step in self.before:
                 rows = step.transform(rows)
         except Exception:
             # a wrapper around the pipeline may refuse X first

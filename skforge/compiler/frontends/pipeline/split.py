@@ -23,6 +23,7 @@ class Part:
     kind: str
     where: str
     why: str
+    blamed: bool = False  # whether steps run in their library because of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,11 @@ def _parts(
         ours = type(step).__module__.startswith("sklearn.")
         where = "runs in scikit-learn" if ours else "runs as it is"
     blamed = [reason for reason in reasons if reason.startswith(f"{path}__")]
-    if not folds and path in reasons:
+    if own := not folds and path in reasons:
         why = reasons[path]
     elif not folds and blamed:
         why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
-    yield Part(depth, name, kind, where, why)
+    yield Part(depth, name, kind, where, why, own)
     for inner_name, inner, _ in transformers.inside(step):
         yield from _parts(
             inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, "", reasons
