@@ -20,7 +20,7 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.forest.record import entry
-from skforge.compiler.frontends.pipeline.split import flat_steps
+from skforge.compiler.frontends.pipeline.split import divided_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
@@ -478,7 +478,7 @@ class TreeExplainer:
         start = start_of(fast) if isinstance(fast, CompiledForest) else None
         if start is not None:  # steps before make the columns
             rows = fast._compiled().source.prepared(X).rows
-            steps = Pipeline(flat_steps(model_of(fast))[:start])
+            steps = Pipeline(divided_steps(model_of(fast))[:start])
             with suppress(AttributeError, ValueError):  # not all steps name columns
                 names = list(steps.get_feature_names_out())
             return rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows), names

@@ -10,9 +10,11 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
+from skforge.compiler.frontends.pipeline.branches import Branch
 from skforge.compiler.frontends.pipeline.split import (
     Split,
     divided,
+    divided_steps,
     divides,
     flat_steps,
     reason,
@@ -38,13 +40,17 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     if not divides(model):
         return read_model(model), None
     why: dict[str, str] = {}
-    names = [name for name, _ in flat_steps(model)]
+    steps = divided_steps(model)
+    names = [name for name, _ in steps]
     last = len(names) - 1
     known = refusals(model)
+    branches = [name for name, step in steps if isinstance(step, Branch)]
     first = 0  # after the last step that is refused, or that has such a step inside
-    for i, step in enumerate(names):
-        if any(name == step or name.startswith(f"{step}__") for name in known):
-            first = i + 1
+    for i, (name, step) in enumerate(steps):
+        blamed = [one for one in known if one == name or one.startswith(f"{name}__")]
+        if not isinstance(step, Branch):  # what is outside of it by now
+            blamed = [one for one in blamed if not _is_in(one, branches)]
+        first = i + 1 if blamed else first
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
@@ -77,6 +83,10 @@ def _tried(
     return None if unread else forest, unread
 
 
+def _is_in(name: str, outer: list[str]) -> bool:
+    return any(name == one or name.startswith(f"{one}__") for one in outer)
+
+
 def table_of(wrapper: Any) -> str:
     """Return where each step of a ``CompiledForest``'s pipeline runs, and its rows."""
     check_is_fitted(wrapper)
@@ -92,7 +102,7 @@ def table_of(wrapper: Any) -> str:
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
-    name, unread = flat_steps(model)[start][0], ""
+    name, unread = divided_steps(model)[start][0], ""
     for i in np.unique(np.linspace(0, max(0, n_rows - 1), TRIED).astype(int)):
         if i >= n_rows:
             break
@@ -101,7 +111,7 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
             prepared = source.prepared(take_rows(X, np.array([i])))
             if source.rows(prepared, "predict_raw") is not None:
                 return ""
-        rows = prepared.rows
+        rows = getattr(prepared, "rows", prepared)
         form = getattr(rows, "dtype", type(rows).__name__)
         form = "sparse" if hasattr(rows, "tocsr") else form
         unread = f"{name!r} gets {form} rows, which cannot be folded"

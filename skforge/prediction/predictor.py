@@ -358,6 +358,10 @@ class Predictor:
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
             return answer
         rows = self._rows(X, method, read)
+        if rows is None and self.source.before:  # the rest may read another form
+            if (variant := self._variant(X)) not in (None, self):
+                return variant._by_kernels(method, X, n_jobs)
+            rows = None if variant is None else self._rows(X, method)
         if rows is None and not self.source.answers.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         if rows is None:

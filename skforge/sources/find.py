@@ -12,7 +12,7 @@ from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.content import is_path, is_saved
 from skforge.compiler.frontends.pipeline.model import load
-from skforge.compiler.frontends.pipeline.split import flat_steps, rest_of
+from skforge.compiler.frontends.pipeline.split import divided_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources import (  # noqa: F401 - register
     catboost,
@@ -62,7 +62,7 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
     if isinstance(start, Members):
         return traces_of_members(model)
     if start is not None:
-        steps, last = [step for _, step in flat_steps(model)[:-1]], model
+        steps, last = [step for _, step in divided_steps(model)[:-1]], model
         while is_pipeline(last):
             last = last_step(last)
         last = model_of(last) if is_compiled(last) else last

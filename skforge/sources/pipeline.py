@@ -16,8 +16,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, last_step
+from skforge.compiler.frontends.pipeline.branches import unbranched
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
-from skforge.compiler.frontends.pipeline.split import flat, flat_steps
+from skforge.compiler.frontends.pipeline.split import divided_steps, flat, flat_steps
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -430,7 +431,7 @@ class PrefixedSource(Source):
     def __init__(self, model: Any, forest: Forest, start: int, rest: Source) -> None:
         super().__init__(model, forest)
         self._before = flat_steps(model)[:-1]
-        steps = [step for _, step in self._before[:start]]
+        steps = unbranched(divided_steps(model)[:start])
         self.before = [step for step in steps if not is_absent(step)]
         self._last, self.answers = rest, rest.answers
         self.fill = rest.fill
@@ -443,14 +444,18 @@ class PrefixedSource(Source):
             "transformed."
         )
 
-    def prepared(self, X: Any, method: str = "predict") -> Prepared:
-        """Return rows after the first steps, transformed once for all further calls."""
+    def prepared(self, X: Any, method: str = "predict") -> Any:
+        """Return rows after the first steps, transformed once for all further calls.
+
+        Some rows are left as they are, so that the pipeline itself answers.
+        """
         if type(X) is Prepared:
             return X
         rows = X
         try:
             for step in self.before:
-                rows = step.transform(rows)
+                if (rows := step.transform(rows)) is None:
+                    return X
         except Exception:
             # a wrapper around the pipeline may refuse X first
             getattr(self.model, method, self.model.predict)(X)
@@ -487,14 +492,33 @@ class PrefixedSource(Source):
         """Read prepared rows as the rest reads them; leave all others."""
         return self._last.read(X.rows) if type(X) is Prepared else None
 
+    def form(self, X: Any) -> Any:
+        return self._last.form(X.rows) if type(X) is Prepared else None
+
+    def of_form(self, form: Any) -> Source | None:
+        rest = self._last.of_form(form)
+        if rest is None or rest is self._last:
+            return rest and self
+        other = copy.copy(self)
+        other._last, other.forest, other.answers = rest, rest.forest, rest.answers
+        return other
+
     def _rows(self, X: Any, method: str) -> Any:
-        return self._last.rows(self.prepared(X).rows, method)
+        X = self.prepared(X)
+        return self._last.rows(X.rows, method) if type(X) is Prepared else None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the rest with prepared rows, and the pipeline with all others."""
-        if type(X) is Prepared or method in ("predict_raw", "apply"):
-            return self._last.call(method, self.prepared(X).rows, **params)
-        return super()._call(method, X, **params)
+        scores = method in ("predict_raw", "apply")
+        X = self.prepared(X) if scores else X
+        if type(X) is Prepared:
+            return self._last.call(method, X.rows, **params)
+        if not scores:
+            return super()._call(method, X, **params)
+        for _, step in self._before:
+            X = X if is_absent(step) else step.transform(X)
+        last = flat_steps(self.model)[-1][1]
+        return member_source(last, read_forests(last)[0]).call(method, X, **params)
 
     def drawn(self, n: int, missing: float) -> Array:
         known = self._last.model
@@ -509,4 +533,6 @@ class PrefixedSource(Source):
         return self._last.raw(rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        return self._last.outputs(self.prepared(X).rows)
+        given, X = X, self.prepared(X)
+        one = type(X) is Prepared
+        return self._last.outputs(X.rows) if one else super().outputs(given)

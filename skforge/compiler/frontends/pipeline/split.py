@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
 from skforge.compiler.frontends.members import fitted_members, is_wrapper, with_members
 from skforge.compiler.frontends.pipeline import transformers
+from skforge.compiler.frontends.pipeline.branches import Branch, branched
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -24,13 +25,14 @@ class Part:
     where: str
     why: str
     blamed: bool = False  # whether steps run in their library because of it
+    branch: bool = False  # whether it does so although what it is inside of folds
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """How a pipeline was divided."""
 
-    #: How many of its ``flat_steps`` run in their library; None if all fold.
+    #: How many of its ``divided_steps`` run in their library; None if all fold.
     start: int | None
     #: All steps in order, each followed by the transformers inside it.
     parts: tuple[Part, ...]
@@ -49,9 +51,11 @@ class Split:
     @property
     def summary(self) -> str:
         """Return how many steps went where."""
-        start = self.start or 0
-        folded = sum(part.depth == 0 for part in self.parts) - 1 - start
-        return f"steps: {start} in their library, {folded} folded"
+        outer = [part for part in self.parts[:-1] if part.depth == 0]
+        folded = sum(part.where.startswith("folded") for part in outer)
+        n_outside = len(outer) - folded
+        n_outside += sum(part.branch for part in self.parts)
+        return f"steps: {n_outside} in their library, {folded} folded"
 
 
 def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
@@ -93,6 +97,12 @@ def flat_steps(model: Any) -> list[tuple[str, Any]]:
     return [*model.steps[:-1], *inner]
 
 
+def divided_steps(model: Any) -> list[tuple[str, Any]]:
+    """Return all steps; of a ColumnTransformer, what does not fold comes before it."""
+    *steps, last = flat_steps(model)
+    return [part for name, step in steps for part in branched(name, step)] + [last]
+
+
 def flat(pipeline: Any) -> Any:
     """Return a pipeline that does the same and does not end in another pipeline."""
     if not divides(last_step(pipeline)):
@@ -104,16 +114,18 @@ def rest_of(model: Any, start: int | None) -> Any:
     """Return the pipeline from a step on; the last step by itself, without wrappers."""
     if start is None:
         return model
-    rest = Pipeline(flat_steps(model)[start:])
+    rest = Pipeline(divided_steps(model)[start:])
     return rest if len(rest.steps) > 1 else last_step(rest)
 
 
 def refusals(pipeline: Any) -> dict[str, str]:
     """Return why transformers do not fold, by name, as far as their types show it."""
     why = {}
-    for name, step in flat_steps(pipeline)[:-1]:
+    for name, step in divided_steps(pipeline)[:-1]:
         if transformers.is_absent(step):
             continue
+        if isinstance(step, Branch):
+            step = step.transformer
         try:
             for inner, transformer in list(transformers.members(name, step)):
                 try:
@@ -135,13 +147,19 @@ def reason(name: str, transformer: Any, error: Exception) -> str:
 
 def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
     """Return the split of a pipeline whose steps fold from ``start`` on."""
-    *steps, (name, last) = flat_steps(pipeline)
+    *steps, (name, last) = divided_steps(pipeline)
     n_before = start or 0
     parts: list[Part] = []
+    branches: dict[str, Any] = {}
     for i, (step_name, step) in enumerate(steps):
+        if isinstance(step, Branch):
+            branches[step_name] = step
+            continue
         folds, before = i >= n_before, steps[n_before - 1][0]
         why = "" if folds or step_name == before else f"comes before {before!r}"
-        parts += _parts(step_name, step_name, step, 0, folds, why, reasons)
+        for path, branch in branches.items():
+            step = branch.whole if path.startswith(f"{step_name}__") else step
+        parts += _parts(step_name, step_name, step, 0, folds, why, reasons, branches)
     parts.append(Part(0, name, type(last).__name__, "compiled", ""))
     return Split(start, tuple(parts))
 
@@ -154,7 +172,10 @@ def _parts(
     folds: bool,
     why: str,
     reasons: Mapping[str, str],
+    branches: Collection[str],
 ) -> Iterator[Part]:
+    branch = folds and path in branches
+    folds = folds and not branch
     kind = step if isinstance(step, str) else type(step).__name__
     if folds:
         where = "folded into the trees"
@@ -166,8 +187,9 @@ def _parts(
         why = reasons[path]
     elif not folds and blamed:
         why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
-    yield Part(depth, name, kind, where, why, own)
+    yield Part(depth, name, kind, where, why, own, branch)
     for inner_name, inner, _ in transformers.inside(step):
         yield from _parts(
-            inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, "", reasons
+            *(inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, ""),
+            *(reasons, branches),
         )
