@@ -215,7 +215,7 @@ NUMBER_TYPES = (
     *("float32", "float16", "float64", "int64", "int32", "int8", "uint8", "uint64"),
     *("bool", "Float64", "Float32", "Int64", "Int8", "boolean", "object", "str"),
     *("double[pyarrow]", "float[pyarrow]", "int64[pyarrow]", "bool[pyarrow]"),
-    *("sparse", "category", "decimal", "None", ">f8", "complex"),
+    *("sparse", "category", "decimal", "None", "objects", ">f8", "complex"),
 )
 TEXT_TYPES = (
     *("object", "category", "str", "string", "string[pyarrow]", "arrow", "large"),
@@ -260,6 +260,9 @@ def _number_column(column: Any, kind: str) -> Any:
         return pd.Series(
             [decimal.Decimal(v) for v in values], index=column.index, dtype=object
         )
+    if kind == "objects":
+        objects = [_objects(v)[i % 7] for i, v in enumerate(values.tolist())]
+        return pd.Series(objects, index=column.index, dtype=object)
     if kind == "complex":
         return pd.Series(values.astype(complex), index=column.index)
     if "bool" in kind:
@@ -274,6 +277,19 @@ def _number_column(column: Any, kind: str) -> Any:
         return pd.Series(whole.astype(plain), index=column.index).astype(kind)
     with np.errstate(all="ignore"):
         return column.astype(kind)
+
+
+def _objects(value: float) -> list[Any]:
+    """Return objects that some or all steps take for a number."""
+    if value != value:
+        return [None, value, np.float64(value), None, value, None, np.float32(value)]
+    numbers = [value, np.float64(value), decimal.Decimal(str(value))]
+    numbers += [np.float32(value)] if abs(value) < 1e30 else [value]
+    if not value.is_integer():
+        return numbers * 2
+    if value in (0, 1):
+        numbers = [value > 0, np.bool_(value > 0)]
+    return [int(value), np.int64(np.clip(value, -(2.0**62), 2.0**62)), *numbers] * 4
 
 
 class Frame(pd.DataFrame):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
@@ -35,16 +36,20 @@ from skforge.compiler.frontends.pipeline.codes import (
     TextCodes,
     is_text,
 )
-from skforge.sources.forms import Form
+from skforge.sources.forms import OBJECT, Form, is_wide
+from skforge.sources.mappings import NUMBERS
 
 Array = NDArray[Any]
 
 #: Types of texts of polars and pyarrow.
 _TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}
-#: The type of all columns of arrays and lists of Python objects.
-_OBJECT = "object"
-#: Types of Python objects that are numbers.
-_PLAIN = frozenset((float, int, bool))
+#: Dtypes of whole numbers that make float64 beside any other.
+_LARGE = frozenset(map(np.dtype, ("i4", "i8", "u4", "u8")))
+_INTEGERS = frozenset(np.dtype(code).type for code in "bhilqBHILQ")
+#: Types of objects that are whole numbers, which float64 may round.
+WHOLE = frozenset((int, *_INTEGERS))
+#: Types of objects that steps take for numbers, or for a missing one.
+OBJECTS = NUMBERS | {type(None), Decimal}
 #: Layouts that are kept.
 _MOST_LAYOUTS = 64
 
@@ -60,12 +65,12 @@ class ReadColumns(NamedTuple):
     rows : ndarray of shape (n_rows, width), float64
         Numbers; 0 in all other columns.
     whole : list of (list of int, ndarray)
-        Integers among them, as the frame has them, and their places in the rows:
-        float64 may round larger ones.
+        Integers among them, as the frame has them, or as float64 if they are objects,
+        and their places in the rows: float64 may round larger ones.
     others : list of (int, array)
         Columns of texts: their place in the rows, and their values.
     gaps : list of int
-        Places of nullable columns with missing values, which are NaN here.
+        Places of columns with missing values other than NaN, which are NaN here.
     form : Form or None
         None if all columns are float64, whole numbers or in ``others``.
     """
@@ -75,6 +80,33 @@ class ReadColumns(NamedTuple):
     others: list[tuple[int, Any]]
     gaps: list[int]
     form: Form | None
+
+    def write_objects(
+        self, place: int, objects: Sequence[Any], kinds: Collection[type]
+    ) -> bool:
+        """Write numbers among objects to a column; return False if some is none.
+
+        ``kinds`` are the types of objects that are numbers.
+        """
+        found = {*map(type, objects)}
+        if not found.issubset(kinds):
+            return False
+        if Decimal in found and not found.isdisjoint(_INTEGERS):
+            return False  # to compare them raises an error
+        if not found.issubset(NUMBERS):
+            if type(None) in found:
+                self.gaps.append(place)
+            objects = [np.nan if x is None else only_number(x, kinds) for x in objects]
+            if None in objects:
+                return False
+        try:
+            self.rows[:, place] = np.array(objects, np.float64)
+        except OverflowError:
+            return False
+        if not found.isdisjoint(WHOLE):
+            whole = [value for value in objects if type(value) in WHOLE]
+            self.whole.append(([place], np.array(whole, np.float64)))
+        return True
 
     def without(self, missing: Array, values: Array, place: int) -> Array:
         """Make missing numbers of a column NaN; return the others."""
@@ -101,6 +133,8 @@ class _ColumnReader:
         columns are skipped.
     texts : collection of int, default=()
         The places of columns of texts.
+    kinds : collection of type, default=OBJECTS
+        The types of objects that are numbers.
     """
 
     def __init__(
@@ -110,8 +144,9 @@ class _ColumnReader:
         width: int,
         ordered: bool = False,
         texts: Collection[int] = (),
+        kinds: Collection[type] = OBJECTS,
     ) -> None:
-        self._texts = texts
+        self._texts, self._kinds = texts, kinds
         self._names = None if names is None else list(names)
         self._places, self._width, self._ordered = list(places), width, ordered
 
@@ -147,9 +182,9 @@ class _Plan:
     """Which columns of a block are wanted, where they go, and their dtype.
 
     ``places`` are their columns in the rows; ``taken`` and ``to`` index the block and
-    the rows. ``number`` is the NumPy dtype of numbers; None for texts. ``plain`` tells
-    whether every step takes them as float64, ``fits`` whether texts are where they are
-    wanted, and numbers everywhere else.
+    the rows. ``number`` is the NumPy dtype of numbers, also if these are objects; None
+    for texts. ``plain`` tells whether every step takes them as float64, ``fits``
+    whether texts are where they are wanted, and numbers everywhere else.
     """
 
     places: list[int]
@@ -169,15 +204,18 @@ class FrameReader(_ColumnReader):
     """Reads float64, whole numbers and others, and texts of pandas frames.
 
     Takes the parameters of :class:`_ColumnReader`. ``by_value`` tells whether a frame's
-    only row is read value by value: arrays of one number take 3 µs each.
+    only row is read value by value: arrays of one number take 3 µs each. ``exact``
+    tells whether some step takes whole numbers in another way than float64.
     """
 
-    def __init__(self, *args: Any, by_value: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, by_value: bool = True, exact: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._by_value = by_value
+        self._by_value, self._exact = by_value, exact
         #: The last column index, the place of each of its columns in the rows (-1 for
         #: none) and the plans of its blocks. None: such frames are not read.
-        self._seen: tuple[Any, Array | None, dict[Any, _Plan]] = (None, None, {})
+        self._seen: tuple[Any, Array | None, dict[Any, list[_Plan]]] = None, None, {}
         #: By the plans of a frame's blocks.
         self._forms: dict[tuple[_Plan, ...], Form] = {}
 
@@ -205,19 +243,22 @@ class FrameReader(_ColumnReader):
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
             key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
-            plan = plans.get(key)
-            if plan is None:
+            if (planned := plans.get(key)) is None:
                 if len(plans) >= _MOST_LAYOUTS:
                     plans.clear()
-                plan = plans[key] = _plan(to[locations], dtype, self._texts)
-            if not plan.fits:
-                return None
-            plain = plain and plan.plain
-            parts.append((values, plan))
+                planned = plans[key] = _plans(to[locations], dtype, self._texts)
+            for plan in planned:
+                if not plan.fits:
+                    return None
+                plain = plain and plan.plain
+                parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts
 
     def _form_of(self, parts: Parts) -> Form:
-        """Return the dtypes of columns, found once for each layout."""
+        """Return the dtypes of columns, found once for each layout.
+
+        Beside any narrow dtype, whole numbers of 32 bits and more are float64.
+        """
         plans = tuple([plan for _, plan in parts])
         form = self._forms.get(plans)
         if form is None:
@@ -225,19 +266,29 @@ class FrameReader(_ColumnReader):
                 self._forms.clear()
             dtypes = [None] * self._width
             for plan in plans:
+                if (dtype := plan.dtype) in _LARGE and not self._exact:
+                    dtype = np.dtype(np.float64)
                 if plan.number is not None:
                     for place in plan.places:
-                        dtypes[place] = plan.dtype
+                        dtypes[place] = dtype
             form = self._forms[plans] = Form("pandas", tuple(dtypes))
         return form
 
-    def read(self, form: Form | None, parts: Parts, n_rows: int) -> ReadColumns:
-        """Return the wanted columns of a frame with this layout."""
+    def read(self, form: Form | None, parts: Parts, n_rows: int) -> ReadColumns | None:
+        """Return the wanted columns of a frame with this layout.
+
+        None if an object is no number.
+        """
         read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [], form)
         for values, plan in parts:
             if plan.number is None:
                 columns = values[plan.taken] if values.ndim > 1 else [values]
-                read.others.extend(zip(plan.places, columns, strict=False))
+                read.others.extend(zip(plan.places, columns, strict=True))
+            elif plan.dtype is OBJECT:
+                columns = values[plan.taken].tolist()
+                for place, objects in zip(plan.places, columns, strict=True):
+                    if not read.write_objects(place, objects, self._kinds):
+                        return None
             elif type(values) is np.ndarray:
                 part = values[plan.taken]
                 read.rows[:, plan.to] = part.T
@@ -264,7 +315,7 @@ class FrameReader(_ColumnReader):
             places += plan.places
             if type(values) is np.ndarray:
                 only += values[plan.taken, 0].tolist()
-            elif plan.places:
+            else:
                 only.append(_only_value(values, plan.number))
         return form, places, only
 
@@ -285,14 +336,29 @@ def _only_value(values: Any, number: Any) -> Any:
     return None if number is not None and value != value else value
 
 
-def _plan(to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
-    """Return which columns of a block are wanted, and where they go."""
-    taken = np.flatnonzero(to >= 0)
-    to = to[taken]
-    number = number_dtype(dtype, arrow=True) if len(to) else None
+def _plans(to: Array, dtype: Any, texts: Collection[int]) -> list[_Plan]:
+    """Return which columns of a block are wanted, and where they go.
+
+    Objects are texts in columns of texts, and numbers in all others.
+    """
+    coded = np.isin(to, [*texts])
+    groups = [to >= 0] if dtype != np.object_ else [coded, (to >= 0) & ~coded]
+    return [
+        _plan(np.flatnonzero(group), to[group], dtype, texts)
+        for group in groups
+        if group.any()
+    ]
+
+
+def _plan(taken: Array, to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
+    number = number_dtype(dtype, arrow=True)
     # float32, float16 and booleans are kept by some steps, or refused
-    wide = isinstance(dtype, np.dtype) and (dtype == np.float64 or dtype.kind in "iu")
+    wide = is_wide(dtype)
     holds_texts = number is None and is_text(dtype)
+    if dtype == np.object_ and to[0] not in texts:
+        dtype, number = OBJECT, np.dtype(np.float64)
+    elif dtype == np.object_:
+        dtype = None
     fits = all(
         holds_texts if place in texts else number is not None for place in to.tolist()
     )
@@ -340,12 +406,17 @@ class TableReader(_ColumnReader):
             if kind == "list" and len({*map(len, X)}) > 1:
                 return None
             columns = [*zip(*X, strict=True)] if kind == "list" else X.T.tolist()
-            types = [_OBJECT] * len(columns)
+            places = range(len(columns))
+            types = [None if place in self._texts else OBJECT for place in places]
         to = self._places_of(names_of(X), len(columns))
-        if to is None or not all(map(_is_known, types)):
+        if to is None:
             return None
         of_place = dict(zip(to, types, strict=True))
         form = Form(kind, tuple(map(of_place.get, range(self._width))))
+        if kind in ("polars", "pyarrow") and not all(
+            dtype is None or _is_known(dtype) for dtype in form.types
+        ):
+            return None
         wanted = [pair for pair in zip(to, columns, strict=True) if pair[0] >= 0]
         return form, wanted
 
@@ -358,8 +429,11 @@ class TableReader(_ColumnReader):
             if place in self._texts:
                 read.others.append((place, column))
                 continue
-            numbers = _numbers_of(column) if objects else numbers_in(column)
-            if numbers is None:
+            if objects:
+                if not read.write_objects(place, column, self._kinds):
+                    return None
+                continue
+            if (numbers := numbers_in(column)) is None:
                 return None
             values, missing = numbers
             rows[:, place] = values
@@ -367,8 +441,6 @@ class TableReader(_ColumnReader):
                 values = read.without(missing, values, place)
             if values.dtype.kind in "iu":
                 read.whole.append(([place], values))
-        if objects:  # which of Python's numbers were whole is not known
-            read.whole.append((range(self._width), rows))
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
@@ -387,8 +459,12 @@ class TableReader(_ColumnReader):
                 self._layouts.clear()
             self._layouts[key] = layout
         form, places, at = layout
-        row = X.row(0) if polars else [column[0].as_py() for column in X.columns]
-        return form, places, row if at is None else [row[i] for i in at]
+        if at is None and polars:
+            return form, places, X.row(0)
+        columns = X.get_columns() if polars else X.columns
+        taken = columns if at is None else [columns[i] for i in at]
+        only = [column[0] for column in taken]
+        return form, places, only if polars else [value.as_py() for value in only]
 
     def _by_value(
         self, X: Any, names: Sequence[str], forms: Collection[Any]
@@ -425,7 +501,7 @@ def _is_known(dtype: Any) -> bool:
     name = str(dtype).lower().partition("(")[0].partition("<")[0]
     if name == "float16":  # of polars, which scikit-learn need not know
         return False
-    return number_of(dtype) is not None or name in _TEXTS or dtype == _OBJECT
+    return number_of(dtype) is not None or name in _TEXTS
 
 
 def names_of(X: Any) -> list[str] | None:
@@ -450,11 +526,10 @@ def table_kind(X: Any) -> str:
     return library if library in ("polars", "pyarrow") else ""
 
 
-def _numbers_of(objects: Sequence[Any]) -> tuple[Array, None] | None:
-    """Return Python's numbers as float64; None if some object is none."""
-    if not _PLAIN.issuperset(map(type, objects)):
+def only_number(value: Any, kinds: Collection[type]) -> Any:
+    """Return an object as a number that float64 takes; None if it is none."""
+    if (kind := type(value)) not in kinds:
         return None
-    try:
-        return np.array(objects, np.float64), None
-    except OverflowError:
-        return None
+    if kind is not Decimal:
+        return value
+    return float(value) if value.is_finite() else None

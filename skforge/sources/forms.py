@@ -7,6 +7,7 @@ dtype of an array, or a type for each column of a frame.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from skforge.compiler.frontends.pipeline.fold import Bounds
 
 Array = NDArray[Any]
 
+#: The dtype of columns of Python's numbers, None and Decimals.
+OBJECT = np.dtype(object)
+
 
 class Form(NamedTuple):
     """The container of rows, and the types of its columns.
@@ -28,7 +32,8 @@ class Form(NamedTuple):
     kind : {"pandas", "polars", "pyarrow", "array", "list"}
         The last two are of Python objects.
     types : tuple
-        None for columns that are not read, and for texts of pandas frames.
+        None for columns that are not read, and for texts of pandas frames and of
+        Python objects.
     """
 
     kind: str
@@ -37,19 +42,59 @@ class Form(NamedTuple):
     @property
     def numbers(self) -> list[np.dtype[Any] | None]:
         """Return NumPy's dtypes of the columns' numbers; None for other columns."""
-        return [None if dtype is None else number_of(dtype) for dtype in self.types]
+        return [None if dtype is None else _number_of(dtype) for dtype in self.types]
+
+
+def _number_of(dtype: Any) -> np.dtype[Any] | None:
+    return np.dtype(np.float64) if dtype is OBJECT else number_of(dtype)
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
-    """Return the dtype of each column as steps get it: nullable ones as float64."""
+    """Return the dtype of each column as steps get it.
+
+    Nullable ones and objects are float64.
+    """
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
     if form.kind == "pandas":
-        return [dtype if isinstance(dtype, np.dtype) else wide for dtype in form.types]
+        return [dtype if _is_number(dtype) else wide for dtype in form.types]
     known = [number or wide for number in form.numbers]
     # whole numbers of these may be missing
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
+
+
+def has_objects(form: Any) -> bool:
+    """Tell whether some columns of numbers are objects."""
+    types = form.types if isinstance(form, Form) else ()
+    return any(dtype is OBJECT for dtype in types)
+
+
+def parts_of(form: Any, bools: bool) -> list[Any]:
+    """Return the forms that must be read for a frame with objects among its numbers.
+
+    A step gets a matrix of objects if one of its columns holds some, and otherwise
+    what it would get if all objects were float64. ``bools`` tells whether booleans are
+    taken apart, too: with other columns they make numbers. The first part is that of
+    objects, the last that of other columns.
+    """
+    if not isinstance(form, Form) or form.kind != "pandas":
+        return [form]
+    wide = np.dtype(np.float64)
+    apart = [OBJECT, np.dtype(bool)] if bools else [OBJECT]
+    apart = [dtype for dtype in apart if dtype in form.types]
+    others = tuple(wide if dtype in apart else dtype for dtype in form.types)
+    parts: list[Any] = [
+        Form("pandas", tuple(None if d is None else dtype for d in form.types))
+        for dtype in apart
+    ]
+    plain = all(dtype is None or is_wide(dtype) for dtype in others)
+    return [*parts, None if plain else Form("pandas", others)]
+
+
+def is_wide(dtype: Any) -> bool:
+    """Tell whether a column of a frame holds float64 or whole numbers of NumPy's."""
+    return _is_number(dtype) and (dtype == np.float64 or dtype.kind in "iu")
 
 
 def told(form: Any) -> str:
@@ -65,8 +110,30 @@ def nullable(form: Form | np.dtype[Any]) -> list[int]:
     """Return the columns of numbers that may be missing otherwise than by NaN."""
     if isinstance(form, np.dtype):
         return []
-    plain = [isinstance(dtype, np.dtype) for dtype in form.types]
-    return [i for i, number in enumerate(form.numbers) if number and not plain[i]]
+    plain = map(_is_number, form.types)
+    pairs = enumerate(zip(form.numbers, plain, strict=True))
+    return [i for i, (number, is_plain) in pairs if number and not is_plain]
+
+
+def _is_number(dtype: Any) -> bool:
+    """Tell whether a column holds NumPy's numbers, in which NaN alone is missing."""
+    return isinstance(dtype, np.dtype) and dtype is not OBJECT
+
+
+def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
+    """Return numbers as objects of several types; some of the missing ones are None.
+
+    Not if ``gap`` is False. ``decimals`` tells whether some are Decimals.
+    """
+    objects = numbers.astype(object)
+    for i, x in enumerate(objects):
+        if x != x:
+            objects[i] = None if gap and i % 2 else x
+        elif i % 3 == 0 and x.is_integer() and abs(x) < 1 << 24:
+            objects[i] = bool(x) if x in (0, 1) else int(x)
+        elif i % 3 == 1 and decimals and abs(x) < np.inf:
+            objects[i] = Decimal(repr(x))
+    return objects
 
 
 def fitting(

@@ -28,7 +28,7 @@ from skforge.exceptions import InputWarning, InvalidInputError, warn
 Array = NDArray[Any]
 
 #: Types of numbers that float64 takes without a question.
-_NUMBERS = frozenset(
+NUMBERS = frozenset(
     (float, int, bool, np.bool_, np.float16, np.float32, np.float64)
 ) | frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 _NAN = float("nan")
@@ -224,9 +224,9 @@ class Mappings:
                     elif known and label not in table:
                         code = rule.unknown
                 values[at] = _UNSURE if code is None else code
-        if not _NUMBERS.issuperset(map(type, values)):
+        if not NUMBERS.issuperset(map(type, values)):
             values = [_NAN if value is None else value for value in values]
-            if not _NUMBERS.issuperset(map(type, values)):
+            if not NUMBERS.issuperset(map(type, values)):
                 return None
         try:
             row, memory = self._free.pop()
@@ -389,9 +389,9 @@ class Mappings:
             at, row = divmod(i, len(rows))
             return self._names[lists[at]], _where(row, alone)
 
-        if not _is_plain(flat) and not _NUMBERS.issuperset(map(type, flat)):
+        if not _is_plain(flat) and not NUMBERS.issuperset(map(type, flat)):
             flat = [
-                value if type(value) in _NUMBERS else _number(value, *where(i))
+                value if type(value) in NUMBERS else _number(value, *where(i))
                 for i, value in enumerate(flat)
             ]
         try:
@@ -478,7 +478,7 @@ def _objects(column: Any) -> Any:
         return list(column)
     array = np.asarray(column)
     masked = isinstance(column, np.ma.MaskedArray)
-    if array.ndim == 1 and array.dtype.type in _NUMBERS and not masked:
+    if array.ndim == 1 and array.dtype.type in NUMBERS and not masked:
         return array
     # spans of time would become whole numbers
     listed: Any = column if masked else array

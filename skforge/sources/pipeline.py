@@ -41,7 +41,15 @@ from skforge.sources.base import (
     member_traces,
     register,
 )
-from skforge.sources.forms import Form, computed, contains, nullable, same_tests, told
+from skforge.sources.forms import (
+    Form,
+    computed,
+    contains,
+    has_objects,
+    nullable,
+    same_tests,
+    told,
+)
 from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.pipeline_rows import PipelineRows, is_described
 from skforge.sources.plain import Read, Reading
@@ -81,6 +89,8 @@ class PipelineSource(Source):
     ) -> None:
         super().__init__(model, forest)
         self._form = form
+        #: The form of objects alone, if the forest does not answer as the pipeline.
+        self._refused: set[Any] = set()
         self.twins: dict[str, PipelineSource] = {}
         if self.stored is not None:
             self._known = known = PipelineRows.of(self.rules["rows"], forest)
@@ -127,6 +137,8 @@ class PipelineSource(Source):
             largest=1 << (24 if narrow else 53),
             forms={form: ()},
             either=parts.either,
+            by_column=any(map(by_column, inner)),
+            decimals=not _encodes_numbers(held([step for _, step in before])),
         )
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
@@ -201,10 +213,12 @@ class PipelineSource(Source):
         return None if unsure else self._known.read(X)
 
     def form_of(self, X: Any) -> Any:
-        return self._known.form_of(X)
+        form = self._known.form_of(X)
+        left = not self._refused.isdisjoint(self._known.parts_of(form))
+        return None if left else form
 
     def knows(self, form: Any) -> bool:
-        return form is None or form in self._known.forms
+        return form is None or self._known.gaps_of(form) is not None
 
     def sample(self, dtype: Any) -> Any:
         return self._known.sample(dtype)
@@ -216,6 +230,15 @@ class PipelineSource(Source):
         """
         if self._form is not None:
             return None
+        for part in self._known.parts_of(form):
+            if part not in self._known.forms and part != form:
+                other = self._of_form(part)
+                if other is None and has_objects(part):
+                    self._refused.add(part)
+                    return None
+        return self if self._known.gaps_of(form) is not None else self._of_form(form)
+
+    def _of_form(self, form: Any) -> PipelineSource | None:
         if self.stored is not None:
             if (twin := self.stored.twins.get(told(form))) is not None:
                 twin = replace(
@@ -227,8 +250,7 @@ class PipelineSource(Source):
                 return None
             self._known.forms[form] = gaps
             return self
-        other = self.twins.get(told(form))
-        return other or self._twin(form)
+        return self.twins.get(told(form)) or self._twin(form)
 
     def _twin(self, form: Any) -> PipelineSource | None:
         dtypes = computed(form, self._known.width)
@@ -267,13 +289,15 @@ class PipelineSource(Source):
         """Fold the steps for columns of some dtypes; None if that answers otherwise."""
         if self._is_odd(form):
             return None
-        whole = form == np.float32 and self.forest.input_dtype == np.float64
         try:
-            if whole:
-                parts = folded(self.model, dtype=np.float32)
+            if has_objects(form) and {*dtypes} == {np.dtype(np.float64)}:
+                other = copy.copy(self)  # steps make float64 of objects, if they agree
+                other._form, other._known = form, replace(self._known, forms={})
             else:
-                parts = folded(self.model, form=dtypes)
-            other = PipelineSource(self.model, parts.forest, form, parts)
+                whole = form == np.float32 and self.forest.input_dtype == np.float64
+                how = {"dtype": np.float32} if whole else {"form": dtypes}
+                parts = folded(self.model, **how)
+                other = PipelineSource(self.model, parts.forest, form, parts)
             if not other._agrees((), self):
                 return None
         except (UnsupportedModelError, ValueError, TypeError):
@@ -288,17 +312,15 @@ class PipelineSource(Source):
         """Tell whether a function gets frames of a form otherwise than as dtypes say.
 
         Of nullable columns, its answers are as narrow as their numbers; of tables, they
-        have no names.
+        have no names. Of objects, it may make other ones, or raise an error.
         """
-        before = self._flat.steps[:-1]
-        inner = [inside for _, step in before for _, inside in members("", step)]
-        if not isinstance(form, Form) or not any(map(by_column, inner)):
+        if not isinstance(form, Form) or not self._known.by_column:
             return False
         pairs = zip(form.types, form.numbers, strict=True)
         own = [n for dtype, n in pairs if n and not isinstance(dtype, np.dtype)]
         narrow = any(n.itemsize < (8 if n.kind == "f" else 4) for n in own)
         nameless = form.kind in ("polars", "pyarrow") and self._known.by_name is None
-        return narrow or nameless
+        return narrow or nameless or has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
         """Tell whether the forest has the pipeline's scores on rows of its form.
@@ -306,7 +328,8 @@ class PipelineSource(Source):
         Rows are drawn around its tests, and around those of a forest for other rows.
         """
         self._known.forms[self._form] = gaps
-        return all(self._agrees_on(source, gaps) for source in (self, like))
+        drawing = (self,) if like.forest is self.forest else (self, like)
+        return all(self._agrees_on(source, gaps) for source in drawing)
 
     def _agrees_on(self, drawing: PipelineSource, gaps: Sequence[int]) -> bool:
         rows = drawing.drawn(_FORM_ROWS, 0.05)
@@ -408,6 +431,17 @@ def held(value: Any) -> list[Any]:
     inside = [v for k, v in vars(value).items() if k not in _WRITTEN]
     nested = [step for step in inside if isinstance(step, (list, tuple))]
     return [value, *inside, *held(nested)]
+
+
+def _encodes_numbers(parts: list[Any]) -> bool:
+    """Tell whether some encoder gets numbers, not as part of another transformer."""
+    within = {id(getattr(part, "_encoder", None)) for part in parts}
+    return any(
+        labels.dtype != np.object_
+        for part in parts
+        for labels in getattr(part, "categories_", ())
+        if id(part) not in within
+    )
 
 
 class Prepared(NamedTuple):

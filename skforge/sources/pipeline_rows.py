@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,23 @@ from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.column_readers import (
+    OBJECTS,
+    WHOLE,
     FrameReader,
     OnlyRow,
     TableReader,
     names_of,
+    only_number,
     table_kind,
 )
-from skforge.sources.forms import Form, fitting, table_of
+from skforge.sources.forms import (
+    OBJECT,
+    fitting,
+    has_objects,
+    objects_of,
+    parts_of,
+    table_of,
+)
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import PlainRows, Read, Reading, array_of
 
@@ -34,6 +45,7 @@ Array = NDArray[Any]
 
 #: The form of frames whose columns are not as wanted: no pipeline takes it.
 _UNKNOWN = object()
+_FLAGS = "by_position", "by_column", "decimals"
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64
 
@@ -79,6 +91,10 @@ class PipelineRows:
     forms: dict[Any, Collection[int]] = field(default_factory=lambda: {None: ()})
     #: Columns that may hold numbers or texts, as the steps read only what is missing.
     either: Collection[int] = ()
+    #: Whether some step gets each column in its own dtype.
+    by_column: bool = False
+    #: Whether Decimals are read: to encoders, one of 0.1 does not equal 0.1.
+    decimals: bool = False
     #: The same as text, those that an artifact knows included.
     stored: dict[str, list[int]] = field(default_factory=dict)
 
@@ -102,12 +118,18 @@ class PipelineRows:
     def _wanted(self) -> tuple[Any, ...]:
         at = [*range(self.width)] if self.by_name is None else self.by_name
         names = None if self.names is None else [self.names[i] for i in at]
-        return names, at, self.width, self.by_name is None, self.texts
+        return names, at, self.width, self.by_name is None, self.texts, self._kinds
+
+    @cached_property
+    def _kinds(self) -> frozenset[type]:
+        """The types of objects that are numbers."""
+        return OBJECTS if self.decimals else OBJECTS - {Decimal}
 
     @cached_property
     def _frames(self) -> FrameReader:
         by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
-        return FrameReader(*self._wanted, by_value=by_value)
+        exact = self._is_by_dtype
+        return FrameReader(*self._wanted, by_value=by_value, exact=exact)
 
     @cached_property
     def _tables(self) -> TableReader:
@@ -146,6 +168,11 @@ class PipelineRows:
             return None
         return self._coded(*read)
 
+    @cached_property
+    def _is_by_dtype(self) -> bool:
+        """Tell whether some step takes integers or single columns by their dtype."""
+        return self.by_column or bool(self.bounds.whole)
+
     def _holds(self, rows: Array) -> bool:
         if self.width > _FEW_COLUMNS or len(rows) != 1:
             return self.bounds.holds(rows)
@@ -183,6 +210,26 @@ class PipelineRows:
         layout = reader.layout(X)
         return None if layout is None else layout[0]
 
+    def parts_of(self, form: Any) -> list[Any]:
+        """Return the forms that must be read for one; see :func:`parts_of`."""
+        return parts_of(form, bools=not self._is_by_dtype)
+
+    def gaps_of(self, form: Any) -> Collection[int] | None:
+        """Return the columns that may have pandas' NA or None; None if it is not read.
+
+        It follows from those of the parts of a form.
+        """
+        gaps = self.forms.get(form)
+        if gaps is None and (parts := self.parts_of(form)) != [form]:
+            known = [self.forms[part] for part in parts if part in self.forms]
+            if len(known) == len(parts):
+                gaps = self.forms[form] = [
+                    i
+                    for i, dtype in enumerate(form.types)
+                    if i in known[0 if dtype is OBJECT else -1]
+                ]
+        return gaps
+
     def _warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for a frame's names; None if it is not read."""
         if self.names is not None:
@@ -209,7 +256,7 @@ class PipelineRows:
                 row = self._only_row(*only)
                 return None if row is None else (row, said)
         form, parts = reader.layout(X) or (_UNKNOWN, ())
-        gaps = self.forms.get(form)
+        gaps = self.gaps_of(form)
         if gaps is None:
             return None
         read = reader.read(form, parts, len(X))
@@ -217,8 +264,8 @@ class PipelineRows:
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
             return None
-        if read.form is None and self.bounds.whole:
-            whole = ((at, values.dtype) for at, values in read.whole)
+        if self.bounds.whole and (form is None or has_objects(form)):
+            whole = ((at, x.dtype) for at, x in read.whole if x.dtype.kind in "iu")
             if not self.bounds.takes(whole):
                 return None
         for place, values in read.others:
@@ -233,12 +280,14 @@ class PipelineRows:
         """Read a frame's only row by values."""
         row, most, coded = [0.0] * self.width, self.largest, self.texts
         for place, value in zip(places, values, strict=True):
-            if type(value) is not float or place in coded:
+            if (kind := type(value)) is not float or place in coded:
                 if place in coded:
                     value = coded[place].code(value)
                 elif value is None and place in self.forms[form]:
                     value = np.nan
-                if value is None or (type(value) is int and not -most <= value <= most):
+                else:
+                    value = only_number(value, self._kinds)
+                if value is None or (kind in WHOLE and not -most <= value <= most):
                     return None
             row[place] = value
         return np.array([row], np.float64)
@@ -279,19 +328,19 @@ class PipelineRows:
             known[column] = texts.values(rows[:, column])
         if isinstance(form, np.dtype):
             return plain.astype(form)
-        if isinstance(form, Form) and form.kind != "pandas":
-            return table_of(self._framed(plain, known), form, gaps)
         if not known and self.by_name is None and form is None:
             return plain
         frame = self._framed(plain, known)
-        names = frame.columns
-        for at, (name, dtype) in enumerate(
-            zip(names, form.types if form else (), strict=False)
-        ):
-            if dtype is not None:
+        types = [None] * self.width if form is None else form.types
+        for at, (name, dtype) in enumerate(zip(frame.columns, types, strict=True)):
+            if dtype is OBJECT:
+                frame[name] = objects_of(plain[:, at], at in gaps, self.decimals)
+            elif dtype is not None and form.kind == "pandas":
                 values = frame[name].astype("Float64") if at in gaps else frame[name]
                 with np.errstate(over="ignore"):
                     frame[name] = values.astype(dtype)
+        if form is not None and form.kind != "pandas":
+            return table_of(frame, form, gaps)
         return frame
 
     def sample(self, dtype: Any) -> Any:
@@ -331,6 +380,8 @@ class PipelineRows:
             "largest": self.largest,
             "forms": [[form, [*gaps]] for form, gaps in self.stored.items()],
             "either": [*self.either],
+            "by_column": self.by_column,
+            "decimals": self.decimals,
             "bounds": [
                 self.bounds.low.tolist(),
                 self.bounds.high.tolist(),
@@ -377,6 +428,8 @@ class PipelineRows:
             rules["warning"],
             rules["largest"],
             either=rules["either"],
+            by_column=rules["by_column"],
+            decimals=rules["decimals"],
             stored=dict(rules["forms"]),
         )
 
@@ -400,7 +453,7 @@ def is_described(rules: Any, forest: Forest) -> bool:
         again == rules
         and type(rows.estimator) is type(rows.warning or "") is str
         and type(rows.largest) is int
-        and type(rows.by_position) is bool
+        and all(type(rules[flag]) is bool for flag in _FLAGS)
         and all(type(form) is str for form in rows.stored)
         and all(type(gaps) is list for gaps in rows.stored.values())
         and all(of_all is None or len(of_all) == width for of_all in columns)

@@ -81,7 +81,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
         source = source_of(model, forest, start_of(wrapper))
     else:
         source = predictor.source
-    for dtype in (np.float32, np.bool_):  # no steps will be left to fold
+    for dtype in (np.float32, np.bool_, np.object_):  # no steps will be left to fold
         form = source.form(source.sample(dtype))
         if form is not None:
             source.of_form(form)

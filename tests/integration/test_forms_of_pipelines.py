@@ -6,6 +6,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def gaps(frame: Any) -> Any:
     return frame.assign(kids=frame.kids.astype("Int64").where(frame.kids > 0))
 
 
+def as_json(frame: Any) -> Any:
+    """Return a frame of Python's values, whole numbers and None among them."""
+    objects = frame.astype(object)
+    return objects.assign(
+        age=objects.age.where(frame.age > 30, None),
+        kids=[int(kids) for kids in frame.kids],
+    ).astype({"kids": object})
+
+
 FORMS: dict[str, Callable[[Any], Any]] = {
     "bool": lambda f: f.assign(alone=f.alone > 0),
     "float32": lambda f: f.astype(dict.fromkeys(NUMBERS, "f4")),
@@ -75,6 +85,15 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "pyarrow with texts": lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
     "dictionaries": lambda f: f.astype(
         dict.fromkeys(["sex", "port"], pd.ArrowDtype(pa.dictionary(pa.int8(), TEXT)))
+    ),
+    "objects": lambda f: f.astype(object),
+    "objects of all kinds": lambda f: as_json(f).assign(
+        fare=[Decimal(str(x)) if i % 3 else x for i, x in enumerate(f.fare)],
+        x=[np.float64(x) if i % 2 else x for i, x in enumerate(f.x)],
+        alone=[np.bool_(x) for x in f.alone],
+    ),
+    "one object among narrow columns": lambda f: f.astype(
+        {"age": object, "fare": "f4", "x": "f4", "kids": "i2", "alone": "?"}
     ),
     "polars": pl.from_pandas,
     "polars, all types": lambda f: pl.from_pandas(f).with_columns(
@@ -293,6 +312,98 @@ def test_scalers_round_otherwise_in_float32() -> None:
     assert (model.predict_proba(rows) != model.predict_proba(wide)).any()
     np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(rows))
     np.testing.assert_array_equal(fast.predict_proba(wide), model.predict_proba(wide))
+
+
+JSON = FRAME.iloc[5].to_dict()
+REQUESTS = {
+    "null": JSON | {"age": None},
+    "nulls": JSON | {"age": None, "fare": None, "kids": None, "alone": None},
+    "null text": JSON | {"fare": None, "sex": None},
+    "bool": JSON | {"alone": True},
+    "bool and null": JSON | {"alone": True, "x": None},
+    "whole": JSON | {"age": 41, "x": None},
+    "Decimal": JSON | {"age": Decimal("0.1")},
+    "large": JSON | {"age": 2**60, "x": None},
+    "text": JSON | {"age": "41"},
+    "NA": JSON | {"age": pd.NA},
+}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_request_as_a_frame(step: str, stored: bool, tmp_path: Path) -> None:
+    """Whichever columns are objects: a file saved before answers the same ones."""
+    model = fitted(step, "forest")
+    live = plain(model).fit(FORMS["bool"](FRAME))
+    skforge.save(live, tmp_path / "fast.skforge")
+    fast = skforge.load(tmp_path / "fast.skforge") if stored else live
+    for name, request in REQUESTS.items():
+        rows = [pd.DataFrame([request]), pd.Series(request).to_frame().T]
+        rows.append(pd.concat([*rows, FRAME.astype(object)]))
+        for row in rows:
+            refused = isinstance(answers(model, row), type)
+            left = refused or name in ("text", "large")  # to the pipeline
+            for _ in range(2):
+                before = fast.counters()["library"]["calls"]
+                if left and stored:
+                    with pytest.raises(SourceNeededError):
+                        fast.predict_proba(row)
+                else:
+                    assert not difference(fast.predict_proba, model.predict_proba, row)
+            assert left or fast.counters()["library"]["calls"] == before
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        impute.SimpleImputer(strategy="most_frequent"),
+        impute.SimpleImputer(strategy="constant", fill_value=-1.0),
+        preprocessing.OrdinalEncoder(
+            handle_unknown="use_encoded_value", unknown_value=-1
+        ),
+        preprocessing.TargetEncoder(cv=2),
+    ],
+)
+def test_none_is_not_nan_to_some_steps(step: Any) -> None:
+    """They compare objects by value, so that None is not the missing number."""
+    whole = FRAME[["kids", "alone"]].where(FRAME.x > -1)
+    model = make_pipeline(step, ensemble.RandomForestClassifier(5, random_state=0))
+    fast = plain(model.fit(whole, Y)).fit(whole)
+    rows = pd.DataFrame({"kids": [None, np.nan, 2, 1.0], "alone": [0, None, True, 7]})
+    rows = rows.astype(object).where(~rows.isna(), rows.astype(object))
+    for row in (rows, rows[:1], rows[1:2], rows[2:], rows[3:]):
+        for form in (row, row.to_numpy(object)):
+            assert not difference(fast.predict_proba, model.predict_proba, form)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", ["polars", "pyarrow", "pandas"])
+def test_columns_that_no_step_reads_do_not_matter(kind: str) -> None:
+    model = fitted("median", "forest")
+    fast = plain(model).fit(FRAME)
+    day = pa.scalar(0, pa.date32())
+    table = pa.Table.from_pandas(FRAME, preserve_index=False)
+    others = {
+        "a day": pa.array([day] * N_ROWS),
+        "a time": pa.array([1] * N_ROWS, pa.timestamp("ns")),
+        "a struct": pa.array([{"x": 1, "y": "z"}] * N_ROWS),
+        "a list": pa.array([[1, 2]] * N_ROWS),
+        "bytes": pa.array([b"x"] * N_ROWS),
+        "nothing": pa.nulls(N_ROWS),
+        "decimal": pa.array([Decimal("1.5")] * N_ROWS),
+    }
+    for at, (name, column) in enumerate(others.items()):
+        table = table.add_column(at, name, column)
+    rows = {
+        "polars": lambda: pl.from_arrow(table),
+        "pyarrow": lambda: table,
+        "pandas": lambda: table.to_pandas(types_mapper=pd.ArrowDtype),
+    }[kind]()
+    for part in (rows, rows[:1], rows[5:6]):
+        for _ in range(2):
+            assert not difference(fast.predict_proba, model.predict_proba, part)
+    assert not fast.counters()["library"]["calls"]
 
 
 @pytest.mark.parametrize("kind", ["array", "list"])

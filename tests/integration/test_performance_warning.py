@@ -6,6 +6,7 @@ import decimal
 import html
 import pickle
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,11 @@ def decimals(column):
     return column.map(lambda value: decimal.Decimal(str(value)))
 
 
+def fractions(column):
+    """Return numbers that scikit-learn reads and the kernels do not."""
+    return column.map(lambda value: Fraction(str(value)))
+
+
 def as_float(column):
     return column.astype("float64")
 
@@ -82,21 +88,21 @@ def as_float(column):
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
-            changed(fare=decimals),
-            "column 'fare' is object of Decimal",
+            changed(fare=fractions),
+            "column 'fare' is object of Fraction",
             "X.astype({'fare': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
         (
-            changed(fare=decimals, age=lambda s: s.astype("category")),
-            "columns 'fare' is object of Decimal, 'age' is category",
+            changed(fare=fractions, age=lambda s: s.astype("category")),
+            "columns 'fare' is object of Fraction, 'age' is category",
             "X.astype({'fare': 'float64', 'age': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"]), age=as_float(X["age"])),
         ),
         (
             # float32 is read in a form of its own, and not to blame
-            changed(fare=decimals, age=lambda s: s.astype("float32")),
-            "column 'fare' is object of Decimal",
+            changed(fare=fractions, age=lambda s: s.astype("float32")),
+            "column 'fare' is object of Fraction",
             "X.astype({'fare': 'float64'})",
             lambda X: X.assign(fare=as_float(X["fare"])),
         ),
@@ -113,7 +119,7 @@ def as_float(column):
             lambda X: X.set_column(0, "fare", X["fare"].cast("float64")),
         ),
     ],
-    ids=["sparse", "decimal", "two", "beside float32", "polars", "pyarrow"],
+    ids=["sparse", "fraction", "two", "beside float32", "polars", "pyarrow"],
 )
 def test_columns_are_named_with_their_mend(X, what, cast, mend):
     fast, (text,) = fitted(MIXED, X)
@@ -201,7 +207,7 @@ def test_sparse_rows_of_a_forest_give_no_warning():
 
 def test_no_estimate_is_shown_of_kernels_that_the_rows_do_not_reach(monkeypatch):
     monkeypatch.setattr("skforge.display.notebook.SECONDS", 0.02)
-    rows = changed(fare=decimals)
+    rows = changed(fare=fractions)
     fast, (text,) = fitted(MIXED, rows)
     said = text.removeprefix("Rows ")
     for one in (fast, pickle.loads(pickle.dumps(fast))):
@@ -290,8 +296,8 @@ def test_fit_logs_what_it_chose_and_why(caplog):
         "fit: Rows like those given to fit are answered by compiled code after 1 step "
         "in their library.",
     ]
-    fast, lines = logged(caplog, MIXED, changed(fare=decimals))
-    assert lines[-1].startswith(f"fit: {START}: column 'fare' is object of Decimal.")
+    fast, lines = logged(caplog, MIXED, changed(fare=fractions))
+    assert lines[-1].startswith(f"fit: {START}: column 'fare' is object of Fraction.")
     schedules = [one for one in lines if " rows run " in one]
     assert len(schedules) == len(fast.schedule_)
     assert all(
