@@ -700,14 +700,13 @@ def test_an_artifact_says_that_the_pipeline_itself_answers(steps, tmp_path):
         few.assign(**{last: pd.Timestamp("2020-01-01")}),
         few.assign(**{last: 1j}),
         few.assign(**{last: pd.array([1, None, 3], "Int64")}),
-        few.assign(**{last: True}),
         [["x"] * rows.shape[1]],
     ]
     if steps != "texts":
         forms += [few.convert_dtypes(), few.astype("category")]
-        numbers = few.astype(object)
-        np.testing.assert_array_equal(kept.predict(numbers), model.predict(numbers))
-    if steps != "by position":
+        for numbers in (few.astype(object), few.assign(**{last: True})):
+            np.testing.assert_array_equal(kept.predict(numbers), model.predict(numbers))
+    else:
         forms.append(few.assign(**{last: True, "more": "any"}))
     for form in forms:
         with pytest.raises(skforge.SourceNeededError) as error:
