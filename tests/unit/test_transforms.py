@@ -22,6 +22,7 @@ from sklearn.tree import DecisionTreeRegressor
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
+from skforge.compiler.outputs.functions import total
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.outputs_of import outputs_of
@@ -217,3 +218,17 @@ def test_frontends_of_libraries_fill_the_outputs_of_their_library(library):
         quiet = {"verbose": -1} if library == "lightgbm" else {}
         forest = load_forest(getattr(module, name)(n_estimators=2, **quiet).fit(X, y))
         check_outputs(forest, forest.outputs.function)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 400])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_rows_are_in_the_order_of_columns(n_rows: int, dtype: str) -> None:
+    """Of few rows with hundreds of columns, too, which are added at once."""
+    random = np.random.default_rng(0)
+    x = np.exp(random.standard_normal((n_rows, 443)) * 9).astype(np.float32)
+    wanted = np.zeros((n_rows, 1), dtype)
+    for column in x.T:
+        wanted[:, 0] += column
+    found = total(x, dtype)
+    assert found.dtype == dtype and found.shape == wanted.shape
+    assert found.tobytes() == wanted.tobytes()

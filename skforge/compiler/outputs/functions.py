@@ -64,6 +64,9 @@ def softmax(scores: Any, on: Library) -> Any:
 
 def total(x: Any, dtype: str) -> Any:
     """Return each row's sum, in the order of the columns."""
+    if isinstance(x, np.ndarray) and x.shape[1] > 2 * len(x):
+        # In the same order, without a Python operation for each column.
+        return np.add.accumulate(x, axis=1, dtype=dtype)[:, -1:]
     result = x[:, :1].astype(dtype)
     for k in range(1, x.shape[1]):
         result = result + x[:, k : k + 1]
