@@ -26,7 +26,6 @@ from skforge.compiler.layouts.base import (
     register,
     scalar_of,
 )
-from tests.lir_loops import for_
 
 
 class ToyLayout(Layout):
@@ -106,12 +105,8 @@ class ToyLayout(Layout):
         """Prefetch every fourth node's children, a line or so each."""
         lo = b.convert(b.load(self._roots, first), I64)
         end = b.load(self._roots, b.binary("add", first, count))
-        hi = b.convert(end, I64)
-
-        def step(i: Value, _: tuple[Value, ...]) -> None:
+        with b.loop(lo, b.convert(end, I64), 4) as i:
             b.prefetch(self._children, b.mul(i, self._size + 1))
-
-        for_(b, lo, hi, b.const(4), step)
 
 
 class Toy(WalkRepresentation):

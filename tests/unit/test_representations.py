@@ -87,7 +87,8 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
         (
             Schedule().represent("cloud"),
             'there is no representation "cloud"; the representations are '
-            f"{', '.join(representations.names())}.",
+            f"{', '.join(representations.names())}. If a package registers it, import "
+            "that package first.",
         ),
     ):
         with pytest.raises(ScheduleError) as error:

@@ -460,7 +460,8 @@ def get(name: str) -> Representation:
     if name not in _REGISTRY:
         known = ", ".join(names())
         raise ScheduleError(
-            f'there is no representation "{name}"; the representations are {known}.'
+            f'there is no representation "{name}"; the representations are {known}. If '
+            "a package registers it, import that package first."
         )
     return _REGISTRY[name]
 
