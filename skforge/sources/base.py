@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_table
+from skforge.compiler.forest.frames import FrameColumns, kind_of
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
+from skforge.sources.declined import decline
 from skforge.sources.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import StoredModel
@@ -141,6 +142,10 @@ class RowRules:
     on_device: bool = True
     #: Whether other forests may read other forms of rows; see :meth:`of_form`.
     has_forms: bool = False
+    #: Whether frames may have further columns, and those of training in any order.
+    selects: bool = False
+    #: Whether the names of a frame's columns count.
+    compares: bool = True
     #: Adapters with forests of their own for other forms of rows, by form as text.
     twins: Mapping[str, Source] = MappingProxyType({})
 
@@ -224,6 +229,10 @@ class RowRules:
         """
         return None
 
+    def needed(self, names: list[str]) -> list[str]:
+        """Return those of the columns of training that frames must have."""
+        return names
+
     def reading(self) -> Reading | None:
         """Return how to read common kinds of rows; None leaves all to :meth:`rows`."""
         return None
@@ -298,16 +307,20 @@ class RowRules:
         SourceNeededError, InvalidInputError
             If the rows are declined and there is no live model.
         """
-        if self.stored is None:
-            return self._rows(X, method)
-        if type(X).__name__ == "RecordBatch" and is_table(X):
+        rows = self.tried(X, method)
+        if self.stored is None or rows is not None:
+            return rows
+        if self.stored.answer_to_no_rows(X, method) is None:
+            decline(self, X, method)
+        return None
+
+    def tried(self, X: Any, method: str) -> Any:
+        """Return rows for the kernels, or None if only the model converts them."""
+        if self.stored is not None and kind_of(X) == "batch":
             from pyarrow import Table
 
             X = Table.from_batches([X])  # the same rows, in a class with more support
-        rows = self._rows(X, method)
-        if rows is None and self.stored.answer_to_no_rows(X, method) is None:
-            self.stored.decline(X, method)
-        return rows
+        return self._rows(X, method)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Return rows converted as the model does; None for unknown kinds."""

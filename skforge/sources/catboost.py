@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import column_names, is_pandas, is_table
+from skforge.compiler.forest.frames import (
+    column_names,
+    is_pandas,
+    is_table,
+    number_of,
+)
 from skforge.compiler.forest.rows import prepare_rows
+from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Source, register
-from skforge.sources.plain import Reading, dense_columns, most_entries
+from skforge.sources.plain import Read, Reading, array_of, dense_columns, most_entries
 
 
 @register
@@ -19,6 +26,7 @@ class CatBoostSource(Source):
     classes = ("catboost.core.CatBoost",)
     kinds = ("catboost",)
     answers = Answers(own_log_proba=True)
+    selects = True
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -43,27 +51,49 @@ class CatBoostSource(Source):
             tables="equal",
             fill=self.fill,
             warns=False,
-            arrow=False,
         )
 
+    def read(self, X: Any) -> Read | None:
+        """Leave columns of booleans with missing values, which it refuses."""
+        read = super().read(X)
+        if read is None or not is_pandas(X) or not np.isnan(read[0]).any():
+            return read
+        flags = [i for i, d in enumerate(X.dtypes) if number_of(d) == np.bool_]
+        return None if X.iloc[:, flags].isna().any(axis=None) else read
+
     def _rows(self, X: Any, method: str) -> Any:
-        """Accept frames with more columns or another order, and large sparse rows."""
-        if is_pandas(X) or is_table(X):
-            X = self._selected(X)
-            read = self.read(X)
-            if read is not None:
-                return read[0]
+        """Accept more columns, frames of another order, and large sparse rows."""
         if type(X).__name__ == "csr_matrix":
             known = X.dtype in (np.float32, np.float64)
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and most_entries(X) < 2 else None
-        if self.stored is None or hasattr(X, "tocsr") or 0 in np.shape(X):
+        if hasattr(X, "tocsr") or 0 in np.shape(X):
             return None
-        return prepare_rows(self.forest, dense_columns(X) if is_pandas(X) else X)
+        if self.stored is not None and np.ndim(X) == 1 and len(X):
+            what = f"{method} of one row without a second axis"
+            self.stored.refuse(what, "Use X.reshape(1, -1).")
+        X = self._selected(X)
+        read = self.read(X)
+        if read is not None:
+            return read[0]
+        with suppress(InvalidInputError):
+            X = dense_columns(X) if is_pandas(X) else X
+            return None if self.stored is None else prepare_rows(self.forest, X)
+        return None
 
     def _selected(self, X: Any) -> Any:
-        """Return a frame's columns that the model names, if it has them, in order."""
-        names, given = self.forest.feature_names, column_names(X)
+        """Return a frame's columns that the model names, or the first ones, in order.
+
+        CatBoost ignores all others.
+        """
+        names, width = self.forest.feature_names, self.forest.n_features
+        if not is_pandas(X) and not is_table(X):
+            X = array_of(X) if type(X) is list else X
+            wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
+            return X[:, :width] if wide else X
+        given = column_names(X)
+        if names is None and is_pandas(X) and len(given) > width:
+            return X.iloc[:, :width]
         unknown = names is None or not {*names} <= {*given}
         if unknown or len({*given}) < len(given) or given == list(names or ()):
             return X

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest.frames import number_of
 from skforge.exceptions import with_article
 
 Helps = Callable[[Any], bool]
@@ -43,7 +44,9 @@ def _of_columns(X: Any, helps: Helps) -> str:
         dtype = str(column.type if library == "pyarrow" else column.dtype)
         if dtype == "object":
             dtype = f"object of {type(column.iloc[0]).__name__}"
-        for to in types if dtype.lower() not in ("float64", "double") else ():
+        number = number_of(column.type if library == "pyarrow" else column.dtype)
+        plain = dtype.lower() in ("float64", "double") or dtype.startswith("complex")
+        for to in () if plain else types[: 1 if number is not None else None]:
             try:
                 casts[place, to] = getattr(column, method)(to)
             except Exception:  # noqa: BLE001 - texts, of any library
@@ -82,11 +85,16 @@ def _of_columns(X: Any, helps: Helps) -> str:
     return f"column{'s'[: found[1:] != []]} {told}{more}. Convert with {call}."
 
 
+def _floats(X: Any) -> Any:
+    rows = np.asarray(X)
+    return rows if rows.dtype.kind == "c" else np.asarray(rows, np.float64)
+
+
 def _of_all(X: Any, helps: Helps) -> str:
     for call in _WHOLE:
         try:
             named = call.startswith("X.")
-            rows = getattr(X, call[2:-2])() if named else np.asarray(X, np.float64)
+            rows = getattr(X, call[2:-2])() if named else _floats(X)
         except (AttributeError, ImportError, TypeError, ValueError):
             continue
         if helps(rows):

@@ -43,6 +43,7 @@ class LightGBMBoosterSource(Source):
     kinds = ("lightgbm_booster",)
     checks = {"of_no_rows": are_answers}  # noqa: RUF012
     answers = Answers(labels=False, leaf_dtype=np.int32)
+    compares = False
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:

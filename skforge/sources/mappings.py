@@ -304,7 +304,7 @@ class Mappings:
             if rule.categories is not None:
                 parts[at] = _categorical(labels, rule)
             elif not {"number"} <= kinds <= {"number", "missing"}:
-                values = [rule.gap if _is_missing(label) else label for label in labels]
+                values = [rule.gap if is_missing(label) else label for label in labels]
                 parts[at] = pd.Series(values, dtype=object)
         numeric = {at: at for at in range(self._count) if at not in parts}
         # as in a frame made of columns, the values of a column lie side by side
@@ -496,7 +496,7 @@ def _is_plain(values: list[Any]) -> bool:
         return False
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Tell whether a value is None, a NaN or pandas' NA."""
     if value is None or (isinstance(value, numbers.Real) and value != value):
         return True
@@ -504,21 +504,21 @@ def _is_missing(value: Any) -> bool:
     return pandas is not None and value is pandas.NA
 
 
-def _is_real(value: Any) -> bool:
+def is_real(value: Any) -> bool:
     """Tell whether a value is a real number; NumPy counts spans of time as such."""
     return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
 
 
 def _kind(value: Any) -> str:
-    if _is_missing(value):
+    if is_missing(value):
         return "missing"
-    real = _is_real(value) or isinstance(value, (np.bool_, decimal.Decimal))
+    real = is_real(value) or isinstance(value, (np.bool_, decimal.Decimal))
     return "number" if real else "other"
 
 
 def _number(value: Any, name: str, where: str) -> float:
     """Return a value that is no plain number as a float."""
-    if _is_missing(value):
+    if is_missing(value):
         return _NAN
     if _kind(value) == "number":
         try:
@@ -551,14 +551,14 @@ def _code(
     if type(label) in kinds and label in table:
         return table[label]
     code = None
-    if _is_missing(label):
+    if is_missing(label):
         return rule.missing
     if not table and rule.unknown is not None and _kind(label) == "number":
         return _number(label, rule.name, where)
     if not isinstance(label, (str, bytes)) and isinstance(label, Iterable) and kinds:
         raise _of_many(label, rule.name, where)
     flag = isinstance(label, (bool, np.bool_))
-    if flag or isinstance(label, str) or _is_real(label):
+    if flag or isinstance(label, str) or is_real(label):
         code = table.get(label)
     if flag and code is not None:
         if rule.categories is None:
@@ -580,9 +580,9 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
     place = {name: code for code, name in enumerate(rule.categories)}
     if rule.unknown is None:
         for label in labels:
-            if not _is_missing(label):
+            if not is_missing(label):
                 place.setdefault(label, len(place))
-    codes = [-1 if _is_missing(label) else place.get(label, -1) for label in labels]
+    codes = [-1 if is_missing(label) else place.get(label, -1) for label in labels]
     return pd.Categorical.from_codes(codes, categories=[*place])
 
 

@@ -247,6 +247,7 @@ class HistGradientBoostingSource(SklearnSource):
         self._coded, self._named = self.rules["coded"], self.rules["named"]
         if self._coded:  # the encoder refuses infinite values, and warns in its name
             self.declines = None if self.reading() is None else "infinite"
+            self.selects = True  # its encoder takes columns by name
         self.direct = not any(self._named) and not (self._coded and self.warning)
 
     @classmethod

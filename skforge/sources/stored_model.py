@@ -21,11 +21,9 @@ from sklearn.utils import (
 )
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_pandas, is_table
-from skforge.compiler.forest.mistakes import mistake_in
 from skforge.compiler.frontends.base import Frontend, register
 from skforge.compiler.frontends.wrappers.model import is_whole
-from skforge.exceptions import InvalidInputError, SourceNeededError
+from skforge.exceptions import SourceNeededError
 
 #: Methods that a stored model may offer.
 METHODS = (
@@ -89,11 +87,19 @@ class StoredModel:
         if name == "estimator_" or name in self.rules.get("left_out", ()):
             self.refuse(name)
 
-    def refuse(self, what: str, why: str = "") -> NoReturn:
-        """Raise the SourceNeededError for something that needs the source."""
+    def refuse(self, what: str, why: str = "", *, once: bool = False) -> NoReturn:
+        """Raise the SourceNeededError for something that needs the source.
+
+        ``once`` tells whether to predict such rows once before saving may help.
+        """
+        mend = "predict such rows once before you save, or " * once
+        mend = f"; {mend}use the original model."
+        if why.endswith("."):  # with a conversion
+            mend = mend.replace("; ", ", " if once else ", or ", 1)
+            why = why[:-1]
         raise SourceNeededError(
             f"{what} needs the {self.class_name} itself, which this CompiledForest "
-            f"was saved without{why and ': ' + why}; use the original model."
+            f"was saved without{why and ': ' + why}{mend}"
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -122,46 +128,7 @@ class StoredModel:
         if params:
             self.refuse(f"{method} with {', '.join(sorted(params))}")
         answer = self.answer_to_no_rows(X, method)
-        return self.decline(X, method) if answer is None else answer
-
-    def decline(self, X: Any, method: str) -> NoReturn:
-        """Raise the error for rows that only the live model could convert."""
-        width = self.forest.n_features
-        shape: tuple[int, ...] = getattr(X, "shape", ())
-        framed = is_pandas(X) or is_table(X)
-        steps = self.rules.get("rows")  # of a pipeline, whose steps know other dtypes
-        coded = bool(self.rules.get("coded"))  # an encoder takes columns by name
-        selects = coded or (steps is not None and steps["by_name"] is not None)
-        if len(shape) == 2 and shape[1] != width and not (framed and selects):
-            raise InvalidInputError(
-                f"the model was trained on {width} features, but the rows have "
-                f"{shape[1]} columns."
-            )
-        categories = any(self.forest.category_names) and steps is None
-        by_name = framed and (selects or categories)
-        why = None if by_name else mistake_in(X, width, numeric=not (steps or coded))
-        if why is not None:
-            raise InvalidInputError(why)
-        names = (steps or self.rules).get("feature_names")
-        wanted = f"{width} columns of finite numbers"
-        if self.__sklearn_tags__().input_tags.allow_nan:
-            wanted += " or NaN"
-        if steps is not None:
-            wanted += " (float64 or integers)" + " and texts" * bool(steps["texts"])
-        if names:
-            wanted += f", named {', '.join(names)}, in this order"
-        if categories and is_pandas(X):
-            wanted += _categories_wanted(X, self.forest)
-        if hasattr(X, "tocsr") and steps is None:
-            wanted += (
-                "; sparse rows must be a csr_matrix of floats without duplicate "
-                "entries (see sum_duplicates)"
-            )
-        self.refuse(
-            f"{method} of these rows ({type(X).__name__}"
-            f"{f' of shape {shape}' if shape else ''})",
-            f"alone, it takes rows with {wanted}",
-        )
+        return self.refuse(f"{method} of these rows") if answer is None else answer
 
 
 register(
@@ -183,19 +150,6 @@ class _Validator:
 
     def __sklearn_tags__(self) -> Tags:
         return self.tags
-
-
-def _categories_wanted(X: Any, forest: Forest) -> str:
-    """Return the part of an error message that lists the categorical columns."""
-    columns = [str(name) for name in X.columns]
-    told = [columns[i] for i, names in enumerate(forest.category_names) if names]
-    text = f", with categories in {', '.join(told)} and no other column"
-    new = FrameColumns(forest.category_names).unseen(X)
-    for column, names in new.items():
-        text += (
-            f"; {column} has {', '.join(map(repr, names[:5]))}, unknown to the model"
-        )
-    return text
 
 
 #: The parts of ``Tags`` that are dataclasses, by name.

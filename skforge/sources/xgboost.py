@@ -18,6 +18,7 @@ from skforge.compiler.forest.frames import (
     is_plain,
     is_table,
 )
+from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.exceptions import InvalidInputError, warn
@@ -96,6 +97,10 @@ class _XGBoostRows(Source):
             X = array_of(X)
         if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
             X = rare_numbers(np.asarray(X))  # XGBoost misreads the bytes of others
+        if type(X) is np.ndarray and X.ndim == 1 and method != "apply":
+            if n_features > 1:
+                check_shape(X.shape, n_features)  # XGBoost's error is a stack trace
+            X = X[:, np.newaxis]
         if method == "apply":
             _refuse_wide(X, n_features)
         if type(X) is np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import gzip
 import io
 import itertools
@@ -25,6 +26,7 @@ import pytest
 from joblib.externals.loky.backend.reduction import dumps  # with cloudpickle
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -39,8 +41,9 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     VotingClassifier,
 )
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -306,12 +309,17 @@ def test_what_needs_the_source_says_so(tmp_path):
         _ = loaded.estimator_
     assert str(error.value) == f"estimator_ needs the XGBClassifier itself, {tail}"
     with pytest.raises(SourceNeededError) as error:
-        loaded.predict(frame[list("badcfe")])
+        loaded.predict(frame.assign(b=1).astype({"b": "category"}))
     assert str(error.value) == (
         "predict of these rows (DataFrame of shape (300, 6)) needs the XGBClassifier "
-        "itself, which this CompiledForest was saved without: alone, it takes rows "
-        "with 6 columns of finite numbers or NaN, named a, b, c, d, e, f, in this "
-        "order; use the original model."
+        "itself, which this CompiledForest was saved without: column 'b' is category. "
+        "Convert with X.astype({'b': 'float64'}), or use the original model."
+    )
+    with pytest.raises(InvalidInputError) as turned:
+        loaded.predict(frame[list("badcfe")])
+    assert str(turned.value) == (
+        "the columns are ['b', 'a', 'd', 'c', 'f', 'e'], but the model was trained on "
+        "['a', 'b', 'c', 'd', 'e', 'f']; pass X[names] with the columns in that order."
     )
     with pytest.raises(InvalidInputError) as narrow:
         loaded.predict(X[:, :3])
@@ -1240,3 +1248,183 @@ def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         skforge.save(fitted(next(iter(SOURCES))), path)
     assert error.value.filename == str(path)
+
+
+@pytest.fixture(scope="module")
+def declining():
+    """Return models with frames that they know, loaded from a file."""
+    pd = pytest.importorskip("pandas")
+    xgb, cb = pytest.importorskip("xgboost"), pytest.importorskip("catboost")
+    frame = pd.DataFrame(X[:, :3], columns=["age", "fare", "tax"])
+    texts = frame.assign(city=np.where(Y > 0, "Oslo", "Rome"))
+    quiet = {"iterations": 2, "verbose": 0, "allow_writing_files": False}
+
+    def pipeline(last):
+        steps = (StandardScaler(), [*frame]), (OneHotEncoder(), ["city"])
+        return make_pipeline(make_column_transformer(*steps), last)
+
+    models = {
+        "pipeline": (pipeline(RandomForestClassifier(2)), texts),
+        "wrapper": (
+            FixedThresholdClassifier(pipeline(xgb.XGBClassifier(n_estimators=2))),
+            texts,
+        ),
+        "plain wrapper": (CalibratedClassifierCV(RandomForestClassifier(2)), frame),
+        "xgboost": (xgb.XGBClassifier(n_estimators=2), frame),
+        "catboost": (cb.CatBoostClassifier(**quiet), frame),
+    }
+    return {
+        name: (model.fit(rows, Y > 0), plain(model).fit(rows), rows)
+        for name, (model, rows) in models.items()
+    }
+
+
+def with_one(frame, name, value, at=3):
+    column = frame[name].astype(object)
+    column.iloc[at] = value
+    return frame.assign(**{name: column})
+
+
+NEEDS = "SourceNeededError: predict of these rows (DataFrame of shape (300, 4)) needs "
+SAVED = "itself, which this CompiledForest was saved without: "
+ENCODE = "encode texts, dates and categories as numbers the way the model was trained."
+DECLINED = {
+    "absent": (
+        lambda f: f.rename(columns={"fare": "Fare"}),
+        "InvalidInputError: the rows have no column 'fare'; the column nearest to "
+        "'fare' is 'Fare'. Give every column of the model, with NaN where values are "
+        "missing.",
+    ),
+    "a text": (
+        lambda f: with_one(f, "fare", "x"),
+        f"InvalidInputError: row 3 has 'x' in column 'fare'; {ENCODE}",
+    ),
+    "a date": (
+        lambda f: with_one(f, "fare", datetime.date(2020, 1, 1)),
+        f"InvalidInputError: row 3 has 2020-01-01 in column 'fare'; {ENCODE}",
+    ),
+    "a number for a text": (
+        lambda f: f.assign(city=1),
+        "InvalidInputError: row 0 has 1 in column 'city' (int64), but training rows "
+        "had texts there.",
+    ),
+    "another text": (
+        lambda f: with_one(f, "city", "Bern"),
+        f"{NEEDS}the {{model}} {SAVED}row 3 has 'Bern' in column 'city' (object), a "
+        "text that training rows did not have; use the original model.",
+    ),
+    "infinity": (
+        lambda f: f.assign(fare=np.where(f.index == 7, np.inf, f.fare)),
+        f"{NEEDS}the {{model}} {SAVED}row 7 has inf in column 'fare' (float64); alone, "
+        "it takes finite numbers there; use the original model.",
+    ),
+    "float16": (
+        lambda f: f.astype({"fare": "float16", "tax": "float16"}),
+        f"{NEEDS}the {{model}} {SAVED}columns 'fare' is float16, 'tax' is float16. "
+        "Convert with X.astype({{'fare': 'float64', 'tax': 'float64'}}), predict such "
+        "rows once before you save, or use the original model.",
+    ),
+    "polars": (
+        lambda f: pytest.importorskip("polars").from_pandas(f),
+        f"{NEEDS}the {{model}} {SAVED}X is a DataFrame of polars. Convert with "
+        "X.to_pandas(), predict such rows once before you save, or use the original "
+        "model.",
+    ),
+    "texts of numbers": (
+        lambda f: f.assign(fare=f.fare.astype(str).astype(object)),
+        f"{NEEDS}the {{model}} {SAVED}column 'fare' is object of str. Convert with "
+        "X.astype({{'fare': 'float64'}}), or use the original model.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECLINED)
+@pytest.mark.parametrize("name", ["pipeline", "wrapper"])
+def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
+    name, case, declining, tmp_path
+):
+    model, fast, frame = declining[name]
+    make, text = DECLINED[case]
+    loaded, rows = saved(fast, tmp_path), make(frame)
+    with pytest.raises(ValueError) as error:
+        loaded.predict(rows)
+    expected = text.format(model=type(model).__name__)
+    assert f"{type(error.value).__name__}: {error.value}" == expected
+    if "Invalid" in text:
+        with pytest.raises((TypeError, ValueError)):
+            model.predict(rows)
+    if "Convert with" in text:  # with the answers of the converted rows
+        call = re.search(r"Convert with (X\.\w+\(.*?\)),", expected).group(1)
+        answers = loaded.predict(eval(call, {"X": rows}))
+        np.testing.assert_array_equal(answers, model.predict(rows))
+    if "once before" in text:
+        fast.predict(rows)
+        answers = saved(fast, tmp_path).predict(rows)
+        np.testing.assert_array_equal(answers, model.predict(rows))
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", ["plain wrapper", "xgboost", "catboost"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text",
+        "infinity",
+        "object",
+        "Arrow",
+        "flags",
+        "extra",
+        "wide",
+        "list",
+        "one row",
+    ],
+)
+def test_an_error_is_of_the_rows_only_if_the_model_refuses_them(
+    name, kind, declining, tmp_path
+):
+    pd = pytest.importorskip("pandas")
+    model, fast, frame = declining[name]
+    rows = {
+        "text": lambda: with_one(frame, "fare", "x"),
+        "infinity": lambda: frame.assign(fare=np.inf),
+        "object": lambda: frame.astype(object),
+        "Arrow": lambda: frame.assign(
+            fare=pd.array([1.0, None] * 150, "double[pyarrow]")
+        ),
+        "flags": lambda: frame.assign(fare=pd.array([True, None] * 150, "boolean")),
+        "extra": lambda: frame.assign(more=1.0)[["more", *frame]],
+        "wide": lambda: np.c_[frame, frame],
+        "list": lambda: np.c_[frame, frame].tolist(),
+        "one row": lambda: frame.to_numpy()[0],
+    }[kind]()
+    loaded = saved(fast, tmp_path)
+    try:
+        expected = model.predict(rows)
+    except Exception:  # noqa: BLE001 - CatBoost's are of no common class
+        for one in (fast, loaded):
+            with pytest.raises(Exception) as error:
+                one.predict(rows)
+            assert "Stack trace" not in str(error.value)
+        return
+    np.testing.assert_array_equal(fast.predict(rows), expected)
+    try:
+        np.testing.assert_array_equal(loaded.predict(rows), expected)
+    except SourceNeededError as error:
+        assert (name, kind) in {
+            ("plain wrapper", "object"),
+            ("catboost", "one row"),
+        }, error
+
+
+def test_catboost_without_names_takes_further_columns(tmp_path):
+    pd, cb = pytest.importorskip("pandas"), pytest.importorskip("catboost")
+    model = cb.CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False)
+    model.fit(X, Y)
+    fast = plain(model).fit(X)
+    loaded, wide = saved(fast, tmp_path), np.c_[X, X]
+    for rows in (wide, wide.tolist(), pd.DataFrame(wide), wide.astype("f4")):
+        for one in (fast, loaded):
+            np.testing.assert_array_equal(one.predict(rows), model.predict(rows))
+    with pytest.raises(SourceNeededError, match=r"Use X.reshape\(1, -1\), or use the"):
+        loaded.predict(X[0])
+    np.testing.assert_array_equal(fast.predict(X[0]), model.predict(X[0]))

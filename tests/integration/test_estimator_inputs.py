@@ -227,6 +227,10 @@ def test_answers_are_the_sources(model, rows):
         if hasattr(source, name) and not kills(source, name, rows):
             given = INPUTS[rows]()
             expected = outcome(getattr(source, name), given)
+            if "Check failed: n_features" in str(expected):  # and a stack trace
+                with pytest.raises(InvalidInputError, match=r"Use X.reshape\(1, -1\)"):
+                    getattr(compiled, name)(given)
+                continue
             assert outcome(getattr(compiled, name), given) == expected, name
 
 

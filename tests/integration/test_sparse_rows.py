@@ -246,10 +246,9 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
         stored.predict(sp.csr_matrix(([1.0, 2.0], [0, 0], [0, 2]), shape=(1, 5)))
     assert str(error.value) == (
         "predict of these rows (csr_matrix of shape (1, 5)) needs the LGBMClassifier "
-        "itself, which this CompiledForest was saved without: alone, it takes rows "
-        "with 5 columns of finite numbers or NaN; sparse rows must be a csr_matrix of "
-        "floats without duplicate entries (see sum_duplicates); use the original "
-        "model."
+        "itself, which this CompiledForest was saved without: alone, it takes sparse "
+        "rows only as a csr_matrix of floats without duplicate entries (see "
+        "sum_duplicates); use the original model."
     )
 
 

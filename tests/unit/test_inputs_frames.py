@@ -195,7 +195,7 @@ def test_a_saved_model_takes_frames(name, tmp_path):
     assert np.array_equal(kept.predict(frame), model.predict(frame))
     if name.startswith("xgboost"):
         frame = make_frame(8, colors=["purple", "red"])
-        with pytest.raises(SourceNeededError, match="color has 'purple', unknown"):
+        with pytest.raises(SourceNeededError, match="has 'purple' in column 'color'"):
             kept.predict(frame)
 
 

@@ -200,16 +200,6 @@ class FrameColumns:
                 numbers[gaps, i] = np.nan
         return numbers
 
-    def unseen(self, X: Any) -> dict[Any, list[Any]]:
-        """Return categories that the training frame did not have, by column."""
-        unseen = {}
-        for i, names in self.names.items():
-            if i < X.shape[1] and is_category(X.dtypes.iloc[i]):
-                new = [n for n in X.iloc[:, i].cat.categories if n not in set(names)]
-                if new:
-                    unseen[X.columns[i]] = new
-        return unseen
-
     def _check(self, coded: list[int], X: Any) -> None:
         if coded == [*self.names]:
             return

@@ -12,24 +12,6 @@ from numpy.typing import NDArray
 from skforge.exceptions import InvalidInputError, with_article
 
 
-def mistake_in(X: Any, n_features: int, *, numeric: bool = True) -> str | None:
-    """Return what is wrong with rows and how to fix it; None if nothing is known."""
-    why = kind_mistake(X, n_features)
-    if why is not None or hasattr(X, "tocsr"):
-        return why
-    try:
-        rows = as_array(X)
-        check_shape(rows.shape, n_features)
-        if not numeric or rows.dtype.kind in "fiub":
-            return None
-        numbers(rows, X)
-    except InvalidInputError as error:
-        return str(error)
-    return (
-        "the rows, or some of their columns, have dtype object; pass X.astype(float)."
-    )
-
-
 def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
     """Convert an object array of numbers to floats; refuse everything else."""
     if rows.dtype.kind == "O":
@@ -108,18 +90,26 @@ def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
     """Return which value of a non-numeric array, made from ``X``, is not a number."""
     if rows.dtype.kind == "c":
         return "rows are complex numbers; pass real numbers."
-    mend = "encode texts, dates and categories as numbers the way the model was trained"
     for at, value in np.ndenumerate(rows):
-        if rows.dtype.kind == "O" and _is_number(value):
+        if rows.dtype.kind == "O" and is_number(value):
             continue
         names = getattr(X, "column_names", getattr(X, "columns", None))
         column = repr(names[at[1]]) if names is not None else str(at[1])
-        shown = repr(str(value)) if isinstance(value, str) else str(value)
-        return f"row {at[0]} has {shown} in column {column}; {mend}."
+        return no_number(value, at[0], column)
     return None
 
 
-def _is_number(value: Any) -> bool:
+def no_number(value: Any, row: int, column: str) -> str:
+    """Return the text of an error for a value that is not a number."""
+    shown = repr(str(value)) if isinstance(value, str) else str(value)
+    return (
+        f"row {row} has {shown} in column {column}; encode texts, dates and categories "
+        "as numbers the way the model was trained."
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number, spells one, or is None."""
     try:
         float("nan" if value is None else value)
     except (TypeError, ValueError):

@@ -133,6 +133,8 @@ class WrapperSource(Source):
         )
         self._n_scores = 1 + max(int(leaf.columns.max()) for leaf in self._leaves)
         self._readers = _distinct(inside)
+        self.selects = all(reader.selects for reader in self._readers)
+        self.compares = any(reader.compares for reader in self._readers)
         refused = [reader.declines for reader in self._readers]
         self.declines = max(refused, key=_STRICT.index)
         self.limit = min(reader.limit for reader in self._readers)
@@ -236,7 +238,14 @@ class WrapperSource(Source):
         return zip(self._pipelines, forms, strict=True)
 
     def sample(self, dtype: Any) -> Any:
-        return self._pipelines[0].sample(dtype) if self._pipelines else None
+        return self._readers[0].sample(dtype)
+
+    def needed(self, names: list[str]) -> list[str]:
+        return [
+            name
+            for name in names
+            if any(name in reader.needed(names) for reader in self._readers)
+        ]
 
     def columns(self) -> Columns | None:
         """Return the members' columns; frames of them if members read them apart."""

@@ -1,0 +1,233 @@
+"""Why a model without its source does not take rows: what is wrong, where, the remedy.
+
+The reader that declined rows is asked again: about converted rows, about one row after
+the other, and about each value in a row like those of training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import numpy as np
+
+from skforge.compiler.forest.frames import (
+    column_names,
+    is_category,
+    is_pandas,
+    is_table,
+    number_of,
+)
+from skforge.compiler.forest.mistakes import (
+    as_array,
+    check_shape,
+    is_number,
+    kind_mistake,
+    no_number,
+)
+from skforge.exceptions import InvalidInputError, shortened
+from skforge.sources.conversions import conversion
+from skforge.sources.mappings import is_missing, is_real
+from skforge.sources.stored_model import StoredModel
+
+
+def decline(source: Any, X: Any, method: str) -> NoReturn:
+    """Raise the error for rows that only the live model could convert.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model itself would certainly not take them either.
+    SourceNeededError
+        Otherwise.
+    """
+    stored: StoredModel = source.stored
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if hasattr(X, "tocsr"):
+        check_shape(shape, source.forest.n_features)
+        why = (
+            "alone, it takes sparse rows only as a csr_matrix of floats without "
+            "duplicate entries (see sum_duplicates)"
+        )
+        if source.has_forms:
+            why = "alone, it takes no sparse rows"
+    else:
+        why = _Declined(source, X, method).why()
+    what = f"{method} of these rows ({type(X).__name__}"
+    once = source.form(X) is not None
+    stored.refuse(f"{what}{f' of shape {shape}' if shape else ''})", why, once=once)
+
+
+class _Declined:
+    """Rows that a source has declined."""
+
+    def __init__(self, source: Any, X: Any, method: str) -> None:
+        self.source, self.X, self.method = source, X, method
+        self.width = source.forest.n_features
+        self.framed = is_pandas(X) or is_table(X)
+        self.usual = _usual_row(source)
+        named = is_pandas(self.usual)
+        #: The columns that frames must have.
+        self.names = list(map(str, self.usual.columns)) if named else []
+
+    def reads(self, rows: Any) -> bool:
+        """Tell whether the source reads rows."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return self.source.tried(rows, self.method) is not None
+            except Exception:  # noqa: BLE001 - of any library
+                return False
+
+    def why(self) -> str:
+        """Return why only the model takes the rows; raise if it would not, either."""
+        rows = self.X
+        if self.framed:
+            self._check_names()
+        elif (mistake := kind_mistake(rows, self.width)) is not None:
+            raise InvalidInputError(mistake)
+        else:
+            rows = as_array(rows)
+            check_shape(rows.shape, self.width)
+        if said := conversion(self.X, self.reads):
+            return said
+        if is_table(rows):
+            rows, library = _of_pandas(rows), type(rows).__module__.partition(".")[0]
+            said = "" if rows is None else conversion(rows, self.reads)
+            if said:
+                return f"X is of {library}. After X.to_pandas(), {said}"
+        elif self.names and not self.framed:
+            import pandas as pd
+
+            rows = pd.DataFrame(rows, columns=self.usual.columns).infer_objects()
+            if self.reads(rows):
+                names = shortened(str(self.names))
+                call = f"pandas.DataFrame(X, columns={names})"
+                return f"X does not name its columns. Convert with {call}."
+        return "" if rows is None else self._of_values(rows)
+
+    def _check_names(self) -> None:
+        given, source = column_names(self.X), self.source
+        if self.names and source.compares:
+            absent = [n for n in source.needed(self.names) if n not in given]
+            if absent:
+                near = get_close_matches(absent[0], given, 1)
+                hint = f"; the column nearest to {absent[0]!r} is {[*near, ''][0]!r}"
+                raise InvalidInputError(
+                    f"the rows have no column {', '.join(map(repr, absent[:5]))}"
+                    f"{', ...' * bool(absent[5:])}{hint if near else ''}. Give every "
+                    "column of the model, with NaN where values are missing."
+                )
+            if not source.selects and given != self.names:
+                raise InvalidInputError(
+                    f"the columns are {shortened(str(given))}, but the model was "
+                    f"trained on {shortened(str(self.names))}; pass X[names] with the "
+                    "columns in that order."
+                )
+        if not source.selects:
+            check_shape((len(self.X), len(given)), self.width)
+
+    def _of_values(self, rows: Any) -> str:
+        """Return what is special about the first value that is not read."""
+        at = self._first(rows)
+        if at is None:
+            return ""
+        columns, usual = [*range(self.width)], self.usual
+        if is_pandas(rows):
+            if self.names and self.source.selects:
+                needed = self.source.needed(self.names)
+                rows, usual = rows.loc[:, needed], usual.loc[:, needed]
+            columns = [*rows.columns]
+        for place, name in enumerate(columns):
+            if not is_pandas(rows):
+                trial, dtype = usual.astype(rows.dtype), rows.dtype
+                trial[0, place] = rows[at, place]
+                values = rows[:, place]
+            else:
+                column, named = rows.iloc[:, place], is_pandas(usual)
+                parts: dict[int, Any] = {
+                    i: usual.iloc[:, i].array if named else usual[:, i]
+                    for i in range(len(columns))
+                }
+                parts[place] = column.iloc[[at]].array
+                trial = type(rows)(parts).set_axis(rows.columns, axis=1)
+                values, dtype = column.array, column.dtype
+            if not self.reads(trial):
+                wanted = usual.dtypes.iloc[place] if is_pandas(usual) else usual.dtype
+                return self._of_value(values, at, repr(name), dtype, wanted)
+        return ""
+
+    def _first(self, rows: Any) -> int | None:
+        """Return the first row that is not read; None if each is by itself."""
+        take = rows.iloc if is_pandas(rows) else rows
+        first, end = 0, len(rows)  # rows up to ``first`` are read, up to ``end`` not
+        while end - first > 1:
+            middle = (
+                first + 1 if first == 0 and end == len(rows) else (first + end) // 2
+            )
+            first, end = (middle, end) if self.reads(take[:middle]) else (first, middle)
+        return None if self.reads(take[first:end]) else first
+
+    def _of_value(
+        self, values: Any, at: int, name: str, dtype: Any, wanted: Any
+    ) -> str:
+        texts, column = number_of(wanted) is None, f"{name} ({dtype})"
+        if not texts and dtype != np.float64:  # not all of its values are to blame
+            odd = (i for i, v in enumerate(values) if not is_number(v))
+            gaps = (i for i, v in enumerate(values) if is_missing(v))
+            at = next(odd, next(gaps, at))
+        value = values[at]
+        number = is_real(value) or isinstance(value, (bool, np.bool_))
+        value = value.item() if number and hasattr(value, "item") else value
+        shown = f"row {at} has {shortened(repr(value), 80)} in column {column}"
+        if is_missing(value):
+            had = "training rows had texts" if texts else "alone it takes none missing"
+            return f"row {at} has no value in column {column}, where {had}"
+        if is_category(wanted):
+            return f"{shown}, which is not among the categories of training"
+        if texts and isinstance(value, str):
+            return f"{shown}, a text that training rows did not have"
+        if texts:
+            raise InvalidInputError(f"{shown}, but training rows had texts there.")
+        if number and np.isfinite(value):
+            alone = "alone, it does not take numbers of this size or type there"
+            return f"{shown}; {alone}"
+        if number and self.source.has_forms:
+            return f"{shown}; alone, it takes finite numbers there"
+        if number:
+            raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
+        if is_number(value):
+            return f"{shown}; alone, it does not read numbers from texts"
+        dates = is_table(self.X) and not isinstance(value, str)  # some steps take them
+        if dates or isinstance(value, complex):
+            return f"{shown}, which is not a real number"
+        raise InvalidInputError(no_number(value, at, name))
+
+
+def _of_pandas(table: Any) -> Any:
+    with suppress(Exception):  # pandas is not installed, or has no such type
+        return table.to_pandas()
+
+
+def _usual_row(source: Any) -> Any:
+    """Return a row such as those of training, with 0 for numbers: a frame if named."""
+    sample = source.sample(np.float64)
+    if sample is not None:
+        return sample
+    forest, reading = source.forest, source.reading()
+    names = forest.feature_names if reading is None else reading.names
+    row = np.zeros((1, forest.n_features), forest.input_dtype)
+    with suppress(ImportError):
+        import pandas as pd
+
+        if names is None and not any(forest.category_names):
+            return row
+        columns: dict[Any, Any] = dict(enumerate(row.T))
+        for place, labels in enumerate(forest.category_names):
+            if labels:
+                columns[place] = pd.Categorical(labels[:1], categories=labels)
+        frame = pd.DataFrame(columns)
+        return frame if names is None else frame.set_axis(names, axis=1)
+    return row
