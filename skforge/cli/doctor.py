@@ -146,12 +146,20 @@ def _cache() -> dict[str, str]:
     ]
     if not any(opened):
         usable = not folder.exists() or object_cache.opened("", create=False)
-        note = "none yet" if usable else "not used: other users could write here"
+        note = f"none yet{_anew()}"
+        note = note if usable else "not used: other users could write here"
         return {"folder": str(folder), "kernels": note}
     entries = chain.from_iterable(map(os.scandir, filter(None, opened)))
     sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
-    return {"folder": str(folder), "kernels": held}
+    return {"folder": str(folder), "kernels": held + _anew()}
+
+
+def _anew() -> str:
+    from skforge.compiler.runtime import object_cache
+
+    anew = "; the folder is read-only, so that every process compiles new kernels anew"
+    return "" if object_cache.is_writable() else anew
 
 
 def _facts(console: Console, title: str, facts: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -236,7 +237,7 @@ def _search(
     wrapper: Any, predictor: Predictor, choice: Choice, X: Any
 ) -> tuple[Choice, TuningResult | None]:
     """Search schedules for the requested ranges, on rows as kernels read them."""
-    return searched(
+    choice, tuned = searched(
         wrapper.tuning,
         choice,
         predictor.module,
@@ -248,3 +249,6 @@ def _search(
         random_state=wrapper.random_state,
         verbose=wrapper.verbose,
     )
+    for note in tuned.notes if wrapper.verbose else ():  # why nothing was timed, say
+        print(f"tuning: {note}", file=sys.stderr, flush=True)
+    return choice, tuned

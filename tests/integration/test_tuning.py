@@ -150,3 +150,16 @@ def test_switches_take_the_same_words(text, verify, graphs, monkeypatch):
     assert _config.gpu_graphs() is graphs
     off = CompiledForest(MODEL, tuning="off", tuning_budget=9.0)
     assert off.fit(X).tuning_result_ is None
+
+
+def test_a_search_that_times_nothing_says_so(monkeypatch, capfd):
+    monkeypatch.delenv("SKFORGE_TUNING_SECONDS", raising=False)
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    model = RandomForestClassifier(1, max_depth=1, random_state=0).fit(X, Y)
+    how = {"batch_sizes": [7, 8]}
+    notes = CompiledForest(model, verbose=1, **how).fit(X).tuning_result_.notes
+    assert any(note.endswith("nothing was measured there") for note in notes)
+    told = [f"tuning: {note}" for note in notes]
+    assert capfd.readouterr().err.splitlines()[-len(told) :] == told
+    CompiledForest(model, **how).fit(X)
+    assert capfd.readouterr().err == ""

@@ -26,6 +26,7 @@ from skforge.cli.report import (
     own_speed,
     speed,
 )
+from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.target import Target
@@ -103,6 +104,17 @@ def test_doctor_says_whether_the_cache_is_used(monkeypatch, tmp_path, mode, made
     loose = "not used: other users could write here"
     wanted = "none yet" if mode == 0o700 else loose
     assert _cache() == {"folder": str(tmp_path), "kernels": wanted}
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_doctor_says_that_a_read_only_cache_keeps_nothing(monkeypatch, tmp_path, made):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    if made:
+        object_cache.store("ab" * 32, b"code")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    anew = "; the folder is read-only, so that every process compiles new kernels anew"
+    assert _cache()["kernels"].endswith(("0.0 MB" if made else "none yet") + anew)
 
 
 @pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export", "doctor"])

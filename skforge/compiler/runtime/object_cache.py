@@ -55,6 +55,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 _TOUCH, _STALE = 600, 3600
 
 _LOG = logging.getLogger("skforge")
+_ANEW = ", so that every process compiles its kernels anew"
 
 
 def key_of(parts: Iterable[str]) -> str:
@@ -129,10 +130,10 @@ def read(key: str, kind: str) -> Bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        _debug("%s is not used: %s", path, error)
+        _log("%s is not used: %s", path, error)
         return None
     if payload is None:
-        _debug("%s is damaged and will be written again", path)
+        _log("%s is damaged and will be written again", path)
     return payload
 
 
@@ -188,7 +189,7 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
         if size >= _LARGE or int(key[:2], 16) < 8:
             evict(folder)
     except OSError as error:
-        _debug("nothing is stored in %s: %s", folder, error)
+        _log(f"nothing is stored in %s: %s{_ANEW}", folder, error, level=logging.INFO)
 
 
 def evict(folder: Path) -> None:
@@ -222,20 +223,31 @@ def opened(name: str, create: bool) -> Path | None:
     if parent is None:
         return None
     folder = parent / name
+    text, level = "%s is not used: %s", logging.DEBUG
+    if create:
+        text, level = text + _ANEW, logging.INFO
     try:
         for place in (parent, folder):
             if create:
                 place.mkdir(mode=0o700, parents=place == parent, exist_ok=True)
             facts = os.stat(place, follow_symlinks=place == parent)
             if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
-                _debug("%s is not used: other users own it or may write to it", place)
+                _log(text, place, "other users own it or may write to it", level=level)
                 return None
     except FileNotFoundError:
         return None
     except OSError as error:
-        _debug("%s is not used: %s", folder, error)
+        _log(text, folder, error, level=level)
         return None
     return folder
+
+
+def is_writable() -> bool:
+    """Tell whether the cache directory can be written, or made."""
+    place = directory()
+    while place is not None and not place.exists() and place != place.parent:
+        place = place.parent
+    return place is not None and os.access(place, os.W_OK)
 
 
 def _is_own(facts: os.stat_result) -> bool:
@@ -245,12 +257,12 @@ def _is_own(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
-def _debug(message: str, *values: object) -> None:
+def _log(message: str, *values: object, level: int = logging.DEBUG) -> None:
     """Log each message once; a missing cache is not an error."""
     said = (message, *map(str, values))
     if said not in _SAID and len(_SAID) < 64:
         _SAID.add(said)
-        _LOG.debug("object cache: " + message, *values)
+        _LOG.log(level, "object cache: " + message, *values)
 
 
 _SAID: set[tuple[str, ...]] = set()
