@@ -7,6 +7,7 @@ the other, and about each value in a row like those of training.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -131,48 +132,42 @@ class _Declined:
 
     def _of_values(self, rows: Any) -> str:
         """Return what is special about the first value that is not read."""
-        at = self._first(rows)
-        if at is None:
-            return ""
-        columns, usual = [*range(self.width)], self.usual
-        if is_pandas(rows):
-            if self.names and self.source.selects:
-                needed = self.source.needed(self.names)
-                rows, usual = rows.loc[:, needed], usual.loc[:, needed]
-            columns = [*rows.columns]
-        for place, name in enumerate(columns):
-            if not is_pandas(rows):
-                trial, dtype = usual.astype(rows.dtype), rows.dtype
-                trial[0, place] = rows[at, place]
-                values = rows[:, place]
-            else:
-                column, named = rows.iloc[:, place], is_pandas(usual)
-                parts: dict[int, Any] = {
-                    i: usual.iloc[:, i].array if named else usual[:, i]
-                    for i in range(len(columns))
-                }
-                parts[place] = column.iloc[[at]].array
-                trial = type(rows)(parts).set_axis(rows.columns, axis=1)
-                values, dtype = column.array, column.dtype
-            if not self.reads(trial):
-                wanted = usual.dtypes.iloc[place] if is_pandas(usual) else usual.dtype
-                return self._of_value(values, at, repr(name), dtype, wanted)
-        return ""
+        framed, usual = is_pandas(rows), self.usual
+        take = rows.iloc if framed else rows
+        at = _first(len(rows), lambda n: self.reads(take[:n]))
+        if self.reads(take[at : at + 1]):
+            return ""  # each row is read by itself
+        if framed and self.names and self.source.selects:
+            needed = self.source.needed(self.names)
+            rows, usual = rows.loc[:, needed], usual.loc[:, needed]
 
-    def _first(self, rows: Any) -> int | None:
-        """Return the first row that is not read; None if each is by itself."""
-        take = rows.iloc if is_pandas(rows) else rows
-        first, end = 0, len(rows)  # rows up to ``first`` are read, up to ``end`` not
-        while end - first > 1:
-            middle = (
-                first + 1 if first == 0 and end == len(rows) else (first + end) // 2
-            )
-            first, end = (middle, end) if self.reads(take[:middle]) else (first, middle)
-        return None if self.reads(take[first:end]) else first
+        def reads(n: int) -> bool:
+            """Tell whether the row is read with values of training after ``n``."""
+            if not framed:
+                trial = usual.astype(rows.dtype)
+                trial[0, :n] = rows[at, :n]
+                return self.reads(trial)
+            named = is_pandas(usual)
+            parts = {
+                i: rows.iloc[[at], i].array
+                if i < n
+                else usual.iloc[:, i].array
+                if named
+                else usual[:, i]
+                for i in range(rows.shape[1])
+            }
+            return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
-    def _of_value(
-        self, values: Any, at: int, name: str, dtype: Any, wanted: Any
-    ) -> str:
+        place = _first(rows.shape[1], reads)
+        wanted = usual.dtypes.iloc[place] if is_pandas(usual) else usual.dtype
+        if not framed:
+            name, column = repr(place), rows[:, place]
+        else:
+            name, column = repr(rows.columns[place]), rows.iloc[:, place].array
+        return self._of_value(column, at, name, wanted)
+
+    def _of_value(self, values: Any, at: int, name: str, wanted: Any) -> str:
+        dtype = values.dtype
         texts, column = number_of(wanted) is None, f"{name} ({dtype})"
         if not texts and dtype != np.float64:  # not all of its values are to blame
             odd = (i for i, v in enumerate(values) if not is_number(v))
@@ -204,6 +199,15 @@ class _Declined:
         if dates or isinstance(value, complex):
             return f"{shown}, which is not a real number"
         raise InvalidInputError(no_number(value, at, name))
+
+
+def _first(n: int, reads: Callable[[int], bool]) -> int:
+    """Return the first of ``n`` things up to which a part is not read."""
+    first, end = 0, n
+    while end - first > 1:
+        middle = 1 if (first, end) == (0, n) else (first + end) // 2
+        first, end = (middle, end) if reads(middle) else (first, middle)
+    return first
 
 
 def _of_pandas(table: Any) -> Any:
