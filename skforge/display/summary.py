@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -179,32 +180,6 @@ def ranges_of(batches: Iterable[BatchRange]) -> str:
 
 # ------------------------------------------------------------ the card
 
-# HTML without scripts, for light and dark pages: colours are those of the page around
-# the card, and greys that both can show.
-
-_STYLE = """<style>
-.skforge-card {display: inline-block; max-width: 100%; box-sizing: border-box;
-  padding: .6em .9em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px;
-  color: inherit; font-size: .9em; line-height: 1.45; text-align: left;
-  overflow-x: auto}
-.skforge-card .skforge-title {font-weight: 600; margin-bottom: .35em}
-.skforge-card table {border-collapse: collapse; border: 0; margin: 0 0 .4em;
-  width: auto; min-width: 0; font-size: inherit; color: inherit; background: none}
-.skforge-card table tr, .skforge-card table tr:hover {background: none; border: 0}
-.skforge-card table th, .skforge-card table td {padding: .05em .9em .05em 0;
-  border: 0; background: none; color: inherit; vertical-align: top; font-weight: 400;
-  max-width: 46em; white-space: normal; text-align: left}
-.skforge-card .skforge-facts th {opacity: .7; white-space: nowrap}
-.skforge-card .skforge-times th, .skforge-card .skforge-times td {text-align: right;
-  white-space: nowrap; font-variant-numeric: tabular-nums}
-.skforge-card .skforge-times thead th {opacity: .7;
-  border-bottom: 1px solid rgba(128, 128, 128, .45)}
-.skforge-card .skforge-note {opacity: .7; margin-bottom: .4em}
-.skforge-card summary {cursor: pointer}
-.skforge-card pre {margin: .2em 0 .4em; padding: 0; border: 0; background: none;
-  color: inherit; font-size: .9em; white-space: pre-wrap; overflow-wrap: anywhere}
-</style>"""
-
 
 def card(
     title: str,
@@ -213,8 +188,9 @@ def card(
     details: Sequence[tuple[str, str]],
 ) -> str:
     """Return a card: a title, facts, a table of times, and texts shown on demand."""
+    style = files("skforge.display").joinpath("card.css").read_text("utf-8")
     parts = [
-        _STYLE,
+        f"<style>\n{style}</style>",
         '<div class="skforge-card">',
         f'<div class="skforge-title">{escape(title)}</div>',
         '<table class="skforge-facts"><tbody>',

@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import ELEMENTWISE, evaluate
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import CCode, Terms, c_number
-from skforge.exporters.contents import ERRORS, Library
+from skforge.exporters.contents import ERRORS, Library, filled
 
 #: The dtype and the number of columns of each function's results.
 Results: TypeAlias = Mapping[str, tuple[str, int]]
@@ -51,85 +51,44 @@ _SAYS = {
 def header_text(library: Library) -> str:
     """Return the C header of a library."""
     name, results = library.name, library.results
-    upper, model = name.upper(), f"{name}_model"
-    lines = [
-        f"/* {name}: a model as plain C functions. Made by skforge {__version__}. */",
-        f"#ifndef {upper}_H",
-        f"#define {upper}_H",
-        "",
-        "#include <stdint.h>",
-        "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
-        f"#define {upper}_N_FEATURES {library.forest.n_features}",
-        *_columns_say(library.forest.feature_names or ()),
-        *(
-            f"#define {upper}_{function.upper()}_COLUMNS {columns}"
-            for function, (_, columns) in results.items()
-        ),
-        f"/* {name}_checksum() of the library that this header belongs to. */",
-        f'#define {upper}_CHECKSUM "{library.forest.content_hash()}"',
-        "",
-        f"/* Return codes of the functions; {name}_error(code) gives the text of one. "
-        "*/",
-        "enum {",
-        *(
-            f"  {upper}_{code} = {k}{',' if k + 1 < len(ERRORS) else ''} /* {text} */"
-            for k, (code, text) in enumerate(ERRORS.items())
-        ),
-        "};",
-        "",
-        "/* An open model. Any number of threads may use it at once. */",
-        f"typedef struct {model} {model};",
-        "",
-        *_open_says(name, library.scratch.bytes),
-        f"int {name}_open(int threads, {model} **model);",
-        "",
-        "/* Frees a model. Nobody may use it afterwards. NULL is allowed. */",
-        f"void {name}_close({model} *model);",
-        "",
-        f"/* Functions read n_rows rows of {upper}_N_FEATURES values: value c of row r",
-        " * is rows[r * row_stride + c * column_stride]. Rows without gaps have the",
-        f" * strides {upper}_N_FEATURES and 1, columns without gaps 1 and n_rows.",
-        " * Missing values are NaN, unless the model marks them by another value.",
-        " * Results are dense, row after row. */",
+    columns = _columns_say(library.forest.feature_names or ())
+    columns += [
+        f"#define {name.upper()}_{function.upper()}_COLUMNS {n}"
+        for function, (_, n) in results.items()
     ]
-    for column, codes in library.texts.items():
-        lines += ["", *_codes_say(library, column, codes)]
-    for function, (dtype, columns) in results.items():
+    last = len(ERRORS) - 1
+    codes = [
+        f"  {name.upper()}_{code} = {k}{',' * (k < last)} /* {text} */"
+        for k, (code, text) in enumerate(ERRORS.items())
+    ]
+    functions = []
+    for column, values in library.texts.items():
+        functions += ["", *_codes_say(library, column, values)]
+    for function, (dtype, n) in results.items():
         out = C_TYPES[dtype]
-        each = f"{columns} {out}{'s' if columns != 1 else ''} per row"
-        lines += ["", f"/* {each}: {_SAYS[function]}. */"]
+        each = f"{n} {out}{'s' if n != 1 else ''} per row"
+        functions += ["", f"/* {each}: {_SAYS[function]}. */"]
         for suffix, c_type in _ROWS.items():
             head = f"int {name}_{function}_{suffix}("
             space = " " * len(head)
-            lines += [
-                f"{head}const {model} *model, const {c_type} *rows,",
+            functions += [
+                f"{head}const {name}_model *model, const {c_type} *rows,",
                 f"{space}int64_t n_rows, int64_t row_stride,",
                 f"{space}int64_t column_stride, {out} *out);",
             ]
-    lines += [
-        "",
-        "/* The version of skforge; a digest of the model; the text of a code. */",
-        f"const char *{name}_version(void);",
-        f"const char *{name}_checksum(void);",
-        f"const char *{name}_error(int code);",
-    ]
-    lines += [
-        "",
-        "/* The library has one variant of the code for each of these CPUs, the",
-        " * best first. The functions return the variant that a model uses and the",
-        " * name of a variant, and make a model use a variant",
-        f" * ({upper}_ERROR_CPU if this CPU cannot run it). */",
-        *(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
-        f"int {name}_variant(const {model} *model);",
-        f"const char *{name}_variant_name(int variant);",
-        f"int {name}_select({model} *model, int variant);",
-        *("", "#ifdef __cplusplus", "}", "#endif", "#endif", ""),
-    ]
-    return "\n".join(lines)
+    return filled(
+        "header.h",
+        name=name,
+        upper=name.upper(),
+        release=__version__,
+        n_features=library.forest.n_features,
+        columns="\n".join(columns),
+        checksum=library.forest.content_hash(),
+        codes="\n".join(codes),
+        open=_open_says(name, library.scratch.bytes),
+        functions="\n".join(functions),
+        variants="\n".join(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
+    )
 
 
 def _columns_say(names: Sequence[str]) -> list[str]:
@@ -164,19 +123,19 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     return _comment(lines)
 
 
-def _open_says(name: str, scratch_bytes: int) -> list[str]:
+def _open_says(name: str, scratch_bytes: int) -> str:
     if not scratch_bytes:
-        return [
-            "/* Opens the model: sets *model to a handle, or to NULL and returns a",
-            " * code. The number of threads does not matter: calls need no memory. */",
-        ]
-    return [
-        "/* Opens the model for a number of threads: sets *model to a handle, or to",
-        f" * NULL and returns an error code. It allocates {scratch_bytes:,} bytes of",
-        " * scratch for each thread. Up to that many calls at once allocate nothing;",
-        " * each further call allocates and frees its own scratch.",
-        f" * {name}_close frees the model. */",
-    ]
+        return (
+            "/* Opens the model: sets *model to a handle, or to NULL and returns a\n"
+            " * code. The number of threads does not matter: calls need no memory. */"
+        )
+    return (
+        "/* Opens the model for a number of threads: sets *model to a handle, or to\n"
+        f" * NULL and returns an error code. It allocates {scratch_bytes:,} bytes of\n"
+        " * scratch for each thread. Up to that many calls at once allocate nothing;\n"
+        " * each further call allocates and frees its own scratch.\n"
+        f" * {name}_close frees the model. */"
+    )
 
 
 def example_text(name: str, results: Results, build: str) -> str:
@@ -185,151 +144,22 @@ def example_text(name: str, results: Results, build: str) -> str:
     dtype, columns = results[function]
     out, width = C_TYPES[dtype], f"{name.upper()}_N_FEATURES"
     form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
-    return f"""/* Reads lines of {width} numbers with commas or blanks between,
- * prints predictions. Empty cells are missing; a first line of names is skipped.
- * {build} */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "{name}.h"
-#define BLANKS " \\t\\r\\n\\xef\\xbb\\xbf"
+    return filled(
+        "example.c",
+        name=name,
+        function=function,
+        out=out,
+        columns=columns,
+        width=width,
+        form=form,
+        cast=cast,
+        build=build,
+    )
 
-/* Returns how many cells a line has, or -1 if one of them is not a number. */
-static int read_row(const char *at, double *row) {{
-  int n = 0;
-  at += strspn(at, BLANKS);
-  while (*at || n) {{
-    char *end;
-    double value = strtod(at, &end);
-    if (n == {width}) return -1;
-    row[n++] = end == at ? (double)NAN : value;
-    if (end == at && *at && *at != ',') return -1;
-    end += strspn(end, BLANKS);
-    if (!*end) break;
-    at = *end == ',' ? end + 1 + strspn(end + 1, BLANKS) : end;
-  }}
-  return n;
-}}
-
-int main(void) {{
-  static char line[64 * {width} + 4096];
-  double row[{width} + 1];
-  {out} out[{columns}];
-  {name}_model *model;
-  int code = {name}_open(1, &model);
-  for (int at = 1; !code && fgets(line, sizeof line, stdin); at++) {{
-    int n = strchr(line, '\\n') || feof(stdin) ? read_row(line, row) : -1;
-    if (n == 0 || (n < 0 && at == 1)) continue;
-    if (n != {width}) {{
-      fprintf(stderr, "line %d does not have %d numbers\\n", at, {width});
-      return 1;
-    }}
-    code = {name}_{function}_f64(model, row, 1, {width}, 1, out);
-    for (int k = 0; !code && k < {columns}; k++)
-      printf("{form}%c", {cast}out[k], k + 1 < {columns} ? ' ' : '\\n');
-  }}
-  if (code) fprintf(stderr, "%s\\n", {name}_error(code));
-  {name}_close(model);
-  return code;
-}}
-"""
-
-
-_TESTS = """\
-#if CATEGORIES
-static int in_set(int32_t test, ROW x) {
-  int64_t begin = set_begin[test];
-  ROW end = (ROW)(32 * (set_begin[test + 1] - begin));
-  if (!(IS_CATEGORY(x) && x < end)) return 0;
-  int64_t category = (int64_t)x;
-  return (int)(set_word[begin + category / 32] >> (category % 32) & 1);
-}
-#endif
-
-static int goes_left(int32_t test, ROW x) {
-  int missing = test_missing[test] & 3;
-  int is_nan = x != x;
-  if ((is_nan && missing != 1) ||
-      (ZERO_IS_MISSING && missing == 2 && x <= ZERO && x >= -ZERO))
-    return test_missing[test] >> 2;
-  if (is_nan) x = 0;
-  switch (KIND(test)) {
-    case 0: return x < threshold[test];
-    case 1: return x <= threshold[test];
-    case 2: return x > threshold[test];
-    case 3: return x >= threshold[test];
-    case 4: return x == threshold[test];
-    case 5: return x != threshold[test];
-#if CATEGORIES
-    case 6: return in_set(test, x);
-    case 7: return !in_set(test, x);
-    case 8: return in_set(test, x) && x == (ROW)(int64_t)x;
-#endif
-    default: return 0;
-  }
-}
-"""
 
 #: Trees traversed together; twice as fast as one after another.
 _TOGETHER = 8
 
-_WALK = """\
-static int32_t step_{given}(const {c_type} *row, int64_t stride, int32_t at) {{
-  ROW x = (ROW)row[test_feature[node_test[at]] * stride];{marker}
-  return node_next[2 * (int64_t)at + !goes_left(node_test[at], x)];
-}}
-
-/* Several trees together, until the first is at a leaf: no hop waits for another's. */
-static void walk_{given}(const {c_type} *row, int64_t stride, int32_t tree,
-                     int32_t *leaf) {{
-  int32_t at[{together}], seen = 0;
-  int n = {n_trees} - tree < {together} ? {n_trees} - tree : {together};
-  for (int k = 0; k < {together}; k++) {{
-    at[k] = root[tree + (k < n ? k : n - 1)];
-    seen |= at[k];
-  }}
-  while (seen >= 0) {{
-    seen = 0;
-    for (int k = 0; k < {together}; k++) {{
-      at[k] = step_{given}(row, stride, at[k]);
-      seen |= at[k];
-    }}
-  }}
-  for (int k = 0; k < n; k++) {{
-    while (at[k] >= 0) at[k] = step_{given}(row, stride, at[k]);
-    leaf[k] = ~at[k];
-  }}
-}}
-
-static void sum_{given}(const {c_type} *row, int64_t stride, SUM *sums) {{
-  int32_t leaf[{together}];
-  for (int k = 0; k < {n_outputs}; k++) sums[k] = base[k];
-  for (int32_t tree = 0; tree < {n_trees}; tree++) {{
-    if (tree % {together} == 0) walk_{given}(row, stride, tree, leaf);
-    const SUM *value = &leaf_value[(int64_t){item} * {columns}];
-    if (tree_output[tree] < 0)
-      for (int k = 0; k < {columns}; k++) sums[k] += value[k];
-    else
-      sums[tree_output[tree]] += value[0];
-  }}
-}}
-"""
-
-_FUNCTION = """\
-int {name}_{function}_{given}(const {name}_model *model, const {c_type} *rows,
-    int64_t n_rows, int64_t row_stride, int64_t column_stride, {out} *out) {{
-  if (!model) return 1;
-  if (n_rows < 0) return 2;
-  if (n_rows == 0) return 0;
-  if (!rows || !out) return 1;
-  for (int64_t i = 0; i < n_rows; i++) {{
-    const {c_type} *row = rows + i * row_stride;
-{body}
-  }}
-  return 0;
-}}
-"""
 _RESULTS = """\
     SUM sums[{n_outputs}];
     sum_{given}(row, column_stride, sums);
@@ -340,33 +170,6 @@ _LEAVES = """\
       if (tree % {together} == 0) walk_{given}(row, column_stride, tree, leaf);
       to[tree] = leaf_number[leaf[tree % {together}]];
     }}"""
-
-_MODEL = """\
-struct {name}_model {{
-  int unused;
-}};
-
-int {name}_open(int threads, {name}_model **model) {{
-  static {name}_model only;
-  if (!model) return 1;
-  *model = 0;
-  if (threads < 0) return 2;
-  *model = &only;
-  return 0;
-}}
-
-void {name}_close({name}_model *model) {{ (void)model; }}
-
-int {name}_variant(const {name}_model *model) {{ return model ? 0 : -1; }}
-
-const char *{name}_variant_name(int variant) {{
-  return variant == 0 ? "{cpu}" : "unknown";
-}}
-
-int {name}_select({name}_model *model, int variant) {{
-  return !model ? 1 : variant == 0 ? 0 : 3;
-}}
-"""
 
 
 def source_text(library: Library) -> str:
@@ -405,7 +208,8 @@ def source_text(library: Library) -> str:
         for function, steps in library.outputs.items()
     )
     functions = "\n".join(
-        _FUNCTION.format(
+        filled(
+            "function.c",
             name=name,
             function=function,
             given=suffix,
@@ -423,48 +227,31 @@ def source_text(library: Library) -> str:
         for suffix, c_type in _ROWS.items()
     )
     walks = "\n".join(
-        _WALK.format(given=suffix, c_type=c_type, **shared)
+        filled("walk.c", given=suffix, c_type=c_type, **shared)
         for suffix, c_type in _ROWS.items()
     )
     cases = "\n".join(
         f'    case {k}: return "{text}";' for k, text in enumerate(ERRORS.values())
     )
-    return f"""/* {name}: a model as portable C99. Made by skforge {__version__}. */
-#include "{name}.h"
-
-#include <float.h>
-#include <math.h>
-
-#if defined(__FAST_MATH__) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
-#error "compile without -ffast-math, for floats that are computed as floats"
-#endif
-
-typedef {row} ROW;
-typedef {total} SUM;
-
-#define ZERO {zero}
-#define ZERO_IS_MISSING {zero_is_missing}
-#define KIND(test) {kind}
-#define CATEGORIES {categories}
-#define IS_CATEGORY(x) (x {above})
-
-{chr(10).join(tables)}
-{_TESTS}
-{walks}
-{finishes}
-{_MODEL.format(name=name, cpu=library.cpus[0])}
-{functions}
-const char *{name}_version(void) {{ return "{__version__}"; }}
-
-const char *{name}_checksum(void) {{ return "{forest.content_hash()}"; }}
-
-const char *{name}_error(int code) {{
-  switch (code) {{
-{cases}
-    default: return "unknown";
-  }}
-}}
-"""
+    return filled(
+        "source.c",
+        name=name,
+        release=__version__,
+        checksum=forest.content_hash(),
+        row=row,
+        total=total,
+        zero=zero,
+        zero_is_missing=zero_is_missing,
+        kind=kind,
+        categories=categories,
+        above=above,
+        cpu=library.cpus[0],
+        tables="\n".join(tables),
+        walks=walks,
+        finishes=finishes,
+        functions=functions,
+        cases=cases,
+    )
 
 
 # ------------------------------------------------------------ tables

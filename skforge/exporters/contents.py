@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,6 +33,12 @@ LINE = 64
 
 Table = Mapping[BatchRange, Schedule]
 Ranges = tuple[tuple[int | None, int], ...]
+
+
+def filled(template: str, **values: object) -> str:
+    """Return a text of ``templates/`` with values in place of its ``${names}``."""
+    text = files("skforge.exporters").joinpath("templates", template)
+    return Template(text.read_text("utf-8")).substitute(values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

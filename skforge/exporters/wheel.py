@@ -20,7 +20,7 @@ from typing import NamedTuple
 from skforge._version import __version__
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
-from skforge.exporters.contents import Library
+from skforge.exporters.contents import Library, filled
 
 _SECONDS = 120
 
@@ -97,88 +97,6 @@ _VERSION = re.compile(
     r"([1-9][0-9]*!)?(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*((a|b|rc)(0|[1-9][0-9]*))?"
     r"(\.post(0|[1-9][0-9]*))?(\.dev(0|[1-9][0-9]*))?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 )
-
-_MODULE = '''\
-"""{name}: a model as compiled code; rows in, results out. By skforge {made_by}."""
-
-from __future__ import annotations
-
-import ctypes
-import threading
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-__version__ = "{version}"
-
-#: Columns of a row.
-N_FEATURES = {n_features}
-
-_library = ctypes.CDLL(str(Path(__file__).with_name("{file}")))
-_library.{name}_error.restype = _library.{name}_checksum.restype = ctypes.c_char_p
-_library.{name}_open.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
-_library.{name}_close.argtypes = (ctypes.c_void_p,)
-_library.{name}_close.restype = None
-_ARGUMENTS = (
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_int64,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-)
-_threads = threading.local()  # each has a model of its own, and memory for its calls
-
-
-class _Model:
-    def __init__(self) -> None:
-        self.pointer = ctypes.c_void_p()
-        self._close: Any = _library.{name}_close
-        _check(_library.{name}_open(1, ctypes.byref(self.pointer)))
-
-    def __del__(self) -> None:
-        self._close(self.pointer)
-
-
-def _check(code: int) -> None:
-    if code:
-        raise RuntimeError(f"{name}: {{_library.{name}_error(code).decode()}}")
-
-
-def checksum() -> str:
-    """Return a digest of the model."""
-    found: str = _library.{name}_checksum().decode()
-    return found
-
-
-def _call(function: str, dtype: str, columns: int, X: ArrayLike) -> NDArray[Any]:
-    rows = np.asarray(X)
-    if rows.dtype not in (np.float32, np.float64) or not rows.dtype.isnative:
-        rows = rows.astype(np.float64)
-    if rows.ndim != 2 or rows.shape[1] != N_FEATURES:
-        raise ValueError(f"X must be (n, {{N_FEATURES}}), and is {{rows.shape}}")
-    item = rows.itemsize
-    if any(step % item for step in rows.strides) or not rows.flags.aligned:
-        rows = np.ascontiguousarray(rows)
-    if not hasattr(_threads, "model"):
-        _threads.model = _Model()
-    call = _library[f"{name}_{{function}}_f{{8 * item}}"]
-    call.argtypes = _ARGUMENTS
-    out = np.empty((len(rows), columns), dtype)
-    steps = [step // item for step in rows.strides]
-    model = _threads.model.pointer
-    _check(call(model, rows.ctypes.data, len(rows), *steps, out.ctypes.data))
-    return out[:, 0] if columns == 1 else out
-'''
-
-_FUNCTION = '''
-
-def {function}(X: ArrayLike) -> NDArray[np.{dtype}]:
-    """Return {what} for each row of X, of shape (n, {n_features})."""
-    return _call("{function}", "{dtype}", {columns}, X){shape}
-'''
 
 
 class Package(NamedTuple):
@@ -273,7 +191,8 @@ def platform_tag(binary: bytes, target: Target) -> str:
 
 def _module(package: Package, library: Library, file: str) -> str:
     forest = library.forest
-    text = _MODULE.format(
+    text = filled(
+        "package.txt",
         name=package.module,
         version=package.version,
         made_by=__version__,
@@ -287,7 +206,8 @@ def _module(package: Package, library: Library, file: str) -> str:
             many = "what each feature contributes, then the bias,"
             if forest.n_outputs > 1:
                 shape = f".reshape(-1, {forest.n_outputs}, {forest.n_features + 1})"
-        text += _FUNCTION.format(
+        text += filled(
+            "package_function.txt",
             function=function,
             dtype=dtype,
             columns=columns,
