@@ -37,7 +37,7 @@ from skforge.compiler.frontends.pipeline.codes import (
     is_text,
 )
 from skforge.sources.forms import OBJECT, Form, is_wide
-from skforge.sources.mappings import NUMBERS
+from skforge.sources.plain import OBJECTS, numbers_among
 
 Array = NDArray[Any]
 
@@ -48,8 +48,6 @@ _LARGE = frozenset(map(np.dtype, ("i4", "i8", "u4", "u8")))
 _INTEGERS = frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 #: Types of objects that are whole numbers, which float64 may round.
 WHOLE = frozenset((int, *_INTEGERS))
-#: Types of objects that steps take for numbers, or for a missing one.
-OBJECTS = NUMBERS | {type(None), Decimal}
 #: Layouts that are kept.
 _MOST_LAYOUTS = 64
 
@@ -93,16 +91,11 @@ class ReadColumns(NamedTuple):
             return False
         if Decimal in found and not found.isdisjoint(_INTEGERS):
             return False  # to compare them raises an error
-        if not found.issubset(NUMBERS):
-            if type(None) in found:
-                self.gaps.append(place)
-            objects = [np.nan if x is None else only_number(x, kinds) for x in objects]
-            if None in objects:
-                return False
-        try:
-            self.rows[:, place] = np.array(objects, np.float64)
-        except OverflowError:
+        if (numbers := numbers_among(objects)) is None:
             return False
+        self.rows[:, place] = numbers
+        if type(None) in found:
+            self.gaps.append(place)
         if not found.isdisjoint(WHOLE):
             whole = [value for value in objects if type(value) in WHOLE]
             self.whole.append(([place], np.array(whole, np.float64)))
@@ -524,12 +517,3 @@ def table_kind(X: Any) -> str:
         return ""
     library = kind_of(X)
     return library if library in ("polars", "pyarrow") else ""
-
-
-def only_number(value: Any, kinds: Collection[type]) -> Any:
-    """Return an object as a number that float64 takes; None if it is none."""
-    if (kind := type(value)) not in kinds:
-        return None
-    if kind is not Decimal:
-        return value
-    return float(value) if value.is_finite() else None

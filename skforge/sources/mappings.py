@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -157,7 +157,7 @@ class Mappings:
         )
         #: Tables of columns with labels, by position, and the types of their labels.
         self._coded = {
-            at: (rule.table, frozenset(map(type, rule.table)))
+            at: (rule.table, _types(rule.table))
             for at, rule in enumerate(rules)
             if rule.table is not None
         }
@@ -265,8 +265,9 @@ class Mappings:
         for at, (table, kinds) in self._coded.items():
             labels: list[Any] = columns[at]
             codes: list[Any] = [None]
-            if kinds.issuperset(map(type, labels)):
-                codes = list(map(table.get, labels))
+            if kinds.issuperset(found := {*map(type, labels)}):
+                other = self._rules[at].unknown if found <= {str, np.str_} else None
+                codes = list(map(table.get, labels, repeat(other)))
             if None in codes:
                 codes = self._codes(at, labels, alone)
                 if None in codes:
@@ -444,6 +445,12 @@ class Mappings:
             f"{', '.join(told)}{more}. They are ignored; of such keys in later rows, "
             "nothing is said."
         )
+
+
+def _types(labels: Iterable[Any]) -> frozenset[type]:
+    """Return the types of labels; NumPy's texts are texts."""
+    types = frozenset(map(type, labels))
+    return types | {np.str_} if str in types else types
 
 
 def _texts(rule: ColumnRule) -> dict[str | None, float]:

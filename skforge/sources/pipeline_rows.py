@@ -21,13 +21,11 @@ from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.sources.column_readers import (
-    OBJECTS,
     WHOLE,
     FrameReader,
     OnlyRow,
     TableReader,
     names_of,
-    only_number,
     table_kind,
 )
 from skforge.sources.forms import (
@@ -39,7 +37,14 @@ from skforge.sources.forms import (
     table_of,
 )
 from skforge.sources.mappings import Columns
-from skforge.sources.plain import PlainRows, Read, Reading, array_of
+from skforge.sources.plain import (
+    OBJECTS,
+    PlainRows,
+    Read,
+    Reading,
+    array_of,
+    only_number,
+)
 
 Array = NDArray[Any]
 

@@ -8,8 +8,9 @@ kinds, are left to the source, so that errors are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +26,14 @@ from skforge.compiler.forest.frames import (
     number_of,
 )
 from skforge.exceptions import InvalidInputError
+from skforge.sources.mappings import NUMBERS
 
 Array = NDArray[Any]
 
 #: float64 holds all integers below this one.
 _EXACT = 2**53
+#: Types of objects that scikit-learn takes for numbers, or for a missing one.
+OBJECTS = NUMBERS | {type(None), Decimal}
 _MOST_TABLES = 256
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
@@ -67,6 +71,8 @@ class Reading:
         Whether arrays get a warning if ``names`` are known.
     arrow : bool
         Whether pandas columns backed by pyarrow are read.
+    objects : bool
+        Whether pandas columns of objects are read if these are numbers or None.
     """
 
     dtype: Any
@@ -81,6 +87,7 @@ class Reading:
     fill: float | None = None
     warns: bool = True
     arrow: bool = True
+    objects: bool = False
 
 
 #: Rows for the kernels, and the source's warning or "".
@@ -192,15 +199,22 @@ class PlainRows:
         rows = np.empty(X.shape, self._r.dtype)
         coded: list[int] = []
         whole: list[int] = []
+        objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
         for block in blocks:
             dtype, values, at = block.dtype, block.values, block.mgr_locs
+            if objects and dtype == np.object_:
+                for place, column in zip(at.as_array, values.tolist(), strict=True):
+                    if (numbers := numbers_among(column)) is None:
+                        return None
+                    rows[:, place] = numbers
+                continue
             if is_plain(dtype):
                 rows[:, at.indexer] = values.T
                 if dtype.itemsize == 8 and dtype.kind in "iu":
                     whole += at.as_array.tolist()
                 continue
             number = number_dtype(dtype, self._r.arrow)
-            if number is None and not is_category(dtype):
+            if objects or (number is None and not is_category(dtype)):
                 return None
             (feature,) = at.as_array.tolist()
             if number is None:
@@ -304,6 +318,27 @@ def array_of(X: Any) -> Array | None:
     try:
         return np.asarray(X)
     except ValueError:
+        return None
+
+
+def only_number(value: Any, kinds: Collection[type] = OBJECTS) -> Any:
+    """Return an object as a number that float64 takes; None if it is none."""
+    if (kind := type(value)) not in kinds:
+        return None
+    if kind is not Decimal:
+        return value
+    return float(value) if value.is_finite() else None
+
+
+def numbers_among(objects: Sequence[Any]) -> Array | None:
+    """Return objects as float64, with NaN for None; None if some is no number."""
+    if not NUMBERS.issuperset(map(type, objects)):
+        objects = [np.nan if x is None else only_number(x) for x in objects]
+        if None in objects:
+            return None
+    try:
+        return np.array(objects, np.float64)
+    except OverflowError:
         return None
 
 

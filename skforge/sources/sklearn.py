@@ -60,7 +60,7 @@ class SklearnSource(Source):
         return traces
 
     def reading(self) -> Reading | None:
-        return self._reading()
+        return self._reading(objects=True)
 
     def takes(self, X: Array) -> bool:
         fine = self.declines == "nothing"
@@ -280,7 +280,8 @@ class HistGradientBoostingSource(SklearnSource):
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
-        reading = replace(self._reading(), fill=None)  # it takes no sparse rows
+        how = {"fill": None, "objects": not self._coded}  # it takes no sparse rows
+        reading = self._reading(**how)
         if not any(self._named):
             return reading
         named = all(self._named)
