@@ -56,6 +56,8 @@ def header_text(library: Library) -> str:
         f"#define {name.upper()}_{function.upper()}_COLUMNS {n}"
         for function, (_, n) in results.items()
     ]
+    scratch = library.scratch.bytes
+    opens = "open_scratch.h" if scratch else "open.h"
     last = len(ERRORS) - 1
     codes = [
         f"  {name.upper()}_{code} = {k}{',' * (k < last)} /* {text} */"
@@ -85,7 +87,7 @@ def header_text(library: Library) -> str:
         columns="\n".join(columns),
         checksum=library.forest.content_hash(),
         codes="\n".join(codes),
-        open=_open_says(name, library.scratch.bytes),
+        open=filled(opens, name=name, scratch=f"{scratch:,}").rstrip(),
         functions="\n".join(functions),
         variants="\n".join(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
     )
@@ -123,21 +125,6 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     return _comment(lines)
 
 
-def _open_says(name: str, scratch_bytes: int) -> str:
-    if not scratch_bytes:
-        return (
-            "/* Opens the model: sets *model to a handle, or to NULL and returns a\n"
-            " * code. The number of threads does not matter: calls need no memory. */"
-        )
-    return (
-        "/* Opens the model for a number of threads: sets *model to a handle, or to\n"
-        f" * NULL and returns an error code. It allocates {scratch_bytes:,} bytes of\n"
-        " * scratch for each thread. Up to that many calls at once allocate nothing;\n"
-        " * each further call allocates and frees its own scratch.\n"
-        f" * {name}_close frees the model. */"
-    )
-
-
 def example_text(name: str, results: Results, build: str) -> str:
     """Return a C program that predicts rows read as text from standard input."""
     function = "predict" if "predict" in results else "predict_raw"
@@ -160,32 +147,17 @@ def example_text(name: str, results: Results, build: str) -> str:
 #: Trees traversed together; twice as fast as one after another.
 _TOGETHER = 8
 
-_RESULTS = """\
-    SUM sums[{n_outputs}];
-    sum_{given}(row, column_stride, sums);
-    finish_{function}(sums, out + i * {columns});"""
-_LEAVES = """\
-    int32_t *to = out + i * {columns}, leaf[{together}];
-    for (int32_t tree = 0; tree < {columns}; tree++) {{
-      if (tree % {together} == 0) walk_{given}(row, column_stride, tree, leaf);
-      to[tree] = leaf_number[leaf[tree % {together}]];
-    }}"""
-
 
 def source_text(library: Library) -> str:
     """Return the C text of a library."""
     name, forest, results = library.name, library.forest, library.results
     leaves = "apply" in results
-    row = C_TYPES[forest.input_dtype.name]
-    total = C_TYPES[forest.accumulator_dtype.name]
-    above = "> -1" if forest.truncate_categories else ">= 0"
     marker = ""
     if not np.isnan(forest.missing_value):
         value = c_number(forest.missing_value, forest.input_dtype.name)
         marker = f"\n    if (x == {value}) x = NAN;"
     item = f"leaf[tree % {_TOGETHER}]"
-    if leaves:
-        item = f"leaf_item[{item}]"
+    item = f"leaf_item[{item}]" if leaves else item
     shared = {
         "n_trees": forest.n_trees,
         "n_outputs": forest.n_outputs,
@@ -194,8 +166,6 @@ def source_text(library: Library) -> str:
         "item": item,
         "together": _TOGETHER,
     }
-    zero = c_number(ZERO_THRESHOLD, forest.input_dtype.name)
-    zero_is_missing = int((forest.missing == Missing.ZERO).any())
     kinds = np.unique(forest.comparison).tolist()
     categories = int(any(kind >= Comparison.IN for kind in kinds))
     # If all tests are of one kind, compilers remove the code of the others.
@@ -215,13 +185,12 @@ def source_text(library: Library) -> str:
             given=suffix,
             c_type=c_type,
             out=C_TYPES[dtype],
-            body=(_LEAVES if function == "apply" else _RESULTS).format(
+            body=filled(
+                "leaves.c" if function == "apply" else "results.c",
                 function=function,
                 given=suffix,
-                columns=columns,
-                n_outputs=forest.n_outputs,
-                together=_TOGETHER,
-            ),
+                **shared | {"columns": columns},
+            ).rstrip(),
         )
         for function, (dtype, columns) in results.items()
         for suffix, c_type in _ROWS.items()
@@ -238,13 +207,13 @@ def source_text(library: Library) -> str:
         name=name,
         release=__version__,
         checksum=forest.content_hash(),
-        row=row,
-        total=total,
-        zero=zero,
-        zero_is_missing=zero_is_missing,
+        row=C_TYPES[library.row_dtype],
+        total=C_TYPES[library.sum_dtype],
+        zero=c_number(ZERO_THRESHOLD, library.row_dtype),
+        zero_is_missing=int((forest.missing == Missing.ZERO).any()),
         kind=kind,
         categories=categories,
-        above=above,
+        above="> -1" if forest.truncate_categories else ">= 0",
         cpu=library.cpus[0],
         tables="\n".join(tables),
         walks=walks,
@@ -320,14 +289,8 @@ def _finish(
     ]
     code = CCode()
     if steps.function == "softmax":
-        lines += [
-            "SUM most = -INFINITY;",
-            f"{each} most = sums[k] > most ? sums[k] : most;",
-            "double whole = 0;",
-            f"{each} whole += sums[k] = exp{'f' * (dtype == 'float32')}"
-            "(sums[k] - most);",
-            f"{each} sums[k] = sums[k] / (SUM)whole;",
-        ]
+        exp = "expf" if dtype == "float32" else "exp"
+        lines += filled("softmax.c", each=each, exp=exp).splitlines()
     elif steps.function != "identity":
         alone = steps.function in ELEMENTWISE
         names = ("sums[k]",) if alone else tuple(f"sums[{j}]" for j in range(k))

@@ -18,7 +18,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
-from skforge.exporters.contents import ERRORS, LINE, Library, Scratch
+from skforge.exporters.contents import ERRORS, LINE, Library, Scratch, filled
 
 #: Questions to ``cpuid``: a leaf and its part. Each is answered by four words.
 _QUESTIONS = (0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0)
@@ -42,23 +42,6 @@ _BITS = {
 }  # fmt: skip
 #: Register state (XCR0 bits) that the system must save for 256- and 512-bit vectors.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
-
-_X86 = """
-define hidden void @{name}.cpuid(i32 %leaf, i32 %part, ptr %words) nounwind {{
-  %r = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid", \
-"={{ax}},={{bx}},={{cx}},={{dx}},0,2,~{{dirflag}},~{{fpsr}},~{{flags}}"\
-(i32 %leaf, i32 %part)
-  store {{ i32, i32, i32, i32 }} %r, ptr %words
-  ret void
-}}
-define hidden i64 @{name}.saved() nounwind {{
-  %x = call {{ i32, i32 }} asm sideeffect "xgetbv", \
-"={{ax}},={{dx}},{{cx}},~{{dirflag}},~{{fpsr}},~{{flags}}"(i32 0)
-  %x.a = extractvalue {{ i32, i32 }} %x, 0
-  %saved = zext i32 %x.a to i64
-  ret i64 %saved
-}}"""
-
 
 _MODEL, _VARIANT, _AT = Value("model", I64), Value("variant", I32), Value("at", I64)
 
@@ -87,7 +70,7 @@ def variant_code(name: str, variants: Sequence[Target]) -> list[str | Routine]:
     text = []
     with Builder() as b:
         if variants[0].arch == "x86_64":
-            text.append(_X86.format(name=name))
+            text.append(filled("cpuid.ll", name=name))
             _check_x86(b, name, variants)
         else:  # aarch64 always has NEON
             b.give((_VARIANT >= 0) & (len(variants) > _VARIANT))

@@ -150,18 +150,11 @@ def wheel(
         f"{name}/py.typed": b"",
         f"{name}/{file}": binary,
         f"{name}/{name}.json": metadata,
-        f"{info}/METADATA": (
-            f"Metadata-Version: 2.1\nName: {package.distribution}\n"
-            f"Version: {version}\n"
-            f"Summary: A model as compiled code, made by skforge {__version__}\n"
-            "Classifier: Typing :: Typed\n"
-            "Requires-Python: >=3.8\nRequires-Dist: numpy\n"
-        ).encode(),
-        f"{info}/WHEEL": (
-            f"Wheel-Version: 1.0\nGenerator: skforge {__version__}\n"
-            f"Root-Is-Purelib: false\nTag: {tag}\n"
-        ).encode(),
     }
+    facts = {"name": package.distribution, "version": version, "tag": tag}
+    for file_name in ("METADATA", "WHEEL"):
+        text = filled(file_name, made_by=__version__, **facts)
+        files[f"{info}/{file_name}"] = text.encode()
     record = "".join(
         f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()
     )
