@@ -212,7 +212,9 @@ def _rows(predictor: Predictor, X: Any) -> Array | None:
     source = predictor.source
     read = source.read(X)
     fine = read is not None and source.takes(read[0])
-    rows = read[0] if read and fine else source.rows(X, "predict_raw")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the rows' form, as calls do
+        rows = read[0] if read and fine else source.rows(X, "predict_raw")
     if rows is None:
         return None
     forests = predictor.forest, *source.answers.more

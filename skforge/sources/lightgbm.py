@@ -9,6 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import (  # type: ignore[import-untyped, unused-ignore]
+    csc_matrix,
+    csr_matrix,
+    issparse,
+)
 from sklearn.utils.validation import validate_data
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
@@ -81,12 +86,10 @@ class LightGBMBoosterSource(Source):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; a live LightGBM handles everything else."""
-        by_column = False
         if self.stored is not None:
             if is_table(X) or (is_pandas(X) and self._categories.names):
                 rows = prepare_rows(self.forest, X)
                 return None if is_table(X) and _has_limit(rows) else rows
-            by_column = type(X).__name__ == "csc_matrix"
             X = _usual(self._validated(X))
             X = rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
@@ -97,16 +100,14 @@ class LightGBMBoosterSource(Source):
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
-        elif type(X).__name__ == "csr_matrix" or (self.stored and hasattr(X, "tocsr")):
-            if X.dtype not in (np.float32, np.float64) or most_entries(X) > 1:
-                return None
-            if not by_column and _has_limit(X.data):
-                return None
+        elif issparse(X):
+            X = _by_row(X) if self._fits(X) else None
         else:
             return None
-        if X is None or X.shape[0] == 0 or X.shape[1] != self.forest.n_features:
-            return None
-        return X
+        return X if X is not None and self._fits(X) else None
+
+    def _fits(self, X: Any) -> bool:
+        return bool(X.shape[1:] == (self.forest.n_features,) and X.shape[0])
 
     def _validated(self, X: Any) -> Any:
         return np.array(X) if isinstance(X, list) else X
@@ -153,12 +154,30 @@ def _has_limit(values: Array) -> bool:
     return bool((values == -ZERO_THRESHOLD).any())
 
 
+def _by_row(X: Any) -> Any:
+    """Return sparse rows in CSR that mean the same; None if LightGBM must read them."""
+    if X.dtype not in (np.float32, np.float64):
+        return None
+    rows, by_column = X.tocsr(), isinstance(X, csc_matrix)
+    if by_column:
+        fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
+        if not fresh.has_sorted_indices:  # it passes over entries that come too late
+            return None
+        rows.data[rows.data == -ZERO_THRESHOLD] = 0
+    if most_entries(rows) > 1 or _has_limit(rows.data):
+        return None
+    if not by_column and not isinstance(X, csr_matrix):
+        _log("Converting data to scipy sparse matrix.")
+    return rows
+
+
+def _log(text: str) -> None:
+    """Say what LightGBM says, through the logger that users may have given it."""
+    getattr(sys.modules.get("lightgbm.basic"), "_log_warning", warn)(text)
+
+
 def _usual(X: Any) -> Any:
     """Return rows of a rare kind in the usual one that LightGBM makes of them."""
-    if hasattr(X, "tocsr") and type(X).__name__ != "csr_matrix" and X.ndim == 2:
-        if X.format != "csc":
-            warn("Converting data to scipy sparse matrix.")
-        return X.tocsr()
     if not is_pandas(X):
         return X
     from pandas import DataFrame
@@ -213,8 +232,7 @@ class LightGBMSource(LightGBMBoosterSource):
         rows = super()._rows(X, method)
         asked = method in ("predict", "predict_proba")
         if self._has_no_labels and asked and rows is not None:
-            basic = sys.modules.get("lightgbm.basic")  # users may have set its logger
-            getattr(basic, "_log_warning", warnings.warn)(_NO_LABELS)
+            _log(_NO_LABELS)
         return rows
 
     def _validated(self, X: Any) -> Any:

@@ -178,7 +178,7 @@ REFUSED = {
     "bag": ("thrice", "of int64"),
     "ada": ("thrice", "^$"),
     "xgb": ("twice|thrice|infinity|large|^g$", "lil|dia"),
-    "lgb": ("twice|thrice|i1|u8|[?]|^g$", "csc|coo|lil|dia|array"),
+    "lgb": ("twice|thrice|i1|u8|[?]|^g$", "^$"),
 }
 
 
@@ -348,3 +348,34 @@ def test_a_walk_that_differs_on_drawn_rows_never_answers(monkeypatch):
     monkeypatch.setattr(SparseWalk, "__call__", lambda *a, **k: walk(*a, **k) + 1)
     fast = CompiledForest(model).fit(X)
     assert_array_equal(fast.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.filterwarnings("ignore:Converting data to scipy")
+@pytest.mark.parametrize("form", ["csc_matrix", "coo_matrix", "csr_array", "csc_array"])
+def test_kernels_answer_every_form_for_lightgbm(form):
+    model, fast, _ = fitted("lgb")
+    X = getattr(sp, form)(data()[0])
+    expected, before = model.predict_proba(X), fast.counters()["library"]
+    assert_array_equal(fast.predict_proba(X), expected)
+    assert fast.counters()["library"] == before
+
+
+def test_lightgbm_passes_over_entries_of_a_column_that_come_too_late():
+    model, fast, stored = fitted("lgb")
+    X = sp.csc_matrix(data()[0])
+    for starts in zip(X.indptr, X.indptr[1:], strict=False):
+        column = slice(*starts)
+        X.indices[column] = X.indices[column][::-1].copy()
+        X.data[column] = X.data[column][::-1].copy()
+    expected = model.predict_proba(X)
+    assert (expected != model.predict_proba(X.tocsr())).any()
+    assert_array_equal(fast.predict_proba(X), expected)
+    with pytest.raises(SkforgeError):
+        stored.predict_proba(X)
+
+
+def test_fit_does_not_warn_of_the_form_of_rows():
+    model = fitted("lgb")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CompiledForest(model, tuning="off").fit(sp.csr_array(data()[0]))

@@ -42,7 +42,7 @@ from skforge.compiler.target import Target
 _ROWS = 64
 
 #: Entries that stand for all where costs are estimated.
-_SAMPLE = 4096
+_SAMPLE = 1024
 
 
 class SparseWalk:
