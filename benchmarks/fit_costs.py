@@ -15,10 +15,8 @@ which were taken together, share a factor that is fitted, too.
 from __future__ import annotations
 
 import json
-import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +30,7 @@ from scipy.optimize import nnls
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.schedule.schedule import Schedule
 
-OUTPUT = Path(__file__).parents[1] / "skforge" / "compiler" / "cost" / "coefficients.py"
+OUTPUT = Path(__file__).parents[1] / "skforge/compiler/cost/coefficients.json"
 
 #: Units of work that the code of a count consists of, and how much they weigh against
 #: the times.
@@ -77,16 +75,11 @@ ROUNDS = 8
 #: and how much of a common error is the machine's.
 TURNS, MACHINE_SHARE = 5, 0.5
 
-HEADER = '''"""How many units of the machine's work each count of a forest takes.
-
-By kind of schedule and term. Written by benchmarks/fit_costs.py from times of {count:,}
-schedules of {models} forests on
-{machines}.
-The units are those of ``MachineProfile``; ``estimate.py`` has the counts.
-{spread}
-"""
-
-'''
+ABOUT = (
+    "How many units of the machine's work each count of a forest takes, by kind of "
+    "schedule and term. Written by benchmarks/fit_costs.py from times of {count:,} "
+    "schedules of {models} forests on {machines}."
+)
 
 
 #: A forest, a target and a number of rows.
@@ -133,23 +126,14 @@ def main(
     for kind in kinds:
         print(f"{kind}: within {spread[kind]}")
     factors = ", ".join(f"{kind} {factor}" for kind, factor in spread.items())
-    within = f"Nine of ten estimates lie within a factor: {factors}."
-    header = HEADER.format(
+    about = ABOUT.format(
         count=len(records),
         models=len({r["model"] for r in records}),
-        machines=" and\n".join(str(target) for target in targets().values()),
-        spread="\n".join(textwrap.wrap(within, 88)),
+        machines=" and ".join(str(target) for target in targets().values()),
     )
-    values = "\n".join(starmap(_in_rows, found.items()))
-    text = f"{header}COEFFICIENTS = {{\n{values}\n}}  # fmt: skip\n"
-    output.write_text(text, encoding="utf-8")
-
-
-def _in_rows(kind: str, own: dict[str, float]) -> str:
-    """Return a kind's coefficients as Python text, several in a line."""
-    items = ", ".join(f'"{name}":\0{value}' for name, value in own.items())
-    lines = textwrap.indent(textwrap.fill(f"{items},", 80), " " * 8)
-    return f'    "{kind}": {{\n{lines}\n    }},'.replace("\0", " ")
+    within = f"Nine of ten estimates lie within a factor: {factors}."
+    document = {"about": [about, within], "coefficients": found}
+    output.write_text(f"{json.dumps(document, indent=1)}\n", encoding="utf-8")
 
 
 def read(records: list[dict[str, Any]]) -> list[Timed]:

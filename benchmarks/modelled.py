@@ -261,8 +261,7 @@ def main(
     of_name = {cpu.name: cpu for cpu in CPUS}
     profiles = {key: profile_of(of_name[key[0]], one) for key, one in found.items()}
     for (name, bits), profile in profiles.items():
-        numbers = ", ".join(str(value) for value in asdict(profile).values())
-        typer.echo(f'("{name}", {bits}): MachineProfile({numbers}),')
+        typer.echo(f"{name}: {json.dumps({bits: [*asdict(profile).values()]})}")
     judged, chosen = checked(profiles), defaults()
     parts = [
         INTRODUCTION.format(llvm=llvm, cpus=table(_FACTS, _facts())),

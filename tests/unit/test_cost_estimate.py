@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.coefficients import COEFFICIENTS
 from skforge.compiler.cost.counts import ForestCounts, counted, shape_on
-from skforge.compiler.cost.estimate import TERMS, CostEstimate, plan_of
+from skforge.compiler.cost.estimate import COEFFICIENTS, TERMS, CostEstimate, plan_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules

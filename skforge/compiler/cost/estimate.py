@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART
-from skforge.compiler.cost.coefficients import COEFFICIENTS
 from skforge.compiler.cost.counts import (
     LINE,
     Counts,
@@ -27,6 +28,11 @@ from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+
+_FITTED = Path(__file__).with_name("coefficients.json").read_text("utf-8")
+
+#: How many units of the machine's work a count takes, by kind of schedule and term.
+COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.

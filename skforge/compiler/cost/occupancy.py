@@ -6,7 +6,9 @@ guides. What limits the blocks is named, because that is what a schedule can cha
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -32,49 +34,11 @@ class Multiprocessor:
     warp_size: int  # threads of a warp
 
 
-def _nvidia(warps: int, blocks: int, kilobytes: int, reserved: int) -> Multiprocessor:
-    return Multiprocessor(
-        parts=4,
-        registers=65536 // 4 // 32,
-        register_unit=8,
-        warps=warps // 4,
-        blocks=blocks,
-        shared_bytes=kilobytes << 10,
-        reserved_bytes=reserved,
-        shared_unit=256 if not reserved else 128,
-        warp_size=32,
-    )
+_TABLE = Path(__file__).with_name("multiprocessors.json").read_text("utf-8")
 
-
-def _amd(
-    parts: int, registers: int, unit: int, warps: int, warp_size: int
-) -> Multiprocessor:
-    return Multiprocessor(
-        parts=parts,
-        registers=registers,
-        register_unit=unit,
-        warps=warps,
-        blocks=32,
-        shared_bytes=64 << 10,
-        reserved_bytes=0,
-        shared_unit=512,
-        warp_size=warp_size,
-    )
-
-
-MULTIPROCESSORS: dict[str, Multiprocessor] = {
-    "sm_75": _nvidia(32, 16, 64, 0),
-    "sm_80": _nvidia(64, 32, 164, 1024),
-    "sm_86": _nvidia(48, 16, 100, 1024),
-    "sm_89": _nvidia(48, 24, 100, 1024),
-    "sm_90": _nvidia(64, 32, 228, 1024),
-    "sm_100": _nvidia(64, 32, 228, 1024),
-    "sm_120": _nvidia(48, 24, 100, 1024),
-    "gfx908": _amd(4, 256, 4, 10, 64),
-    "gfx90a": _amd(4, 512, 8, 8, 64),
-    "gfx942": _amd(4, 512, 8, 8, 64),
-    "gfx1030": _amd(2, 1024, 16, 16, 32),
-    "gfx1100": _amd(2, 1536, 24, 16, 32),
+MULTIPROCESSORS = {
+    arch: Multiprocessor(**facts)
+    for arch, facts in json.loads(_TABLE)["multiprocessors"].items()
 }
 
 

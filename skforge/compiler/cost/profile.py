@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from skforge.compiler.target import Target
@@ -75,45 +77,18 @@ class MachineProfile:
         return (target.cpu, target.vector_bits) in MODELLED
 
 
-#: An Intel Emerald Rapids server, measured by ``runtime/microkernels.py``.
-_EMERALD_RAPIDS = {
-    512: MachineProfile(0.27, 0.50, 0.34, 1.45, 0.08, 0.30, 0.50, 2.3, 1.7, 5.4, 45.0),
-    256: MachineProfile(0.26, 0.48, 0.87, 1.18, 0.09, 0.45, 0.70, 2.4, 1.7, 5.4, 45.0),
-    128: MachineProfile(0.26, 0.42, 0.40, 0.18, 0.09, 0.70, 0.95, 2.6, 1.7, 5.4, 45.0),
-}
+def _read(group: str) -> dict[tuple[str, int], MachineProfile]:
+    """Return profiles by LLVM's name of the CPU and the width of its vectors."""
+    text = Path(__file__).with_name("profiles.json").read_text("utf-8")
+    return {
+        (name, int(bits)): MachineProfile(*numbers)
+        for name, widths in json.loads(text)[group].items()
+        for bits, numbers in widths.items()
+    }
 
-#: By LLVM's name of the CPU and the width of its vectors.
-STORED = {
-    (name, bits): profile
-    for name in ("emeraldrapids", "sapphirerapids")
-    for bits, profile in _EMERALD_RAPIDS.items()
-}
 
-#: CPUs that were not at hand: modelled by ``benchmarks/modelled.py`` with LLVM's tables
-#: and round numbers for the cycles of caches, not measured.
-MODELLED = {
-    ("icelake-server", 512): MachineProfile(
-        0.17, 0.46, 0.33, 1.34, 0.10, 0.25, 0.44, 2.00, 1.67, 4.67, 23.33
-    ),
-    ("icelake-server", 256): MachineProfile(
-        0.17, 0.46, 0.78, 0.84, 0.10, 0.34, 0.44, 2.00, 1.67, 4.67, 23.33
-    ),
-    ("znver4", 512): MachineProfile(
-        0.28, 0.32, 0.28, 2.25, 0.08, 0.28, 0.56, 0.70, 1.41, 3.94, 14.08
-    ),
-    ("znver4", 256): MachineProfile(
-        0.14, 0.28, 0.63, 1.13, 0.08, 0.29, 0.56, 0.70, 1.41, 3.94, 14.08
-    ),
-    ("znver3", 256): MachineProfile(
-        0.18, 0.31, 0.55, 1.25, 0.09, 0.32, 0.62, 0.78, 1.56, 3.75, 14.38
-    ),
-    ("neoverse-n1", 128): MachineProfile(
-        0.20, 0.95, 0.40, 0.30, 0.15, 0.81, 0.81, 2.00, 1.60, 4.40, 32.00
-    ),
-    ("neoverse-v2", 128): MachineProfile(
-        0.09, 0.46, 0.18, 0.13, 0.07, 0.48, 0.71, 1.79, 1.43, 3.57, 28.57
-    ),
-}
+#: Profiles that were measured, and those that were only modelled.
+STORED, MODELLED = _read("measured"), _read("modelled")
 
 #: For CPUs that are not stored and cannot be measured.
-GENERIC = _EMERALD_RAPIDS
+GENERIC = {bits: STORED["emeraldrapids", bits] for bits in (512, 256, 128)}

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.cost.coefficients import COEFFICIENTS
 from skforge.compiler.cost.counts import ForestCounts
-from skforge.compiler.cost.estimate import CostEstimate, Plan, plan_of
+from skforge.compiler.cost.estimate import COEFFICIENTS, CostEstimate, Plan, plan_of
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.occupancy import Limit
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
