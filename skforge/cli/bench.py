@@ -72,7 +72,7 @@ def source_pair(
     if is_a(model, "xgboost.core.Booster"):
         return booster_pair(model, module)
     if is_a(model, "lightgbm.basic.Booster"):
-        return _of_lightgbm(model, module)
+        return _lightgbm(model, module)
     library, pair_of = _LIBRARIES.get(model_file.suffix.lower(), ("", None))
     if pair_of is None:
         return None
@@ -126,13 +126,11 @@ def booster_pair(booster: Any, module: CompiledModule) -> Pair:
     return Pair("predict_raw", module.predict_raw, "inplace_predict", margin)
 
 
-def _lightgbm(model_file: Path, module: CompiledModule) -> Pair:
-    import lightgbm
+def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
+    if isinstance(booster, Path):
+        import lightgbm
 
-    return _of_lightgbm(lightgbm.Booster(model_file=str(model_file)), module)
-
-
-def _of_lightgbm(booster: Any, module: CompiledModule) -> Pair:
+        booster = lightgbm.Booster(model_file=str(booster))
     return Pair(
         "predict_raw",
         module.predict_raw,
@@ -248,6 +246,7 @@ def _of_forest(asked: _Asked, most: int) -> _Job:
     from skforge import compile_forest
 
     console, model_file, model, data, columns, schedule, target = asked
+    schedules: Any = schedule
     forest = forest_of(model)
     _check_memory(most, forest)
     rows = _drawn_rows(forest)
@@ -255,9 +254,8 @@ def _of_forest(asked: _Asked, most: int) -> _Job:
         rows = {f"of {name_of(data)}": _rows_of(data, model, columns), **rows}
     stored = getattr(model, "schedule_", getattr(model, "schedules", None))
     if stored and target == "cpu" and {s.kind for s in stored.values()} == {"cpu"}:
-        module = compile_forest(forest, schedule or dict(stored), target)
-    else:
-        module = compile_forest(forest, schedule, target)
+        schedules = schedule or dict(stored)
+    module = compile_forest(forest, schedules, target)
     seconds = module.compile_all()
     pair = source_pair(console, model_file, model, module)
     return _Job(forest, module, seconds, [] if pair is None else [pair], rows)

@@ -211,16 +211,8 @@ class RowsProgress:
     def _speed(self) -> tuple[float, str]:
         """Return the seconds so far, and the rows a second."""
         seconds = perf_counter() - self._start
-        return seconds, f"{_two_digits(self.n_rows / max(seconds, 1e-9)):,} rows/s"
-
-
-def _two_digits(value: float) -> int:
-    """Return a number rounded to two digits.
-
-    >>> _two_digits(123456.7)
-    120000
-    """
-    return int(float(f"{value:.2g}"))
+        two_digits = f"{self.n_rows / max(seconds, 1e-9):.2g}"
+        return seconds, f"{int(float(two_digits)):,} rows/s"
 
 
 #: The values of ``--method``, and the methods of a model.

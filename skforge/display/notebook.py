@@ -101,6 +101,7 @@ class Displayed(Delegated):
         ax = axes_for(ax)  # before anything is measured
         return draw(measured(self, X, method, batch_sizes), ax)
 
+    @documented(plot_latency)
     def plot_tuning(self, kind: str = "distribution", *, ax: Any = None) -> Any:
         """Draw the search for schedules that ``fit`` made.
 
@@ -108,12 +109,6 @@ class Displayed(Delegated):
         ----------
         kind : {"distribution", "slowdown", "sensitivity"}, default="distribution"
             What to draw, see :meth:`skforge.tuning.TuningResult.plot`.
-        ax : matplotlib.axes.Axes, default=None
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
 
         Raises
         ------

@@ -457,6 +457,9 @@ def summary_of(
     if not times and not outside:
         times = known_times(wrapper, n_threads, estimate=not adapter.answers.by_members)
     split, result = state.get("_split"), wrapper.tuning_result_
+    rows, machines = wrapper.gpu_min_rows_, str(wrapper.target_)
+    if rows is not None:
+        machines = f"{Target.host()}; from {rows:,} rows on {machines}"
     bounds = [member.leaf_depths() for member in forests if member.n_trees]
     return Summary(
         model=name_of(model),
@@ -475,8 +478,8 @@ def summary_of(
         reduction=state["_asked"][1],
         n_checked=checked[0],
         n_drawn=checked[1],
-        target=_machines(wrapper),
-        gpu_min_rows=wrapper.gpu_min_rows_,
+        target=machines,
+        gpu_min_rows=rows,
         n_threads=n_threads,
         compile_seconds=wrapper.compile_time_,
         search="" if result is None else _search_line(result),
@@ -487,14 +490,6 @@ def summary_of(
         method=method,
         times=times,
         source=source,
-    )
-
-
-def _machines(wrapper: Any) -> str:
-    """Return the target, or the CPU and the GPU with its first batch size."""
-    rows, target = wrapper.gpu_min_rows_, str(wrapper.target_)
-    return (
-        target if rows is None else f"{Target.host()}; from {rows:,} rows on {target}"
     )
 
 

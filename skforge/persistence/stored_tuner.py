@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from skforge.exceptions import InvalidInputError
@@ -75,13 +76,9 @@ def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
 
 def _name_of(space: ScheduleSpace) -> str | None:
     """Return the name of the known space with the same parameters and rules."""
-
-    def parts(given_space: ScheduleSpace) -> tuple[Any, ...]:
-        return given_space.name, given_space.parameters, given_space.constraints
-
-    return next(
-        (n for n, make in _SPACES.items() if parts(make()) == parts(space)), None
-    )
+    parts = attrgetter("name", "parameters", "constraints")
+    same = (name for name, make in _SPACES.items() if parts(make()) == parts(space))
+    return next(same, None)
 
 
 def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:

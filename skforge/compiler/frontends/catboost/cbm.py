@@ -149,7 +149,7 @@ def read_cbm(data: bytes) -> Parts:
     if len(bias) != n_outputs:
         damaged(f"it has {len(bias)} biases for {n_outputs} outputs")
     return Parts(
-        _nodes(trees, n_outputs, sum(counts)),
+        _nodes(trees, n_outputs),
         np.repeat(np.array(columns, np.int64), counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
         ~np.repeat(np.array(right, np.bool_), counts),
@@ -192,7 +192,7 @@ def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
     ]
 
 
-def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:
+def _nodes(trees: _Table, n_outputs: int) -> Nodes:
     """Return the nodes of symmetric or other trees."""
     splits = trees.vector(1, "<i4").astype(np.int64)
     sizes = trees.vector(2, "<i4").astype(np.int64)
@@ -204,17 +204,13 @@ def _nodes(trees: _Table, n_outputs: int, n_borders: int) -> Nodes:
     if len(values) % n_outputs:
         damaged(f"its {len(values)} leaf values are not for {n_outputs} outputs")
     weights = known_weights(weights, len(values) // n_outputs)
+    leaves = values.reshape(-1, n_outputs), weights
     if len(steps):
         leaf_of = trees.vector(11, "<u4").astype(np.int64)
-        leaves = values.reshape(-1, n_outputs), weights
-        nodes = _step_nodes(steps, leaf_of, splits, sizes, *leaves)
-    else:
-        if (sizes > _MAX_DEPTH).any():
-            damaged(f"a tree is {sizes.max()} levels deep")
-        nodes = symmetric_nodes(sizes, splits, values.reshape(-1, n_outputs), weights)
-    if ((nodes.split < 0) | (nodes.split >= n_borders)).any():
-        damaged(f"a split is none of its {n_borders} borders")
-    return nodes
+        return _step_nodes(steps, leaf_of, splits, sizes, *leaves)
+    if (sizes > _MAX_DEPTH).any():
+        damaged(f"a tree is {sizes.max()} levels deep")
+    return symmetric_nodes(sizes, splits, *leaves)
 
 
 def _step_nodes(

@@ -61,8 +61,6 @@ def _parts(document: Any) -> Parts:
         nodes = _nodes(document["trees"] or [], len(bias))
     else:
         nodes = _symmetric(document["oblivious_trees"] or [], len(bias))
-    if ((nodes.split < 0) | (nodes.split >= sum(counts))).any():
-        damaged(f"a split is none of its {sum(counts)} borders")
     return Parts(
         nodes,
         np.repeat(column, counts),

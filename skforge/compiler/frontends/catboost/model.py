@@ -18,7 +18,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import forest_arrays
-from skforge.compiler.frontends.base import Frontend, is_a, register
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.catboost.cbm import read_cbm
 from skforge.compiler.frontends.catboost.dump import read_dump
 from skforge.compiler.frontends.catboost.parts import (
@@ -61,7 +61,9 @@ def _forest(
         )
     if np.isnan(parts.border).any():
         damaged("a border is not a number")
-    nodes, bias = parts.nodes, parts.bias
+    nodes, bias, n_borders = parts.nodes, parts.bias, len(parts.border)
+    if ((nodes.split < 0) | (nodes.split >= n_borders)).any():
+        damaged(f"a split is none of its {n_borders} borders")
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     if (begin, end) != (0, n_rounds):
@@ -157,11 +159,6 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     kind = "Exponent" if loss in ("Poisson", "Tweedie") else kind
     task: Task = "ranking" if loss.startswith(_RANKING) else "regression"
     return _forest(parts, iteration_range, _REGRESSION[kind], task)
-
-
-def detect(model: object) -> bool:
-    """Tell whether the object is one of CatBoost's models."""
-    return is_a(model, "catboost.core.CatBoost")
 
 
 #: The parameters that name features of a kind.
@@ -263,4 +260,5 @@ def _labels(parts: Parts) -> tuple[Any, ...]:
     return tuple(make(name) for name in names)
 
 
-register(Frontend("catboost", (".cbm",), detect, load, load_bytes, refuse))
+_MODELS = detects("catboost.core.CatBoost")
+register(Frontend("catboost", (".cbm",), _MODELS, load, load_bytes, refuse))

@@ -80,20 +80,14 @@ _ALIASES = {
 }
 
 
-def forest_from_text(
-    text: str, iteration_range: checks.Range | None = None, sigmoid: float | None = None
+def _forest(
+    model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
 ) -> Forest:
-    """Build the forest of a model's text for boosting rounds ``[begin, end)``.
+    """Build the forest of a model's parts for boosting rounds ``[begin, end)``.
 
     ``end == 0`` means all rounds from ``begin``. ``sigmoid`` is the exact slope of the
     logistic function, if known; the text rounds it.
     """
-    return _forest(parse(text), iteration_range, sigmoid)
-
-
-def _forest(
-    model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
-) -> Forest:
     header = model.header
     n_features = integer(header, "max_feature_idx", "the header") + 1
     n_outputs = integer(header, "num_tree_per_iteration", "the header")
@@ -328,7 +322,7 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
             f"The text is not UTF-8 ({error.reason} at byte {error.start}); it is "
             "damaged or not a LightGBM model, so save the model again."
         ) from error
-    return forest_from_text(text, iteration_range)
+    return _forest(parse(text), iteration_range)
 
 
 def detect(model: object) -> bool:
@@ -409,7 +403,7 @@ def _from_booster(booster: Any, iteration_range: checks.Range | None) -> Forest:
         # the object that was trained, not read from text: its slope is not rounded
         value = (booster.params or {}).get("sigmoid")
         sigmoid = None if value is None else _atof(str(value))
-    return forest_from_text(text, iteration_range, sigmoid)
+    return _forest(parse(text), iteration_range, sigmoid)
 
 
 register(Frontend("lightgbm", (".txt",), detect, load, load_bytes, refuse))

@@ -90,7 +90,12 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
 
 def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the trees sorted by ``id``, which is how XGBoost orders them."""
-    _check_keys(trees)
+    known_keys = _OPTIONAL.union(_NODE_ARRAYS)
+    for i, tree in enumerate(trees):
+        if not isinstance(tree, dict):
+            damaged(f"trees[{i}] is not an object")
+        if unknown := tree.keys() - known_keys:
+            refuse_unknown(f"trees[{i}] has the unknown field {min(unknown)!r}")
     place: dict[int, int] = {}
     for i, tree in enumerate(trees):
         number: Any = tree.get("id")
@@ -101,15 +106,6 @@ def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 f"{len(trees) - 1} or is the id of another tree"
             )
     return [trees[place[number]] for number in range(len(trees))]
-
-
-def _check_keys(trees: list[dict[str, Any]]) -> None:
-    known = _OPTIONAL.union(_NODE_ARRAYS)
-    for i, tree in enumerate(trees):
-        if not isinstance(tree, dict):
-            damaged(f"trees[{i}] is not an object")
-        if unknown := tree.keys() - known:
-            refuse_unknown(f"trees[{i}] has the unknown field {min(unknown)!r}")
 
 
 def _number(tree: dict[str, Any], name: str, default: int | None = None) -> int:
