@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from string import Template
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -358,38 +360,6 @@ class _DeviceRunner(_ModuleRunner):
 # another thread compiles, and would cost more than a kernel of one row. Single-threaded
 # calls are timed with the thread's CPU clock, which excludes other processes.
 
-# Calls kernel(calls + i * stride, pfor, threads) for i in 0..n_calls, `rounds` times,
-# and stores the seconds and nanoseconds before and after, in zeroed memory: Windows'
-# clock writes 4 bytes of nanoseconds.
-_TEXT = f"""
-define void @skforge_time_calls(
-    ptr %kernel, ptr %calls, i64 %stride, i64 %n_calls, i64 %rounds,
-    ptr %pfor, i64 %threads, ptr %gettime, i32 %clock, ptr %times) {{
-entry:
-  %end = getelementptr i8, ptr %times, i64 16
-  %r0 = call i32 %gettime({clock_call("%times")})
-  br label %round
-round:
-  %r = phi i64 [ 0, %entry ], [ %r.next, %round.end ]
-  br label %call
-call:
-  %i = phi i64 [ 0, %round ], [ %i.next, %call ]
-  %offset = mul i64 %i, %stride
-  %slots = getelementptr i8, ptr %calls, i64 %offset
-  call void %kernel(ptr %slots, ptr %pfor, i64 %threads)
-  %i.next = add i64 %i, 1
-  %i.more = icmp slt i64 %i.next, %n_calls
-  br i1 %i.more, label %call, label %round.end
-round.end:
-  %r.next = add i64 %r, 1
-  %r.more = icmp slt i64 %r.next, %rounds
-  br i1 %r.more, label %round, label %done
-done:
-  %r1 = call i32 %gettime({clock_call("%end")})
-  ret void
-}}
-"""
-
 _PROTOTYPE = ctypes.CFUNCTYPE(
     None,
     *(ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_int64] * 3),
@@ -401,5 +371,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 @lru_cache(maxsize=1)
 def _loop() -> tuple[JitModule, Any]:
     """Return the timing loop, with the module that keeps its code."""
-    module = compile_functions([_TEXT], Target.host())
+    text = Path(__file__).with_name("time_calls.ll").read_text("utf-8")
+    clocks = {"before": clock_call("%times"), "after": clock_call("%end")}
+    module = compile_functions([Template(text).substitute(clocks)], Target.host())
     return module, _PROTOTYPE(module.address("skforge_time_calls"))

@@ -90,40 +90,6 @@ CPU: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _all(*names: str) -> dict[str, tuple[Any, ...]]:
-    return {name: CPU[name] for name in names}
-
-
-#: Parameters with an effect, for each kind of traversal; others have the first value.
-_FREE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "bitsliced": {"block": (64, 128, 256, 512, 1024)},
-    "lanes": {},
-    "tiles": {
-        "block": (64, 128, 256, 512, 1024, 2048),
-        "node_tile": (7, 15),
-        "codes": (True, False),
-    },
-    "pieces": {"block": (512, 1024, 2048, 4096)},
-    "tile-row": {"node_tile": (7, 15)},
-    "rows": {
-        "block": (0, 16, 64, 256, 1024),
-        "node_tile": (1, 4, 8),
-        "in_flight": (1, 8, 16, 24),
-        **_all("layout", "hops", "codes", "prefetch", "parallel", "tree_tiles"),
-    },
-    "trees": {
-        "block": (0, 64),
-        "node_tile": (1, 4, 8),
-        "in_flight": (1, 10, 16, 20, 24),
-        **_all("layout", "hops", "prefetch"),
-    },
-    "vector": {
-        "block": (0, 16, 64, 256, 1024),
-        **_all("layout", "hops", "codes", "prefetch"),
-    },
-}
-
-
 def _has_blocks(walk: str, block: int, codes: bool, prefetch: bool) -> bool:
     return block > 0 or not (codes or (prefetch and walk != "trees"))
 
@@ -152,7 +118,7 @@ def _fills_blocks(block: int, in_flight: int, walk: str) -> bool:
     return walk != "rows" or not 0 < block < in_flight
 
 
-_CHOICES = Choices(CPU, _FREE)
+_CHOICES = Choices.of("cpu", CPU)
 
 _RULES = (
     *_CHOICES.rules(),

@@ -52,69 +52,6 @@ GPU: dict[str, tuple[Any, ...]] = {
     "sums": ("memory", "shared", "atomic"),
 }
 
-_HOPS = GPU["hops"]
-_NODES = ("sparse", "array", "reorg")
-
-#: Parameters with an effect, for each distribution; others have the first value.
-_FREE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "rows": {
-        "rows_per_block": (32, 64, 128, 256, 512),
-        "rows_per_thread": (1, 2, 4),
-        "rows_in": GPU["rows_in"],
-        "cached_trees": (0, 4, 8, 16),
-        "representation": (*_NODES, "packed"),
-        "node_tile": GPU["node_tile"],
-        "hops": _HOPS,
-        "interleave": GPU["interleave"],
-    },
-    "parts": {
-        "rows_per_block": (8, 16, 32, 64),
-        "rows_per_thread": (1, 2, 4),
-        "tree_threads": (2, 4, 10, 16, 20, 32, 50, 64),
-        "rows_in": ("memory", "shared", "codes"),
-        "cached_trees": (0, 1, 2, 4),
-        "representation": (*_NODES, "packed"),
-        "node_tile": (1, 7),
-        "hops": _HOPS,
-        "interleave": (1, 2, 4),
-        "sums": ("memory", "shared", "atomic"),
-    },
-    "trees": {
-        "rows_per_block": (1, 2, 4, 8),
-        "tree_threads": (32, 64, 128, 256, 512, 1024),
-        "rows_in": ("memory", "shared", "row", "codes"),
-        "representation": _NODES,
-        "hops": _HOPS,
-        "interleave": (1, 2, 4),
-        "sums": ("memory", "shared", "atomic"),
-    },
-    "blocks": {
-        "rows_per_block": (1, 2, 4, 8),
-        "tree_threads": (32, 64, 128, 256),
-        "tree_blocks": (2, 4, 8, 16, 32),
-        "rows_in": ("memory", "shared"),
-        "representation": _NODES,
-        "hops": _HOPS,
-        "interleave": (1, 2, 4),
-        "sums": ("memory", "atomic"),
-    },
-    "stationary": {
-        "rows_per_block": (256, 1024),
-        "rows_per_thread": (32, 64, 128),
-        "tree_threads": (16, 32, 64),
-        "cached_trees": (1,),
-        "representation": _NODES,
-        "hops": _HOPS,
-        "sums": ("memory", "atomic"),
-    },
-    "bits": {
-        "rows_per_block": (128, 256, 512, 1024),
-        "rows_per_thread": (1, 2, 4, 8, 16, 32),
-        "cached_trees": (0, 8, 16, 32),
-        "representation": ("bitsliced",),
-    },
-}
-
 
 def _threads(
     deal: str, rows_per_block: int, rows_per_thread: int, tree_threads: int
@@ -144,7 +81,7 @@ def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
     return deal != "rows" or cached_trees == 0 or cached_trees >= interleave
 
 
-_CHOICES = Choices(GPU, _FREE)
+_CHOICES = Choices.of("gpu", GPU)
 
 _RULES = (
     *_CHOICES.rules(),

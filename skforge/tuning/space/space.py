@@ -8,10 +8,12 @@ The schedule language decides which schedules are legal.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -70,6 +72,13 @@ class Choices:
 
     values: Mapping[str, tuple[Any, ...]]
     free: Mapping[str, Mapping[str, tuple[Any, ...]]]
+
+    @classmethod
+    def of(cls, machine: str, values: Mapping[str, tuple[Any, ...]]) -> Choices:
+        """Return the choices on a CPU or GPU; a data file has those of each kind."""
+        text = Path(__file__).with_name("effects.json").read_text("utf-8")
+        kinds = json.loads(text)[machine].items()
+        return cls(values, {k: {n: tuple(v) for n, v in f.items()} for k, f in kinds})
 
     def rules(self) -> tuple[Constraint, ...]:
         """Return the rules that each parameter has the values that its kind allows."""
