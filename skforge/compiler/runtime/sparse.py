@@ -189,27 +189,18 @@ def _compiled(values: str, sums: str, less: bool) -> Any:
 def _function(value: Scalar, sum_: Scalar, less: bool) -> lir.Function:
     """Return the function for rows and sums of two types; tests are ``<`` or ``<=``."""
     n, result, leaves = (Value(name, I64) for name in ("n", "result", "leaves"))
-    names = "n_features", "n_trees", "n_words", "width", "n_outputs"
-    sizes = [Value(name, I64) for name in names]
+    counts = "n_features", "n_trees", "n_words", "width", "n_outputs"
+    sizes = [Value(name, I64) for name in counts]
     n_features, n_trees, n_words, width, n_outputs = sizes
-    kinds: dict[str, Scalar] = {
-        **{"indptr": I64, "indices": I32, "data": value, "fine": I64},
-        **{
-            "places": I32,
-            "starts": I32,
-            "bounds": value,
-            "ids": I32,
-            "nodes": I32,
-            "usual": I32,
-        },
-        **{"leaf_values": sum_, "outputs": I32, "base": sum_},
-    }
+    names = (
+        *("indptr", "indices", "data", "fine", "places", "starts", "bounds", "ids"),
+        *("nodes", "usual", "leaf_values", "outputs", "base"),
+    )
+    kinds = I64, I32, value, I64, I32, I32, value, I32, I32, I32, sum_, I32, sum_
     fill = Value("fill", value)
-    buffers = {name: Buffer(name, kind) for name, kind in kinds.items()}
-    (indptr, indices, data, fine, places, starts, bounds, ids, nodes, usual, values) = [
-        *buffers.values()
-    ][:11]
-    outputs, base = buffers["outputs"], buffers["base"]
+    buffers = [Buffer(*pair) for pair in zip(names, kinds, strict=True)]
+    indptr, indices, data, fine, places, starts, bounds = buffers[:7]
+    ids, nodes, usual, values, outputs, base = buffers[7:]
     with Builder() as b, b.parallel((n + (_ROWS - 1)) // _ROWS) as block:
         zero, one = b.const(0), b.const(1)
         at = b.alloc("at", I32, n_trees)  # each tree's leaf
@@ -290,5 +281,5 @@ def _function(value: Scalar, sum_: Scalar, less: bool) -> lir.Function:
 
             b.if_(result.eq(0), give_leaves, give_scores)
     given = n, indptr, indices, data, fine, result, leaves
-    model = [*buffers.values()][4:]
-    return lir.Function("skf_sparse", (*given, *model, *sizes, fill), b.finish())
+    params: tuple[Value | Buffer, ...] = (*given, *buffers[4:], *sizes, fill)
+    return lir.Function("skf_sparse", params, b.finish())
