@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from skforge._compat import assert_never
 from skforge.compiler.codegen.cuda import host_plan, memory
 from skforge.compiler.codegen.cuda.host_plan import HostPlan, HostStmt, Launch
 from skforge.compiler.codegen.cuda.ops import emit_let
@@ -330,22 +329,8 @@ class _Emitter(Writer):
                 self._if(stmt)
             case lir.Switch():
                 self._switch(stmt)
-            case (
-                lir.StorePlane()
-                | lir.ParallelFor()
-                | lir.Grid()
-                | lir.BlockRegion()
-                | lir.Transfer()
-                | lir.Named()
-                | lir.View()
-                | lir.Window()
-                | lir.Call()
-                | lir.Atomic()
-                | lir.Return()
-            ):
-                raise self.fail(f"{type(stmt).__name__} inside a launch.")
             case _:
-                assert_never(stmt)
+                raise self.fail(f"{type(stmt).__name__} inside a launch.")
 
     # ------------------------------------------------------------ control
 
