@@ -32,7 +32,7 @@ UNKNOWN = (
 )
 
 
-def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
+def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Array:
     """Return a Booster's or regressor's ``predict`` for raw scores.
 
     Raw scores have shape (n, n_outputs) or (n,), here and below. For scikit-learn's
@@ -45,7 +45,7 @@ def apply_transform(forest: Forest, raw: Any, on: Library = HOST) -> Any:
     scores = _columns(forest, raw)
     if spec.divisor != 1:
         scores = scores / scores.dtype.type(spec.divisor)
-    result: Any
+    result: Array
     match spec.function:
         case "argmax":
             result = scores.argmax(axis=1).astype(scores.dtype)
@@ -129,11 +129,9 @@ def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         _require_function(forest, on)
         if spec.labels not in ("best_score", "best", "half", "index"):
             raise _refused(forest, "labels")
-        if spec.labels == "best_score":  # the scores are the values
-            return apply_transform(forest, raw, on).argmax(axis=1)
+    scores = _columns(forest, raw)
     match spec.labels:
         case "best_score":
-            scores = _columns(forest, raw)
             if spec.decision == "votes":
                 scores = sklearn.samme_decision(forest, scores)
             targets = [part.argmax(axis=1) for part in _targets(forest, scores)]
@@ -147,16 +145,15 @@ def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
         case "index":
             return apply_transform(forest, raw, on).astype("int32")
         case "from_zero":
-            return (decision_function(forest, _columns(forest, raw)) >= 0).astype(int)
+            return (decision_function(forest, scores) >= 0).astype(int)
         case "above_zero":
-            score = decision_function(forest, _columns(forest, raw))
-            return (score > spec.cutoff).astype(int)
+            return (decision_function(forest, scores) > spec.cutoff).astype(int)
         case "above_bound":
-            return onnx.above_bound(spec, _columns(forest, raw), on)[:, 0]
+            return onnx.above_bound(spec, scores, on)[:, 0]
         case "first_greatest":
-            return onnx.first_greatest(spec, _columns(forest, raw), on)[:, 0]
+            return onnx.first_greatest(spec, scores, on)[:, 0]
         case "column":
-            return _columns(forest, raw).argmax(axis=1)
+            return scores.argmax(axis=1)
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:

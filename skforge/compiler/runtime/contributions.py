@@ -112,9 +112,7 @@ class Contributions:
         sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes
         for size in np.ravel(sizes) if self.forest.n_predicates else ():
             for kernels in self._of_target:
-                kernel = self._compiled(kernels, "contribution", int(size))
-                if isinstance(kernel, GpuKernel):
-                    kernel.load()
+                self._compiled(kernels, "contribution", int(size)).load()
 
     def answer(
         self,

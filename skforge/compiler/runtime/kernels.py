@@ -46,34 +46,28 @@ class Kernel:
 
     def __init__(self, source: Lowered | StoredKernel, target: Target) -> None:
         self.target = target
-        if isinstance(source, Lowered):
-            self._compile(source)
-        else:
-            self._load(source)
-
-    def _compile(self, lowered: Lowered) -> None:
-        function, target = lowered.kernel.function, self.target
         #: None in a kernel from the store.
-        self.function: lir.Function | None = function
+        self.function: lir.Function | None = None
         self._narrow = target.is_gpu  # emulated, with 32-bit indices
-        if target.is_gpu:
-            function, target = emulate_grids.run(function), Target.host()
-        self.jit: JitModule = compile_functions([function], target)
-        self._function = self.jit.function(function.name)
-        self._names = [item.buffer.name for item in lowered.kernel.data]
-        self._set([aligned(item.data) for item in lowered.kernel.data])
-        self.address = self.jit.address(function.name)
+        if isinstance(source, Lowered):
+            self.function = function = source.kernel.function
+            if target.is_gpu:
+                function, target = emulate_grids.run(function), Target.host()
+            name, jit = function.name, compile_functions([function], target)
+            data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
+            most = most_rows(source, SCRATCH_BYTES)
+        else:
+            name, jit = source.name, load_module(source.binary, source.names, target)
+            data, most = source.data, source.most_rows
+        self.jit: JitModule = jit
+        self._function, self.address = jit.function(name), jit.address(name)
+        self._names = list(data)
+        self._set([*data.values()])
         #: Most rows per run; None if scratch does not grow with the batch.
-        self.most_rows = most_rows(lowered, SCRATCH_BYTES)
+        self.most_rows = most
 
-    def _load(self, stored: StoredKernel) -> None:
-        self.function, self._narrow = None, False
-        self.jit = load_module(stored.binary, stored.names, self.target)
-        self._function = self.jit.function(stored.name)
-        self._names = list(stored.data)
-        self._set(list(stored.data.values()))
-        self.address = self.jit.address(stored.name)
-        self.most_rows = stored.most_rows
+    def load(self) -> None:
+        """Do nothing, as the code is loaded when it is compiled."""
 
     def stored(self) -> StoredKernel:
         """Return what a store keeps of this kernel."""

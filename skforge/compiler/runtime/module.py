@@ -191,9 +191,8 @@ class CompiledModule(Explained):
     def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
         """Return raw scores without an entry, for an output that may have one soon."""
         if type(X) is not np.ndarray and is_device_array(X):
-            find = self._kernel
-            made: Array = on_device.raw_on_device(self.forest, self.target, find, X)
-            return made
+            place = self.forest, self.target, self._kernel
+            return on_device.raw_on_device(*place, X)
         rows = prepare_rows(self.forest, X)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None
@@ -228,11 +227,8 @@ class CompiledModule(Explained):
                 return found
         if is_device_array(X):
             place = self.forest, self.target, self._kernel
-            on_gpu: Array = on_device.predict_on_device(*place, X)
-            return on_gpu
-        raw = self._raw(X, n_jobs, "transformed")
-        answer: Array = apply_transform(self.forest, raw)
-        return answer
+            return on_device.predict_on_device(*place, X)
+        return apply_transform(self.forest, self._raw(X, n_jobs, "transformed"))
 
     @documented(predict_raw)
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
@@ -244,8 +240,7 @@ class CompiledModule(Explained):
         """
         if is_device_array(X):
             place = self.forest, self.target, self._kernel
-            on_gpu: NDArray[np.int32] = on_device.leaves_on_device(*place, X)
-            return on_gpu
+            return on_device.leaves_on_device(*place, X)
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
@@ -286,9 +281,7 @@ class CompiledModule(Explained):
         """Compile the kernels of all schedules; return the seconds it took."""
         start = time.perf_counter()
         for number in range(len(self.kernels.ranges)):
-            kernel = self.kernels.kernel(number)
-            if isinstance(kernel, GpuKernel):
-                kernel.load()
+            self.kernels.kernel(number).load()
         return time.perf_counter() - start
 
     def warm_up(
@@ -332,9 +325,7 @@ class CompiledModule(Explained):
         elements: tuple[Element, ...] = "accumulator", "leaf_number"
         for number in numbers:
             for element in elements:
-                kernel = self.kernels.kernel(number, element)
-                if isinstance(kernel, GpuKernel):
-                    kernel.load()
+                self.kernels.kernel(number, element).load()
         few = [n for n in numbers if self.kernels.first_rows[n] <= FEW_ROWS]
         outputs: tuple[Output, ...] = "raw", "transformed"
         for output in outputs if few else ():

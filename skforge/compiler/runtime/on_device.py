@@ -12,7 +12,9 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
@@ -29,7 +31,7 @@ from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelE
 FindKernel = Callable[[int, Element], Any]
 
 
-def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Array:
     """Return raw scores of rows on a device, as an array on it."""
     device, rows = _rows(forest, target, X)
     with device.current():
@@ -40,7 +42,9 @@ def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> A
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 
-def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+def predict_on_device(
+    forest: Forest, target: Target, find: FindKernel, X: Any
+) -> Array:
     """Return the source's output for rows on a device."""
     raw = raw_on_device(forest, target, find, X)
     device, raw = device_cupy.as_cupy(raw, _kind(target))
@@ -48,7 +52,9 @@ def predict_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) 
         return apply_transform(forest, raw, library_of(device.xp))
 
 
-def leaves_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Any:
+def leaves_on_device(
+    forest: Forest, target: Target, find: FindKernel, X: Any
+) -> NDArray[np.int32]:
     """Return the leaf of each row in each tree, as an array on the device."""
     device, rows = _rows(forest, target, X)
     with device.current():
@@ -106,8 +112,8 @@ def _filled(
     rows: Any,
     shape: tuple[int, int],
     dtype: np.dtype[Any],
-) -> Any:
-    result = _empty(device, shape, dtype)
+) -> Array:
+    result: Array = _empty(device, shape, dtype)
     if min(shape) > 0:
         kernel: GpuKernel = find(len(rows), element)
         kernel.on_device(device, rows, result)
@@ -145,7 +151,6 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "
             "booleans."
         )
-    xp = device.xp
     with device.current():
         if rows.dtype != forest.input_dtype:
             rows = rows.astype(forest.input_dtype)
@@ -154,8 +159,8 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
         plain = along == width and 0 <= across <= width * MOST_ELEMENTS
         plain = plain and across % width == 0
         if rows.size and not (plain and rows.data.ptr % width == 0):
-            rows = xp.ascontiguousarray(rows)
+            rows = device.xp.ascontiguousarray(rows)
         if not isnan(forest.missing_value):
             marker = rows.dtype.type(forest.missing_value)
-            rows = xp.where(rows == marker, rows.dtype.type(np.nan), rows)
+            rows = device.xp.where(rows == marker, rows.dtype.type(np.nan), rows)
     return device, rows
