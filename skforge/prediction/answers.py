@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,28 +71,31 @@ def described(model: Any, method: str) -> Answer:
 
 def _scored(model: Any, method: str) -> Array:
     """Return the result for one row of zero scores, without compiling the model."""
-    from skforge.prediction.predictor import Predictor
-    from skforge.sources.delegation import model_of, start_of
+    from skforge.compiler.outputs.answers import labels_of
+    from skforge.sources.delegation import model_of
 
     if method == "predict_log_proba":
         method = "predict_proba"  # of the same dtype and shape
-    forest = model.forest_
-    module: Any = SimpleNamespace(forest=forest)
-    predictor = Predictor(module, model_of(model), start_of(model))
-    width = sum(part.n_outputs for part in (forest, *predictor.source.answers.more))
+    forest, answers = model.forest_, _answers(model)
+    width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
     with np.errstate(all="ignore"):
-        return as_array(predictor.of_scores(method, raw))
+        of_scores = answers.of_scores(forest, labels_of(forest, model_of(model)))
+        return as_array(of_scores(method, raw))
 
 
 def _leaves(model: Any) -> Array:
     """Return the result of ``apply`` for one row, with every leaf number 0."""
+    answers = _answers(model)
+    width = model.forest_.n_trees or int(answers.flat_leaves)
+    return as_array(answers.leaves(np.zeros((1, width), np.int32)))
+
+
+def _answers(model: Any) -> Any:
     from skforge.sources.delegation import model_of, start_of
     from skforge.sources.find import source_of
 
-    source = source_of(model_of(model), model.forest_, start_of(model))
-    width = model.forest_.n_trees or int(source.answers.flat_leaves)
-    return as_array(source.answers.leaves(np.zeros((1, width), np.int32)))
+    return source_of(model_of(model), model.forest_, start_of(model)).answers
 
 
 def _contributed(model: Any) -> Answer:
