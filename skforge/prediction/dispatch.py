@@ -58,15 +58,10 @@ def choose(
     host = Target.host()
     table = dispatch_table(schedule, batch_sizes, forest, host, reduction)
     if isinstance(schedule, str) and schedule == "auto":
-        gpu = gpu_here()
-        if gpu is None:
+        if (gpu := gpu_here()) is None:
             return Choice(host, table)
-        return Choice(
-            host,
-            table,
-            gpu,
-            dispatch_table(schedule, batch_sizes, forest, gpu, reduction),
-        )
+        gpu_table = dispatch_table(schedule, batch_sizes, forest, gpu, reduction)
+        return Choice(host, table, gpu, gpu_table)
     gpu_table = {k: s for k, s in table.items() if kind_of(s.directives) == "gpu"}
     if not gpu_table:
         return Choice(host, table)

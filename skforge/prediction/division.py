@@ -24,7 +24,7 @@ from skforge.compiler.frontends.pipeline.split import (
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.prediction.fallback import who_answers
-from skforge.prediction.verification import take_rows
+from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.find import read_model, source_of
 
 #: Rows that are tried, one by one.
@@ -47,10 +47,9 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
     branches = [name for name, step in steps if isinstance(step, Branch)]
     first = 0  # after the last step that is refused, or that has such a step inside
     for i, (name, step) in enumerate(steps):
-        blamed = [one for one in known if one == name or one.startswith(f"{name}__")]
-        if not isinstance(step, Branch):  # what is outside of it by now
-            blamed = [one for one in blamed if not _is_in(one, branches)]
-        first = i + 1 if blamed else first
+        outside = [] if isinstance(step, Branch) else branches  # of it by now
+        if any(_is_in(one, [name]) and not _is_in(one, outside) for one in known):
+            first = i + 1
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
     for start in starts if first else [None, *starts]:
         forest, unread = _tried(model, start, last, X)
@@ -103,9 +102,7 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
     name, unread = divided_steps(model)[start][0], ""
-    for i in np.unique(np.linspace(0, max(0, n_rows - 1), TRIED).astype(int)):
-        if i >= n_rows:
-            break
+    for i in sampled(X, TRIED)[:n_rows]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fit has the rows checked again
             prepared = source.prepared(take_rows(X, np.array([i])))

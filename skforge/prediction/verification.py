@@ -81,7 +81,7 @@ def verify_members(predictor: Predictor, X: Any) -> None:
 
     ``fit`` of each member has compared its kernels.
     """
-    at = np.unique(np.linspace(0, _num_samples(X) - 1, SAMPLE_ROWS).astype(int))
+    at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
     if predictor.module.reduction != "exact":
@@ -155,7 +155,7 @@ def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
 def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
     """Raise ``VerificationError`` if two answers differ in a bit."""
     for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
-        wrong = _unequal(values, wanted)
+        wrong = differing_rows(values, wanted)
         if len(wrong):
             row = wrong[0]
             raise VerificationError(
@@ -166,15 +166,6 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
 
 def _parts(answer: Any) -> list[Array]:
     return [np.asarray(a) for a in (answer if isinstance(answer, list) else [answer])]
-
-
-def _unequal(answer: Array, expected: Array) -> NDArray[np.intp]:
-    """Return the rows that differ; all of them if dtype or shape does."""
-    if answer.shape != expected.shape or answer.dtype != expected.dtype:
-        return np.arange(len(answer))
-    if answer.dtype.kind == "f":
-        return differing_rows(answer, expected)
-    return np.flatnonzero((answer != expected).reshape(len(answer), -1).any(axis=1))
 
 
 def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:

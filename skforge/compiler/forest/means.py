@@ -5,6 +5,7 @@ Saabas' contributions are their changes along a row's paths.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,19 +36,15 @@ class Means:
         """Compute the means of a forest with covers, level by level."""
         _check_covers(forest)
         reach, share = np.ones(forest.n_nodes), shares(forest)
-        inner = forest.left >= 0
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         complete = np.ones(forest.n_trees, np.bool_)
-        level = forest.tree_offset[:-1]
-        while len(level):
-            level = level[inner[level]]
+        for level in _levels(forest):
             total = np.zeros(len(level))
             for children in (forest.left, forest.right):
                 below = children[level]
                 reach[below] = reach[level] * share[below]
                 total += share[below]
             complete[tree[level[np.abs(total - 1) > ROUNDED]]] = False
-            level = np.concatenate([forest.left[level], forest.right[level]])
         leaf = np.flatnonzero(forest.leaf >= 0)
         values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
         of_tree = np.zeros((forest.n_trees, values.shape[1]))
@@ -61,13 +58,8 @@ class Means:
         means = np.zeros((forest.n_nodes, forest.leaf_value.shape[1]))
         leaf = forest.leaf >= 0
         means[leaf] = forest.leaf_value[forest.leaf[leaf]]
-        inner, levels, share = forest.left >= 0, [], shares(forest)
-        level = forest.tree_offset[:-1]
-        while len(level):
-            level = level[inner[level]]
-            levels.append(level)
-            level = np.concatenate([forest.left[level], forest.right[level]])
-        for level in levels[::-1]:
+        share = shares(forest)
+        for level in [*_levels(forest)][::-1]:
             for children in (forest.left, forest.right):
                 below = children[level]
                 means[level] += share[below, None] * means[below]
@@ -94,6 +86,14 @@ class Means:
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
         values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
+
+
+def _levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
+    """Yield the inner nodes of each level, those of the roots first."""
+    level, inner = forest.tree_offset[:-1], forest.left >= 0
+    while len(level := level[inner[level]]):
+        yield level
+        level = np.concatenate([forest.left[level], forest.right[level]])
 
 
 def shares(forest: Forest) -> FloatArray:

@@ -90,7 +90,9 @@ def differing_rows(
     if values.size == 0:
         return np.arange(0)
     if limit is None or not limit.any():
-        parts = (np.ascontiguousarray(x).view(np.uint8) for x in (values, expected))
+        parts: Any = values, expected
+        if values.dtype != np.object_:  # objects, such as labels, have no bits
+            parts = (np.ascontiguousarray(x).view(np.uint8) for x in parts)
         a, b = (part.reshape(len(values), -1) for part in parts)
         return np.flatnonzero((a != b).any(axis=1))
     gap = np.abs(values.astype(np.float64) - expected.astype(np.float64))
