@@ -145,18 +145,11 @@ def _task_read(model: Any, *_stamp: int) -> str | None:
 _task_of_file = lru_cache(maxsize=16)(_task_read)
 
 
-def classes_of(forest: Forest) -> Any:
-    """Return a classifier's labels, or 0, 1, ... if it has none."""
-    if forest.task not in ("binary", "multiclass"):
-        return None
-    labels = class_labels(forest)
-    return np.arange(max(2, forest.n_outputs)) if labels is None else labels
-
-
 def attribute_of(forest: Forest, name: str) -> Any:
     """Return a fitted attribute for a Booster or file that lacks it."""
-    if name == "classes_":
-        return classes_of(forest)
+    if name == "classes_" and forest.task in ("binary", "multiclass"):
+        labels = class_labels(forest)
+        return np.arange(max(2, forest.n_outputs)) if labels is None else labels
     if name == "n_features_in_":
         return forest.n_features
     if name == "feature_names_in_" and forest.feature_names is not None:

@@ -42,11 +42,8 @@ class Form(NamedTuple):
     @property
     def numbers(self) -> list[np.dtype[Any] | None]:
         """Return NumPy's dtypes of the columns' numbers; None for other columns."""
-        return [None if dtype is None else _number_of(dtype) for dtype in self.types]
-
-
-def _number_of(dtype: Any) -> np.dtype[Any] | None:
-    return np.dtype(np.float64) if dtype is OBJECT else number_of(dtype)
+        types = [np.dtype(float) if dtype is OBJECT else dtype for dtype in self.types]
+        return [None if dtype is None else number_of(dtype) for dtype in types]
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:

@@ -232,7 +232,8 @@ def _plain_value(value: Any) -> Any:
     """Return a deep copy of plain values; None for all others."""
     if isinstance(value, np.generic):
         value = value.item()
-    if type(value) in (bool, int, float, str):
+    plain = (bool, int, float, str)
+    if type(value) in plain:
         return value
     if isinstance(value, (list, tuple)):
         parts = [_plain_value(item) for item in value]
@@ -241,10 +242,9 @@ def _plain_value(value: Any) -> Any:
         return None
     if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
         return np.array(value) if value.dtype.char != "g" else None
-    plain = (bool, int, float, str)
-    if value.dtype.kind == "O" and value.ndim == 1:
-        return np.array(value) if all(type(v) in plain for v in value) else None
-    return None
+    objects = value.dtype.kind == "O" and value.ndim == 1
+    fine = objects and all(type(v) in plain for v in value)
+    return np.array(value) if fine else None
 
 
 def check(model: StoredModel) -> None:
@@ -285,9 +285,8 @@ def _try_answers(source: Source, model: StoredModel) -> None:
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
     """Tell whether there is a label for every class index that can be looked up."""
-    if forest.source not in ("catboost", "sklearn", "lightgbm") or labels is None:
-        return True
-    if not forest.classifies:
+    known = forest.source in ("catboost", "sklearn", "lightgbm") and forest.classifies
+    if labels is None or not known:
         return True
     if type(labels) is list:
         sizes = forest.output_sizes

@@ -71,10 +71,8 @@ class Threshold(Node):
         if not is_classifier(member_model) or len(member_model.classes_) != 2:
             raise UnsureError
         if kind_of(model) == TUNED:
-            label, threshold = (
-                model._curve_scorer._get_pos_label(),
-                model.best_threshold_,
-            )
+            label = model._curve_scorer._get_pos_label()
+            threshold = model.best_threshold_
         else:
             label, threshold = model.pos_label, model.threshold
         self._values = response(self._member, methods, label)
@@ -84,15 +82,9 @@ class Threshold(Node):
         self._threshold = threshold
         self._label, self._response = label, model.response_method
         classes = model.classes_
-        order = np.array([0, 1])
-        if label is not None:
-            order = np.array(
-                [
-                    np.flatnonzero(classes != label)[0],
-                    np.flatnonzero(classes == label)[0],
-                ]
-            )
-        self._labels = classes[order]
+        if label is not None:  # that of values above the threshold comes last
+            classes = classes[np.argsort(classes == label)]
+        self._labels = classes
 
     def kept(self, members: Sequence[Any]) -> Any:
         """Return a classifier with this threshold: tuned ones keep their scorer."""
