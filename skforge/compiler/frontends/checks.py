@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterable
+from importlib.resources import files
 from typing import Any, NoReturn
 
 from skforge.exceptions import (
@@ -24,6 +25,16 @@ def refuse_unknown(what: str) -> NoReturn:
     raise UnsupportedModelError(
         f"{what}, which may change predictions, so the model cannot be compiled."
     )
+
+
+def known_fields(kind: str) -> dict[str, frozenset[str]]:
+    """Return the names of fields by the objects of a kind of document that have them.
+
+    A field with another name may change predictions.
+    """
+    folder = files("skforge.compiler.frontends")
+    text = folder.joinpath("known_fields.json").read_text("utf-8")
+    return {where: frozenset(names) for where, names in json.loads(text)[kind].items()}
 
 
 def refuse_unfitted(model: Any) -> NoReturn:

@@ -15,31 +15,9 @@ from skforge.compiler.frontends.arrays import category_words
 from skforge.compiler.frontends.lightgbm.text import ModelText, check_version, damaged
 from skforge.exceptions import UnsupportedModelError
 
-#: Keys that predictions depend on, and others.
+_KEYS = checks.known_fields("lightgbm dump")
+#: Keys that predictions depend on.
 _HEADER = ("version", "num_class", "num_tree_per_iteration", "max_feature_idx")
-_DOCUMENT = frozenset(
-    (
-        *(*_HEADER, "name", "objective", "average_output", "feature_names"),
-        *("tree_info", "label_index", "monotone_constraints", "feature_infos"),
-        *("feature_importances", "pandas_categorical"),
-    )
-)
-_TREE = frozenset(
-    ("tree_index", "num_leaves", "num_cat", "shrinkage", "tree_structure")
-)
-_NODE = frozenset(
-    (
-        *("split_index", "split_feature", "split_gain", "threshold", "decision_type"),
-        *("default_left", "missing_type", "internal_value", "internal_weight"),
-        *("internal_count", "left_child", "right_child"),
-    )
-)
-_LEAF = frozenset(
-    (
-        *("leaf_index", "leaf_value", "leaf_weight", "leaf_count"),
-        *("leaf_const", "leaf_features", "leaf_coeff"),
-    )
-)
 _MISSING = ("None", "Zero", "NaN")  # in the order of their numbers in texts
 
 #: Greatest category, and most words of all category sets: a small file could ask for
@@ -54,7 +32,7 @@ def is_dump(model: object) -> bool:
 
 def parts_of(document: Any) -> ModelText:
     """Return the parts of the text that describes the same model."""
-    _known(document, _DOCUMENT, "the model")
+    _known(document, _KEYS["the model"], "the model")
     header = {key: _word(document[key]) for key in _HEADER if key in document}
     check_version(header)
     if "average_output" not in document:
@@ -73,7 +51,7 @@ def parts_of(document: Any) -> ModelText:
 
 
 def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
-    _known(tree, _TREE, where)
+    _known(tree, _KEYS["tree"], where)
     inner, leaves = _nodes(tree.get("tree_structure"), where)
     if _word(tree.get("num_leaves")) != str(len(leaves)):
         damaged(f"num_leaves of {where} is not {len(leaves)}")
@@ -131,10 +109,10 @@ def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, 
             damaged(f"a node of {where} stands there twice")
         by_place[place] = node
         if place >= 0:
-            _known(node, _NODE, where)
+            _known(node, _KEYS["node"], where)
             waiting += [node.get("right_child"), node.get("left_child")]
         else:
-            _known(node, _LEAF, where)
+            _known(node, _KEYS["leaf"], where)
     n_leaves = len(by_place) // 2 + 1
     if {*by_place} != {*range(-n_leaves, n_leaves - 1)}:
         damaged(f"the nodes of {where} are not numbered from 0")

@@ -22,22 +22,7 @@ from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import check_nodes, offsets
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
-_HEADER_KEYS = frozenset(
-    (
-        *("version", "num_class", "num_tree_per_iteration", "label_index"),
-        *("max_feature_idx", "objective", "average_output", "feature_names"),
-        *("monotone_constraints", "feature_infos", "tree_sizes", "boost_from_average"),
-    )
-)
-_TREE_KEYS = frozenset(
-    (
-        *("num_leaves", "num_cat", "split_feature", "split_gain", "threshold"),
-        *("decision_type", "left_child", "right_child", "leaf_parent", "leaf_value"),
-        *("leaf_weight", "leaf_count", "internal_value", "internal_weight"),
-        *("internal_count", "cat_boundaries", "cat_threshold", "is_linear"),
-        *("leaf_const", "num_features", "leaf_features", "leaf_coeff", "shrinkage"),
-    )
-)
+_KNOWN = checks.known_fields("lightgbm text")
 _VERSIONS = ("v2", "v3", "v4")
 _REPAIR = "save it again"
 
@@ -76,7 +61,7 @@ def parse(text: str) -> ModelText:
     if not end:
         damaged("The text ends before the line 'end of trees'")
     head, first, trees = f"{body}\n".partition("\nTree=")
-    header = _pairs(head[len("tree\n") :], "the header", _HEADER_KEYS)
+    header = _pairs(head[len("tree\n") :], "the header", _KNOWN["the header"])
     if not early or "version" in header:
         check_version(header)
     trees = f"Tree={trees}" if first else ""
@@ -91,7 +76,8 @@ def parse(text: str) -> ModelText:
             if unix == text:
                 raise
             blocks = _by_size(trees.replace("\n", "\r\n"), sizes)
-    parts = [_pairs(block, f"tree {i}", _TREE_KEYS) for i, block in enumerate(blocks)]
+    known = _KNOWN["tree"]
+    parts = [_pairs(block, f"tree {i}", known) for i, block in enumerate(blocks)]
     return ModelText(header, parts, _parameters(tail), _pandas_categorical(tail))
 
 

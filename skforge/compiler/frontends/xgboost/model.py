@@ -62,21 +62,7 @@ _OBJECTIVES: dict[str, _Objective] = {
         _Objective("identity", "identity", "ranking"),
     ),
 }
-# Known fields of each object of a document: an unknown one may change predictions.
-_KNOWN: dict[str, set[str]] = {
-    "learner": {
-        *("attributes", "feature_names", "feature_types", "gradient_booster"),
-        *("learner_model_param", "objective"),
-    },
-    "learner.learner_model_param": {
-        *("base_score", "boost_from_average", "num_class", "num_feature", "num_target")
-    },
-    "gradient_booster": {"gbtree", "model", "name", "weight_drop"},
-    "gradient_booster.model": {
-        *("cats", "gbtree_model_param", "iteration_indptr", "tree_info", "trees"),
-        "weight_drop",
-    },
-}
+_KNOWN = checks.known_fields("xgboost")
 
 
 def forest_from_document(

@@ -22,7 +22,7 @@ from skforge.compiler.frontends.arrays import (
     offsets,
     starts,
 )
-from skforge.compiler.frontends.checks import refuse_unknown
+from skforge.compiler.frontends.checks import known_fields, refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
 _NODE_ARRAYS: dict[str, type[np.generic]] = {
@@ -32,13 +32,7 @@ _NODE_ARRAYS: dict[str, type[np.generic]] = {
     "split_conditions": np.float32,
     "default_left": np.int64,
 }
-_OPTIONAL = frozenset(
-    (
-        *("base_weights", "leaf_weights", "leaf_child_counts", "loss_changes"),
-        *("categories", "categories_nodes", "categories_segments", "categories_sizes"),
-        *("id", "parents", "split_type", "sum_hessian", "tree_param"),
-    )
-)
+_KNOWN = known_fields("xgboost")["trees"]
 #: Fields that predictions do not use, but that must have one number per node.
 _UNREAD = ("base_weights", "loss_changes", "parents", "sum_hessian")
 _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
@@ -90,11 +84,10 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
 
 def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the trees sorted by ``id``, which is how XGBoost orders them."""
-    known_keys = _OPTIONAL.union(_NODE_ARRAYS)
     for i, tree in enumerate(trees):
         if not isinstance(tree, dict):
             damaged(f"trees[{i}] is not an object")
-        if unknown := tree.keys() - known_keys:
+        if unknown := tree.keys() - _KNOWN:
             refuse_unknown(f"trees[{i}] has the unknown field {min(unknown)!r}")
     place: dict[int, int] = {}
     for i, tree in enumerate(trees):
