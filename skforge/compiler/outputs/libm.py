@@ -9,35 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache, partial
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.system import WINDOWS, c_address
-
-# one scalar call per element; it must not be replaced by a vector version
-_LOOP = """
-declare {type} @skforge_{name}({type})
-
-define void @loop_{name}(ptr %out, ptr %in, i64 %n) {{
-entry:
-  %some = icmp sgt i64 %n, 0
-  br i1 %some, label %body, label %done
-body:
-  %i = phi i64 [ 0, %entry ], [ %next, %body ]
-  %from = getelementptr {type}, ptr %in, i64 %i
-  %x = load {type}, ptr %from
-  %y = call {type} @skforge_{name}({type} %x)
-  %to = getelementptr {type}, ptr %out, i64 %i
-  store {type} %y, ptr %to
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %n
-  br i1 %more, label %body, label %done
-done:
-  ret void
-}}
-"""
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
@@ -68,7 +47,8 @@ def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]]:
     jit = binding.create_lljit_compiler(machine, use_jit_link=not WINDOWS)
     kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
     name += f
-    text = _LOOP.format(name=name, type=kind)
+    loop = files("skforge.compiler.outputs").joinpath("libm_loop.ll")
+    text = Template(loop.read_text("utf-8")).substitute(name=name, type=kind)
     tracker = (
         binding.JITLibraryBuilder()
         .add_ir(text)
