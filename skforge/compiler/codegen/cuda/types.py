@@ -10,29 +10,17 @@ import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
 
+_FOLDER = files("skforge.compiler.codegen.cuda")
+
 #: Text before the kernels: macros for each compiler, types and integer helpers. One
 #: text serves NVRTC, nvcc, hiprtc and, for tests on a CPU, a C++ compiler with a header
 #: that defines ``SKF_SHIM`` and every macro named here. There is no ``#include``: NVRTC
 #: has no standard headers. Compiler flags, not this text, prevent contraction of
 #: multiply-adds (``--fmad=false``, ``-ffp-contract=off``).
-PRELUDE = (
-    files("skforge.compiler.codegen.cuda").joinpath("prelude.h").read_text("utf-8")
-)
+PRELUDE = _FOLDER.joinpath("prelude.h").read_text("utf-8")
 
-# Words that cannot be names of values.
-_WORDS = """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class
-    compl const constexpr const_cast continue decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for friend goto if inline
-    int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
-    protected public register reinterpret_cast return short signed sizeof static
-    static_assert static_cast struct switch template this thread_local throw true try
-    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
-    xor_eq char16_t char32_t linux unix
-    u8 u16 u32 u64 i32 i64 f32 f64 u16_a u32_a u64_a u32x2 u32x4 u64x2
-    exp expf fabs fabsf threadIdx blockIdx blockDim gridDim warpSize
-"""
-RESERVED = frozenset(_WORDS.split())
+#: Words that cannot be names of values.
+RESERVED = frozenset(_FOLDER.joinpath("reserved.txt").read_text("utf-8").split())
 
 # Double underscores are reserved in C++, and skf_ is the emitter's prefix.
 _PLAIN = re.compile(r"(?!skf_|SKF_)[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
