@@ -15,30 +15,27 @@ _MOST = 1 << 30
 class Known:
     """Constants, sums with one, and powers of two that integers are multiples of.
 
-    Unknown values are looked up in the ``parent``, the enclosing function.
+    It begins with what the ``parent``, the enclosing function, knows.
     """
 
     def __init__(self, parent: Known | None = None) -> None:
-        self._parent = parent
         self.constants: dict[str, Number] = {}
         self._multiples: dict[str, int] = {}
         self._sums: dict[str, tuple[lir.Value, int]] = {}
         self._extended: set[str] = set()
         self._pairs: dict[str, tuple[lir.Value, lir.Value]] = {}
+        if parent is not None:
+            self.constants |= parent.constants
+            self._multiples |= parent._multiples
+            self._sums |= parent._sums
 
     def constant_of(self, value: lir.Value) -> Number | None:
         """Return the known number of a value, or None."""
-        found = self.constants.get(value.name)
-        if found is None and self._parent is not None:
-            return self._parent.constant_of(value)
-        return found
+        return self.constants.get(value.name)
 
     def sum_of(self, value: lir.Value) -> tuple[lir.Value, int] | None:
         """Return a value and a constant whose 64-bit sum this value is, or None."""
-        found = self._sums.get(value.name)
-        if found is None and self._parent is not None:
-            return self._parent.sum_of(value)
-        return found
+        return self._sums.get(value.name)
 
     def pair_of(self, value: lir.Value) -> tuple[lir.Value, lir.Value] | None:
         """Return the number and the shorter, extended one whose sum it is, or None."""
@@ -53,10 +50,7 @@ class Known:
         number = self.constants.get(value.name)
         if number is not None:
             return gcd(number, _MOST) if isinstance(number, int) else 1
-        found = self._multiples.get(value.name)
-        if found is None:
-            return 1 if self._parent is None else self._parent.multiple_of(value)
-        return found
+        return self._multiples.get(value.name, 1)
 
     def note_multiple(self, value: lir.Value, factor: int) -> None:
         """Record that an integer is a multiple of a power of two."""

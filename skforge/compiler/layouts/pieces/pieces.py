@@ -75,7 +75,6 @@ class Pieces(layouts.BlockRepresentation):
 
     name = "pieces"
     row_group = GROUP
-    byte_limit = 1 << 32
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
