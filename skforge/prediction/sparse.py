@@ -99,14 +99,15 @@ def dense_blocks(
     width = n_features if place is None else int(place.max(initial=-1)) + 1
     step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
     for first in range(0, n_rows, step):
-        part = X[first : first + step]
-        at = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
-        to, data = part.indices, part.data
+        starts = X.indptr[first : first + step + 1]
+        some = slice(starts[0], starts[-1])
+        to, data, n = X.indices[some], X.data[some], len(starts) - 1
+        at = np.repeat(np.arange(n), np.diff(starts))
         if place is not None:
-            to = place[to]
-            read = to >= 0
-            at, to, data = at[read], to[read], data[read]
-        rows = np.full((part.shape[0], width), fill, dtype)
+            to = place.take(to)
+            read = np.flatnonzero(to >= 0)
+            at, to, data = at.take(read), to.take(read), data.take(read)
+        rows = np.full((n, width), fill, dtype)
         with np.errstate(over="ignore"):
             rows[at, to] = data
         yield rows
