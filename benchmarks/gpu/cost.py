@@ -23,6 +23,7 @@ from benchmarks.gpu.cost_bits import cost_of_bits
 from benchmarks.gpu.cost_records import Cost, Made, batch_seconds
 from benchmarks.gpu.counts import code_of, walking_loop
 from benchmarks.gpu.deal import Deal
+from benchmarks.gpu.occupancy import occupancy
 from benchmarks.gpu.reads import Reads, addresses, packed_levels, reads_of, sample
 from benchmarks.gpu.walks import Paths, walk
 from skforge.compiler import pipeline
@@ -37,7 +38,6 @@ from skforge.compiler.cost.gpu import (
     KEEP,
     SEARCH,
 )
-from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.cost.schedule_facts import PLACE, facts_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction

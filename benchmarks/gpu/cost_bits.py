@@ -18,9 +18,9 @@ from benchmarks.gpu.cost_records import Cost, Made, batch_seconds
 from benchmarks.gpu.counts import code_of
 from benchmarks.gpu.deal import loops_of
 from benchmarks.gpu.gpu_sass import Loop, all_loops, innermost, operations
+from benchmarks.gpu.occupancy import occupancy
 from benchmarks.gpu.reads import LANES
 from skforge.compiler.cost.gpu import ANSWER, DEPENDENT, LEAF_CYCLES, marking
-from skforge.compiler.cost.occupancy import occupancy
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import ScheduleError
 

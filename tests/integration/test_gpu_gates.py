@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu.gpu_sass import nvdisasm
+from benchmarks.gpu.occupancy import occupancy
 from skforge import load_forest
 from skforge.compiler.codegen.cuda.host_plan import Launch
-from skforge.compiler.cost.occupancy import MULTIPROCESSORS, occupancy
+from skforge.compiler.cost.occupancy import MULTIPROCESSORS
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
-from skforge.compiler.cost.occupancy import MULTIPROCESSORS, occupancy
+from benchmarks.gpu.occupancy import occupancy
+from skforge.compiler.cost.occupancy import MULTIPROCESSORS
 from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
     cubin_resources,

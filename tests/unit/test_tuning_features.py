@@ -23,7 +23,7 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.features import NAMES, Setting, featurize, names_of
+from skforge.tuning.cost.features import GPU_NAMES, NAMES, Setting, featurize
 from skforge.tuning.search.learned import REASONS, reasons
 from tests.exactness.forests import drawn
 
@@ -113,7 +113,8 @@ def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
         ]
         setting = Setting(shape_on(FOREST, target), target, n_rows, threads)
         found = featurize(setting, schedules)
-        assert found.matrix.shape == (len(schedules), len(names_of(target)))
+        names = GPU_NAMES if target.is_gpu else NAMES
+        assert found.matrix.shape == (len(schedules), len(names))
         assert np.isfinite(found.matrix).all()
         assert np.isfinite(found.log_estimate).all()
         alone = [featurize(setting, [s]).matrix[0] for s in schedules[:20]]
@@ -154,7 +155,7 @@ def test_every_feature_is_in_the_table_of_the_page():
     page = Path(__file__).parents[2] / "docs" / "cost_model.md"
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
-    names = [*NAMES, *names_of(Target.cuda())]
+    names = [*NAMES, *GPU_NAMES]
     groups = ("layout_", "ns_of_")
     assert not [n for n in names if n not in named and not n.startswith(groups)]
     assert all(group in text for group in groups)
@@ -192,7 +193,7 @@ def gpu_features(n_rows=5000, target=None, **changed):
         Setting(shape_on(FOREST, target), target, n_rows),
         [ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)],
     )
-    return dict(zip(names_of(target), found.matrix[0], strict=True))
+    return dict(zip(GPU_NAMES, found.matrix[0], strict=True))
 
 
 def test_features_of_gpus_say_what_their_names_say():

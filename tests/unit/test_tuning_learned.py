@@ -22,7 +22,7 @@ from skforge.exceptions import (
 )
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, Retrained
-from skforge.tuning.cost.features import NAMES, Setting, names_of
+from skforge.tuning.cost.features import GPU_NAMES, NAMES, Setting
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
@@ -144,7 +144,7 @@ def test_one_shot_on_a_gpu_needs_a_model_of_it():
 
 def test_sizes_that_were_not_drawn_are_found_beside_those_that_were():
     def cost(matrix):  # 8 rows by 10 parts, 2 rows a thread
-        names = names_of(Target.cuda())
+        names = GPU_NAMES
         rows, each, parts = (
             matrix[:, names.index(name)]
             for name in ("rows_per_block", "rows_per_thread", "tree_threads")

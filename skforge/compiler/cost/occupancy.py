@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.target import Target
-from skforge.exceptions import TargetError
 
 Limit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
 
@@ -40,49 +39,6 @@ MULTIPROCESSORS = {
     arch: Multiprocessor(**facts)
     for arch, facts in json.loads(_TABLE)["multiprocessors"].items()
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """Blocks and warps of one kernel on one multiprocessor."""
-
-    blocks: int  # resident at once; 0 means that the kernel cannot be launched
-    warps: int  # of those blocks
-    fraction: float  # of the warps that the multiprocessor could hold
-    limit: Limit  # what allows no more blocks
-
-
-def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Return how many blocks of a kernel run at once on a multiprocessor.
-
-    Parameters
-    ----------
-    arch : str
-        "sm_80", "gfx90a", …
-    threads : int
-        Of a block.
-    registers : int
-        Of a thread, as the compiler says.
-    shared_bytes : int
-        Of a block, static and dynamic.
-
-    Examples
-    --------
-    >>> occupancy("sm_90", threads=256, registers=40, shared_bytes=0)
-    Occupancy(blocks=6, warps=48, fraction=0.75, limit='registers')
-    """
-    sm = MULTIPROCESSORS.get(arch)
-    if sm is None:
-        raise TargetError(
-            f"Occupancy of {arch!r} is not known; use one of "
-            f"{', '.join(MULTIPROCESSORS)}."
-        )
-    limits = blocks_by_limit(sm, threads, registers, shared_bytes)
-    limit: Limit = min(limits, key=lambda name: limits[name])
-    blocks, warps = int(limits[limit]), -(-threads // sm.warp_size)
-    return Occupancy(
-        blocks, blocks * warps, blocks * warps / (sm.parts * sm.warps), limit
-    )
 
 
 def blocks_by_limit(

@@ -13,7 +13,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -199,9 +198,8 @@ def _forest_of(arrays: Mapping[str, Any], n_features: int = len(NAMES)) -> Fores
     """Return a validated forest with scalar leaves."""
     n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
     n_tests = len(arrays["feature"])
-    known = {f.name for f in fields(Forest)}
     return Forest(
-        **{name: arrays[name] for name in STORED if name in known},
+        **{name: arrays[name] for name in STORED},
         tree_output=np.zeros(n_trees, np.int32),
         source_node=np.arange(n_nodes, dtype=np.int32),
         cover=np.zeros(0),

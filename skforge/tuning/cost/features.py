@@ -9,7 +9,7 @@ block of rows, and a scalar is one row in one tree. ``docs/cost_model.md`` lists
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -23,7 +23,6 @@ from skforge.compiler.cost.occupancy import Limit
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 
 #: Facts of CPU schedules, and the terms of their estimates.
 _DIRECTIVES = FACTS[: FACTS.index("layout")]
@@ -45,7 +44,7 @@ NAMES = (
 class Featured:
     """Features of schedules, and estimates of their times."""
 
-    #: A row for each schedule, with the features in the order of ``names_of``.
+    #: A row for each schedule, in the order of ``NAMES`` or ``GPU_NAMES``.
     matrix: Array
     #: Natural logarithm of the estimated ns per row; the model learns the error.
     log_estimate: Array
@@ -93,11 +92,6 @@ def from_facts(setting: Setting, facts: Array) -> Featured:
     for column, make in zip(matrix.T, _GPU_MAKERS.values(), strict=True):
         column[:] = make(work)
     return Featured(matrix, np.log(work.estimate))
-
-
-def names_of(target: Target) -> Sequence[str]:
-    """Return the names of a target's features, in the order of the columns."""
-    return GPU_NAMES if target.is_gpu else NAMES
 
 
 _Maker = Callable[[Any], "Array | float"]
@@ -196,5 +190,4 @@ GPU_NAMES = tuple(_GPU_MAKERS)
 
 __all__ = [
     "FACTS", "GPU_NAMES", "NAMES", "Featured", "Setting", "featurize", "from_facts",
-    "names_of",
 ]  # fmt: skip
