@@ -8,6 +8,7 @@ other and only share read-only data; a thread that dies in a call loses its slot
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Literal
 
@@ -24,22 +25,9 @@ from skforge.exporters.contents import ERRORS, LINE, Library, Scratch, filled
 _QUESTIONS = (0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0)
 #: The bit of each feature, by its LLVM name, in a question's word. Kernels use no other
 #: features.
-_BITS = {
-    (1, 2): {
-        "sse3": 0, "ssse3": 9, "fma": 12, "cx16": 13, "sse4.1": 19, "sse4.2": 20,
-        "movbe": 22, "popcnt": 23, "xsave": 26, "avx": 28, "f16c": 29,
-    },
-    (2, 1): {
-        "bmi": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "adx": 19,
-        "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31,
-    },
-    (2, 2): {
-        "avx512vbmi": 1, "avx512vbmi2": 6, "gfni": 8, "vaes": 9, "vpclmulqdq": 10,
-        "avx512vnni": 11, "avx512bitalg": 12, "avx512vpopcntdq": 14,
-    },
-    (3, 0): {"avxvnni": 4, "avx512bf16": 5, "avxifma": 23},
-    (4, 2): {"sahf": 0, "lzcnt": 5, "sse4a": 6},
-}  # fmt: skip
+_BITS: dict[tuple[int, int], dict[str, int]] = {
+    (question, word): bits for question, word, bits in json.loads(filled("cpuid.json"))
+}
 #: Register state (XCR0 bits) that the system must save for 256- and 512-bit vectors.
 _SAVED = {"avx": 0x06, "avx512f": 0xE6}
 
