@@ -111,7 +111,10 @@ class _Declined:
 
     def _check_names(self) -> None:
         given, source = column_names(self.X), self.source
-        if self.names and source.compares:
+        labels = self.X.columns if is_pandas(self.X) else ()
+        named = all(isinstance(label, str) for label in labels)
+        # scikit-learn takes frames by position if no name is a text
+        if self.names and source.compares and (named or not source.has_forms):
             absent = [n for n in source.needed(self.names) if n not in given]
             if absent:
                 near = get_close_matches(absent[0], given, 1)
@@ -184,9 +187,11 @@ class _Declined:
             return f"{shown}, which is not among the categories of training"
         if texts and isinstance(value, str):
             return f"{shown}, a text that training rows did not have"
-        if texts:
+        if texts and not self.source.has_forms:
             raise InvalidInputError(f"{shown}, but training rows had texts there.")
-        if number and np.isfinite(value):
+        if texts:
+            return f"{shown}; training rows had texts there"
+        if number and abs(value) < np.inf:
             alone = "alone, it does not take numbers of this size or type there"
             return f"{shown}; {alone}"
         if number and self.source.has_forms:
@@ -198,6 +203,8 @@ class _Declined:
         dates = is_table(self.X) and not isinstance(value, str)  # some steps take them
         if dates or isinstance(value, complex):
             return f"{shown}, which is not a real number"
+        if self.source.has_forms:  # encoders of arrays take texts
+            return f"{shown}; alone, it takes numbers there"
         raise InvalidInputError(no_number(value, at, name))
 
 

@@ -308,7 +308,7 @@ class PipelineSource(Source):
                 other = PipelineSource(self.model, parts.forest, form, parts)
             if not other._agrees((), self):
                 return None
-        except (UnsupportedModelError, ValueError, TypeError):
+        except (UnsupportedModelError, ValueError, TypeError, NotImplementedError):
             return None
         gaps = nullable(form)
         if gaps and not other._agrees(gaps, self):

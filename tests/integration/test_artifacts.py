@@ -41,6 +41,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     VotingClassifier,
 )
+from sklearn.impute import MissingIndicator
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -1287,7 +1288,6 @@ def with_one(frame, name, value, at=3):
 
 NEEDS = "SourceNeededError: predict of these rows (DataFrame of shape (300, 4)) needs "
 SAVED = "itself, which this CompiledForest was saved without: "
-ENCODE = "encode texts, dates and categories as numbers the way the model was trained."
 DECLINED = {
     "absent": (
         lambda f: f.rename(columns={"fare": "Fare"}),
@@ -1297,16 +1297,18 @@ DECLINED = {
     ),
     "a text": (
         lambda f: with_one(f, "fare", "x"),
-        f"InvalidInputError: row 3 has 'x' in column 'fare'; {ENCODE}",
+        f"{NEEDS}the {{model}} {SAVED}row 3 has 'x' in column 'fare' (object); alone, "
+        "it takes numbers there; use the original model.",
     ),
     "a date": (
         lambda f: with_one(f, "fare", datetime.date(2020, 1, 1)),
-        f"InvalidInputError: row 3 has 2020-01-01 in column 'fare'; {ENCODE}",
+        f"{NEEDS}the {{model}} {SAVED}row 3 has datetime.date(2020, 1, 1) in column "
+        "'fare' (object); alone, it takes numbers there; use the original model.",
     ),
     "a number for a text": (
         lambda f: f.assign(city=1),
-        "InvalidInputError: row 0 has 1 in column 'city' (int64), but training rows "
-        "had texts there.",
+        f"{NEEDS}the {{model}} {SAVED}row 0 has 1 in column 'city' (int64); training "
+        "rows had texts there; use the original model.",
     ),
     "another text": (
         lambda f: with_one(f, "city", "Bern"),
@@ -1361,6 +1363,32 @@ def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
         fast.predict(rows)
         answers = saved(fast, tmp_path).predict(rows)
         np.testing.assert_array_equal(answers, model.predict(rows))
+
+
+def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
+        c=np.where(Y > 0, "x", "y")
+    )
+    marks = (MissingIndicator(features="all"), ["c"]), (StandardScaler(), ["a", "b"])
+    marker = make_pipeline(make_column_transformer(*marks), RandomForestClassifier(2))
+    by_place = (StandardScaler(), [0, 1]), (OneHotEncoder(), [2])
+    encoder = make_pipeline(
+        make_column_transformer(*by_place), RandomForestClassifier(2)
+    )
+    scaled = make_pipeline(StandardScaler(), RandomForestClassifier(2))
+    for model, trained, given in (
+        (marker, rows, rows),
+        (scaled, rows[["a"]], rows[["a"]].set_axis([0], axis=1)),
+        (encoder, rows.to_numpy(object), rows.to_numpy(object)),
+    ):
+        loaded = saved(plain(model.fit(trained, Y > 0)).fit(trained), tmp_path)
+        expected = model.predict(given)
+        try:
+            answers = loaded.predict(given)
+        except SourceNeededError:
+            continue
+        np.testing.assert_array_equal(answers, expected)
 
 
 @pytest.mark.sampled(5)

@@ -253,8 +253,13 @@ def test_functions_that_do_not_fold():
     assert "calls sin" in where(np.sin)
 
 
-def where(function, **how):
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+def test_a_function_that_warns_of_its_container_does_not_fold(container):
+    assert f"is set to {container}" in where(np.log1p, container)
+
+
+def where(function, container="default", **how):
     X = numbers(signed=False)
-    step = pre.FunctionTransformer(function, **how)
+    step = pre.FunctionTransformer(function, **how).set_output(transform=container)
     model = make_pipeline(step, clone(FORESTS["forest"])).fit(X, target(X))
     return plain(model).fit(X).inspect("pipeline")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
+from sklearn.utils._set_output import _get_output_config
 
 from skforge.exceptions import UnsupportedModelError
 
@@ -311,6 +312,10 @@ def refuse(step: str, transformer: Any) -> None:
             fail(step, transformer, f"calls {called}")
         if transformer.kw_args:
             fail(step, transformer, f"calls {called} with kw_args")
+        output = _get_output_config("transform", transformer)["dense"]
+        frames = output == "pandas" and hasattr(transformer, "feature_names_in_")
+        if output != "default" and not frames:
+            fail(step, transformer, f"is set to {output}, and warns that it has arrays")
     if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
         fail(step, transformer, f"returns columns of dtype {kind}")
     if name.startswith("sklearn.impute."):
