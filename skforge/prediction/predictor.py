@@ -543,9 +543,8 @@ class Predictor:
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                none = np.empty((0, rows.shape[1]), self._dtype)
                 blocks = dense_blocks(rows, self.source.fill, self._dtype)
-                rows = np.concatenate([none, *blocks])
+                rows = np.concatenate([*blocks])
             options["background"] = rows
         values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
         self.counters.add(self._route, len(values))
@@ -597,9 +596,6 @@ class Predictor:
             call, place = getattr(narrow.module, method), narrow.place
         blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
-        if not parts:
-            none = np.empty(rows.shape, self._dtype)
-            return np.asarray(getattr(self.module, method)(none, **options))
         return np.concatenate(parts)
 
     def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:

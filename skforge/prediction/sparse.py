@@ -98,7 +98,7 @@ def dense_blocks(
     n_rows, n_features = X.shape
     width = n_features if place is None else int(place.max(initial=-1)) + 1
     step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
-    for first in range(0, n_rows, step):
+    for first in range(0, max(1, n_rows), step):  # of 0 rows, an empty one
         starts = X.indptr[first : first + step + 1]
         some = slice(starts[0], starts[-1])
         to, data, n = X.indices[some], X.data[some], len(starts) - 1
