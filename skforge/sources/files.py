@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import prepare_rows, read_columns
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
@@ -60,11 +61,7 @@ class ForestSource(Source):
         if not hasattr(X, "tocsr"):
             return prepare_rows(self.forest, X)
         X = read_columns(self.forest, X.tocsr())
-        if X.shape[1] != self.forest.n_features:
-            raise InvalidInputError(
-                f"the model was trained on {self.forest.n_features} features, but the "
-                f"rows have {X.shape[1]} columns."
-            )
+        check_shape(X.shape, self.forest.n_features)
         if most_entries(X) > 1:  # libraries differ in which duplicate they use
             raise InvalidInputError(
                 "the sparse rows have several entries for the same place; add them up "

@@ -162,9 +162,7 @@ class PlainRows:
         small = shape[0] * shape[1] <= _MOST_CELLS and shape[1] <= _MOST_COLUMNS
         if fill is None or not small or indices.dtype != np.intc:
             return None
-        if data.dtype not in (np.float32, np.float64):
-            return None
-        if not np.isfinite(data).all():
+        if data.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
             return None
         counts = np.diff(X.indptr)
         if counts.sum() != len(data) or len(indices) != len(data):

@@ -77,10 +77,8 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
         return model
     forest = wrapper.forest_
     predictor = wrapper.__dict__.get("_predictor")  # its source knows forms of rows
-    if predictor is None:
-        source = source_of(model, forest, start_of(wrapper))
-    else:
-        source = predictor.source
+    known = None if predictor is None else predictor.source
+    source: Source = known or source_of(model, forest, start_of(wrapper))
     for dtype in (np.float32, np.bool_, np.object_):  # no steps will be left to fold
         form = source.form(source.sample(dtype))
         if form is not None:
@@ -257,9 +255,8 @@ def check(model: StoredModel) -> None:
             raise ValueError(f"the rule {name} is of the wrong type or size")
     if not are(str, rules["left_out"]):
         raise ValueError("left_out is not a list of names")
-    if model.whole is None and not _labels_fit(
-        model.attributes.get("classes_"), forest
-    ):
+    labels = model.attributes.get("classes_")
+    if model.whole is None and not _labels_fit(labels, forest):
         raise ValueError("the labels do not fit the forest")
     model.__sklearn_tags__()
     source = adapter(model, forest)
