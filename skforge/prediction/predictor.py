@@ -495,9 +495,9 @@ class Predictor:
         for module in self.modules:
             module.warm_up(batch_sizes)
             module.plan_threads(n_jobs)
+        _ = self._walk
         if self._narrow is not None:
-            self._narrow.module.warm_up()  # sparse rows use it, in blocks, or this:
-            _ = self._walk
+            self._narrow.module.warm_up()  # sparse rows use it in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
 

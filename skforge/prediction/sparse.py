@@ -27,6 +27,7 @@ Array = NDArray[Any]
 DENSE_BYTES = 8 << 20
 
 #: From this many unread columns on, they are left out and a second module compiles.
+#: Rows of fewer columns are never walked: their blocks stay in the cache.
 UNREAD = 256
 
 #: Rows with which the entries' answers are compared with the forest's.
@@ -71,7 +72,7 @@ def walk_of(module: Any, fill: float) -> SparseWalk | None:
     """
     forest = module.forest
     fits = module.reduction == "exact" and not module.parts[0].target.is_gpu
-    if not fits or not SparseWalk.supports(forest):
+    if not fits or forest.n_features < UNREAD or not SparseWalk.supports(forest):
         return None
     walk, rows = SparseWalk(forest, fill), draw_rows(forest, _DRAWN, 0)
     absent = np.random.default_rng(0).random(rows.shape) < 0.8
