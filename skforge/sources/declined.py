@@ -55,7 +55,12 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
         if source.has_forms:
             why = "alone, it takes no sparse rows"
     else:
-        why = _Declined(source, X, method).why()
+        try:
+            why = _Declined(source, X, method).why()
+        except InvalidInputError:
+            raise
+        except Exception:  # noqa: BLE001 - of a library that cannot take rows apart
+            why = ""
     what = f"{method} of these rows ({type(X).__name__}"
     once = source.form(X) is not None
     stored.refuse(f"{what}{f' of shape {shape}' if shape else ''})", why, once=once)

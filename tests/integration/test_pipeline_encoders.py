@@ -157,6 +157,9 @@ def forms(frame):
     yield frame.convert_dtypes(dtype_backend="pyarrow")
     for kind in ARROW_TEXTS:
         yield frame.astype(dict.fromkeys(["city", "sex"], kind))
+    for kind in "string", *ARROW_TEXTS[:2]:  # categories whose missing value is NA
+        texts = frame.astype(dict.fromkeys(["city", "sex"], kind))
+        yield texts.astype({"city": "category", "sex": "category"})
 
 
 def strange(frame):

@@ -85,10 +85,13 @@ class TextCodes:
             return None
         if arrow is not None:
             return self.of_arrow(arrow, dtype.na_value)
+        if hasattr(dtype, "categories"):  # a missing one is what texts of theirs have
+            gap = getattr(values.categories.dtype, "na_value", np.nan)
+            if len(values) == 1:
+                return self.code(gap if values.codes[0] < 0 else values[0])
+            return self._taken(values.codes, [*values.categories.tolist(), gap])
         if len(values) == 1:
             return self.code(values[0])
-        if hasattr(dtype, "categories"):
-            return self._taken(values.codes, [*values.categories.tolist(), np.nan])
         column = np.asarray(values, np.object_)
         if len(column) >= MANY and self.none == self.nan:
             from pandas import factorize
