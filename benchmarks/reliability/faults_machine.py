@@ -162,7 +162,7 @@ def lowest() -> list[str]:
     parts = [text.partition("\ndependencies = [")[2].partition("]")[0]]
     for extra in ("xgboost", "lightgbm", "onnx"):
         parts.append(text.partition(f"\n{extra} = [")[2].partition("]")[0])
-    found = re.findall(r'"([\w-]+)>=([\d.]+)"', "\n".join(parts))
+    found = re.findall(r'"([\w-]+)>=([\d.]+)[,"]', "\n".join(parts))
     return [f"{name}>={version},<{_next(version)}" for name, version in found]
 
 

@@ -149,13 +149,18 @@ def test_texts_and_numbers_in_each_other_s_place_are_not_read() -> None:
     assert read(reader, fine, [None]) is not None
     assert reader.only_row(fine, None, [None]) == (None, [0, 1], [1.0, "x"])
     spelled = fine.assign(a=["1.5"])
-    changed = [spelled, spelled.astype(object), fine.assign(a=pd.Categorical([1.5]))]
-    changed += [fine.assign(a=pd.Series([1.5], dtype=object))]
+    changed = [spelled, fine.assign(a=pd.Categorical([1.5]))]
     changed += [fine.assign(b=np.nan), fine.assign(b=pd.Timestamp("2020-01-01"))]
     for frame in changed:
         assert reader.layout(frame) is None
         assert reader.only_row(frame, None, [None]) is None
     assert reader.layout(changed[-1].assign(b="x", c=pd.NaT)) is not None
+    objects = spelled.astype(object)  # objects may be numbers: each is looked at
+    form, _ = reader.layout(objects)
+    assert read(reader, objects, [form]) is None
+    numbers = read(reader, fine.astype(object), [form])
+    assert numbers is not None
+    assert numbers.rows[:, 0].tolist() == [1.0]
 
 
 def test_other_internals_are_left_alone() -> None:
