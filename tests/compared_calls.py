@@ -84,6 +84,9 @@ def apart(
 def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
     if isinstance(expected, list):  # of several outputs, each with its classes
         return apart((answer, "", []), (expected, "", []), rows, also)
+    if isinstance(expected, str):  # the label of one row, which CatBoost takes alone
+        same = type(answer) is str and answer == expected
+        return "" if same else f"{answer!r}, not {expected!r}"
     if type(answer) is not type(expected) or answer.dtype != expected.dtype:
         kind = getattr(answer, "dtype", "")
         return f"{type(answer)} {kind}, not {type(expected)} {expected.dtype}"

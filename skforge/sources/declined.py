@@ -91,7 +91,11 @@ class _Declined:
         """Return why only the model takes the rows; raise if it would not, either."""
         rows = self.X
         if self.framed:
-            self._check_names()
+            if wrong := self._mistake_of_names():
+                # a step may rename columns, and LightGBM makes names up
+                if self.source.has_forms and not self.source.selects:
+                    return wrong
+                raise InvalidInputError(wrong)
         elif (mistake := kind_mistake(rows, self.width)) is not None:
             raise InvalidInputError(mistake)
         else:
@@ -114,7 +118,8 @@ class _Declined:
                 return f"X does not name its columns. Convert with {call}."
         return "" if rows is None else self._of_values(rows)
 
-    def _check_names(self) -> None:
+    def _mistake_of_names(self) -> str:
+        """Return what is wrong with a frame's names; raise for a wrong width."""
         given, source = column_names(self.X), self.source
         labels = self.X.columns if is_pandas(self.X) else ()
         named = all(isinstance(label, str) for label in labels)
@@ -124,19 +129,20 @@ class _Declined:
             if absent:
                 near = get_close_matches(absent[0], given, 1)
                 hint = f"; the column nearest to {absent[0]!r} is {[*near, ''][0]!r}"
-                raise InvalidInputError(
+                return (
                     f"the rows have no column {', '.join(map(repr, absent[:5]))}"
                     f"{', ...' * bool(absent[5:])}{hint if near else ''}. Give every "
                     "column of the model, with NaN where values are missing."
                 )
             if not source.selects and given != self.names:
-                raise InvalidInputError(
+                return (
                     f"the columns are {shortened(str(given))}, but the model was "
                     f"trained on {shortened(str(self.names))}; pass X[names] with the "
                     "columns in that order."
                 )
         if not source.selects:
             check_shape((len(self.X), len(given)), self.width)
+        return ""
 
     def _of_values(self, rows: Any) -> str:
         """Return what is special about the first value that is not read."""

@@ -430,6 +430,28 @@ def _kept(transformer: Any) -> list[int]:
     return sorted(columns)
 
 
+def with_texts(columns: Columns | None, steps: Sequence[Any]) -> Columns | None:
+    """Return columns of frames that know in which of them these steps read texts.
+
+    A missing text is None there if an encoder knows None, and NaN otherwise.
+    """
+    if columns is None:
+        return None
+    gaps: dict[str, Any] = {}
+    for step in held(steps):
+        known = getattr(step, "categories_", None)
+        objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
+        for i, name in enumerate(getattr(step, "feature_names_in_", ())):
+            if objects or (known is not None and known[i].dtype == np.object_):
+                none = known is not None and None in known[i].tolist()
+                gaps[str(name)] = None if none else gaps.get(str(name), np.nan)
+    rules = [
+        replace(rule, missing=None, gap=gaps[rule.name]) if rule.name in gaps else rule
+        for rule in columns.rules
+    ]
+    return replace(columns, rules=tuple(rules))
+
+
 def held(value: Any) -> list[Any]:
     """Return what fitted steps hold, those inside other steps included."""
     if isinstance(value, (list, tuple)):
@@ -512,23 +534,12 @@ class PrefixedSource(Source):
         if reader is None:
             columns = self._last.columns()
             return columns and replace(columns, by_frame=True)
-        if (columns := frame_columns(reader)) is None:
+        columns = with_texts(frame_columns(reader), [step for _, step in self._before])
+        if columns is None:
             return None
-        gaps: dict[Any, Any] = {}  # of texts, by name
-        for step in held([step for _, step in self._before]):
-            known = getattr(step, "categories_", None)
-            objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
-            for i, name in enumerate(getattr(step, "feature_names_in_", ())):
-                if objects or (known is not None and known[i].dtype == np.object_):
-                    none = known is not None and None in known[i].tolist()
-                    gaps[name] = None if none else gaps.get(name, np.nan)
-        rules = [
-            replace(rule, missing=None, gap=gaps[name]) if name in gaps else rule
-            for name, rule in zip(reader.feature_names_in_, columns.rules, strict=True)
-        ]
         first = first_step(self._before)
         by_name = first is not None and class_of(first) == COLUMNS
-        return replace(columns, rules=tuple(rules), ignores=by_name)
+        return replace(columns, ignores=by_name)
 
     def read(self, X: Any) -> Read | None:
         """Read prepared rows as the rest reads them; leave all others."""

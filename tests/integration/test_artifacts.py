@@ -44,7 +44,7 @@ from sklearn.ensemble import (
 from sklearn.impute import MissingIndicator
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -1377,9 +1377,15 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
         make_column_transformer(*by_place), RandomForestClassifier(2)
     )
     scaled = make_pipeline(StandardScaler(), RandomForestClassifier(2))
+    lgb = pytest.importorskip("lightgbm")
+    alone = make_pipeline(lgb.LGBMClassifier(n_estimators=2, verbose=-1))
+    same = FunctionTransformer(feature_names_out="one-to-one")
+    renames = make_pipeline(same, RandomForestClassifier(2))
     for model, trained, given in (
         (marker, rows, rows),
         (scaled, rows[["a"]], rows[["a"]].set_axis([0], axis=1)),
+        (alone, X[:, :2], rows[["a", "b"]]),
+        (renames, rows[["a", "b"]], rows[["b", "a"]]),
         (encoder, rows.to_numpy(object), rows.to_numpy(object)),
     ):
         loaded = saved(plain(model.fit(trained, Y > 0)).fit(trained), tmp_path)

@@ -13,13 +13,13 @@ import pytest
 from sklearn import ensemble, multiclass, multioutput
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 import skforge
@@ -384,3 +384,27 @@ def test_a_member_whose_own_predict_fails_runs_as_it_is() -> None:
     fast = plain(model).fit(rows)
     np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(rows))
     assert "runs in scikit-learn" in fast.inspect("pipeline")
+
+
+@pytest.mark.parametrize("gap", [np.nan, None])
+def test_a_column_of_missing_texts_is_one_of_texts(gap):
+    pd = pytest.importorskip("pandas")
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=90)})
+    frame["t"] = pd.Series(random.choice(["x", "y"], 90), dtype=object)
+    frame.loc[::7, "t"] = gap
+    encoder = ColumnTransformer(
+        [("t", OneHotEncoder(handle_unknown="ignore"), ["t"])],
+        remainder="passthrough",
+        sparse_threshold=0,
+    )
+    members = [
+        ("deep", make_pipeline(encoder, PCA(2), ensemble.RandomForestRegressor(2))),
+        ("other", make_pipeline(encoder, Ridge())),
+    ]
+    model = ensemble.VotingRegressor(members).fit(frame, frame.a)
+    fast = plain(model).fit(frame)
+    rows = pd.DataFrame({"a": [0.5], "t": pd.Series([gap], dtype=object)})
+    expected = model.predict(rows)
+    for given in ({"a": 0.5, "t": gap}, {"a": [0.5], "t": [gap]}):
+        np.testing.assert_array_equal(fast.predict(given), expected)

@@ -26,6 +26,7 @@ from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
 from skforge.sources.mappings import Columns, frame_columns
+from skforge.sources.pipeline import with_texts
 
 #: Methods of members that are compiled.
 METHODS = (*_METHODS, "predict_log_proba")
@@ -203,12 +204,12 @@ class MembersSource(Source):
 
     def columns(self) -> Columns | None:
         if hasattr(self.model, "feature_names_in_"):
-            return frame_columns(self.model)
+            return with_texts(frame_columns(self.model), [self.model])
         first, fast = fitted_members(self.model)[0], self._fast[0]
         inner = self.model if is_pipeline(self.model) else first
         reader = first_reader([("", inner)])
         if fast is None or inner is not first is not reader:
-            return frame_columns(reader)
+            return with_texts(frame_columns(reader), [self.model])
         columns: Columns | None = fast._compiled().source.columns()
         return columns and replace(columns, by_frame=True)
 
