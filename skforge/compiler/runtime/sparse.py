@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array, Comparison
+from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir import nodes as lir
@@ -123,10 +123,12 @@ class SparseWalk:
 
     @staticmethod
     def supports(forest: Forest) -> bool:
-        """Tell whether a forest has nothing but sums of numbers' tests."""
-        tests = forest.comparison
-        equal = (tests >= Comparison.EQ).any()
-        return forest.aggregate == "sum" and forest.n_predicates > 0 and not equal
+        """Tell whether a forest has nothing but sums of numbers' tests.
+
+        Numbers that LightGBM takes for zero, and so for missing, are in no order.
+        """
+        odd = (forest.comparison >= Comparison.EQ) | (forest.missing == Missing.ZERO)
+        return forest.aggregate == "sum" and forest.n_predicates > 0 and not odd.any()
 
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
