@@ -26,7 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array, Comparison, Missing
+from skforge.compiler.forest.arrays import (
+    ZERO_THRESHOLD,
+    Array,
+    Comparison,
+    Missing,
+)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir import nodes as lir
@@ -125,10 +130,21 @@ class SparseWalk:
     def supports(forest: Forest) -> bool:
         """Tell whether a forest has nothing but sums of numbers' tests.
 
-        Numbers that LightGBM takes for zero, and so for missing, are in no order.
+        Where some take numbers near zero for missing, to all these are as zero is.
         """
-        odd = (forest.comparison >= Comparison.EQ) | (forest.missing == Missing.ZERO)
-        return forest.aggregate == "sum" and forest.n_predicates > 0 and not odd.any()
+        if forest.aggregate != "sum" or not forest.n_predicates:
+            return False
+        if (forest.comparison >= Comparison.EQ).any():
+            return False
+        tests = np.arange(forest.n_predicates)
+        near = [-ZERO_THRESHOLD, 0.0, ZERO_THRESHOLD] if _near_zero(forest) else [0.0]
+        answers = [
+            evaluate_predicates(
+                forest, tests, np.full(len(tests), x, forest.input_dtype)
+            )
+            for x in near
+        ]
+        return all(np.array_equal(answer, answers[0]) for answer in answers)
 
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
@@ -159,6 +175,8 @@ class SparseWalk:
             return None
         with np.errstate(over="ignore"):
             data = np.ascontiguousarray(X.data, forest.input_dtype)
+        if _near_zero(forest):
+            data = np.where(abs(data) <= ZERO_THRESHOLD, 0, data)
         if not np.isnan(forest.missing_value):
             data = np.where(data == forest.missing_value, np.nan, data)
         if indptr[0] or indptr[-1] > min(len(data), len(indices)):
@@ -180,6 +198,11 @@ class SparseWalk:
         if forest.divisor != 1:
             out /= forest.divisor
         return out[:, 0] if forest.n_outputs == 1 else out
+
+
+def _near_zero(forest: Forest) -> bool:
+    """Tell whether some tests take numbers near zero for missing, as LightGBM does."""
+    return bool((forest.missing == Missing.ZERO).any())
 
 
 @lru_cache(maxsize=8)
