@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     class BaseEstimator:
         """The public methods of scikit-learn's."""
 
-        def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: D102
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
             raise NotImplementedError
 
-        def set_params(self, **params: Any) -> Self:  # noqa: D102
+        def set_params(self, **params: Any) -> Self:
             raise NotImplementedError
 
         def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:

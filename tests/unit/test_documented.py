@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from inspect import cleandoc, signature
+import re
+from importlib import import_module
+from inspect import cleandoc, isclass, isfunction, signature
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +132,25 @@ def test_users_find_every_parameter(function):
     names = [p.name for p in parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name in names[names[0] == "self" :]:
         assert f"\n{name} : " in cleandoc(function.__doc__)
+
+
+def names_of_the_api_page():
+    """Yield each name that docs/api.rst lists, with what it is."""
+    module = ""
+    for line in (Path(__file__).parents[2] / "docs/api.rst").read_text().splitlines():
+        module = line.partition("currentmodule:: ")[2] or module
+        if entry := re.fullmatch(r"   ((?:[a-z]+[.])*)(\w+)", line):
+            home = import_module(f"{module}.{entry[1]}".strip("."))
+            yield f"{home.__name__}.{entry[2]}", getattr(home, entry[2])
+
+
+def test_everything_on_the_api_page_has_a_docstring():
+    found = dict(names_of_the_api_page())
+    assert len(found) > 30
+    bare = [name for name, thing in found.items() if not thing.__doc__]
+    for name, thing in found.items():
+        for member, value in vars(thing).items() if isclass(thing) else ():
+            value = value.fget if isinstance(value, property) else value
+            if isfunction(value) and member[0] != "_" and not value.__doc__:
+                bare.append(f"{name}.{member}")
+    assert bare == []
