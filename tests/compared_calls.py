@@ -57,7 +57,7 @@ def apart(
     deep = "RecursionError: maximum recursion depth exceeded"
     alike = error.startswith(deep) and own_error.startswith(deep)
     if "must be two-dimensional" in error:  # XGBoost's own is a stack trace
-        alike |= "Check failed: n_features" in own_error
+        alike |= own_error.startswith("XGBoostError")
     if is_mapped(rows) and error:  # what is missing is NaN in one frame, None in one
         alike |= error.partition(":")[0] == own_error.partition(":")[0]
     if error != own_error and not alike:

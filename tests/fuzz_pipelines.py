@@ -21,7 +21,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
 import skforge
-from skforge import CompiledForest, SourceNeededError, UnsupportedModelError
+from skforge import (
+    CompiledForest,
+    InvalidInputError,
+    SourceNeededError,
+    UnsupportedModelError,
+)
 from skforge.compiler.forest.reference import reference_leaves, sum_limits
 from skforge.sources.base import UnsureError
 from skforge.sources.wrappers.members import MembersSource
@@ -159,6 +164,8 @@ def compare(
             if trained is None:
                 trained = clone(example.model).fit(example.X, example.y)
             trained.predict(example.X)
+            if setting.n_sample:  # fewer rows may be rounded otherwise, and refused
+                trained.predict(example.X[: setting.n_sample])
         except Exception as error:  # noqa: BLE001 - of any part
             outcome.not_fitted.append(f"{type(error).__name__}: {error}"[:200])
             return
@@ -236,7 +243,7 @@ class _Comparing:
                 theirs = called(getattr(self._judge, method), judged)
                 self._check(f"{method} of {word}", method, rows, theirs)
                 for name, copy in copies.items():
-                    ours = called(getattr(copy, method), rows)
+                    ours = called(lambda X, c=copy, m=method: getattr(c, m)(X), rows)
                     self._count(rows)
                     if found := _of_a_copy(name, ours, theirs, rows):
                         differs.append(f"{name}: {method} of {word}: {found}")
@@ -280,7 +287,10 @@ class _Comparing:
             return None
         if known and any(_unseen(rows, table, name) for name in categories):
             return None  # refused, or missing: the libraries do not agree
-        columns = self._fast._compiled().source.columns()
+        try:
+            columns = self._fast._compiled().source.columns()
+        except InvalidInputError:  # XGBoost cut the names of categories
+            return None
         gaps = {} if columns is None else {one.name: one.gap for one in columns.rules}
         return framed(rows, table, bool(known), gaps)
 
@@ -299,12 +309,12 @@ class _Comparing:
                 return found, f"{found.dtype} {found.shape}, not {expected.shape}"
             off = np.abs(found.astype(float) - expected)
             off = np.where(found == expected, 0.0, off)
-            off = off if off.ndim == 2 else off[:, None]
             if not off.any():
                 return found, ""
             limits = self._limits(rows)
         if limits is None:
             return found, "differ where the model itself answers"
+        off = off.reshape(limits.shape)  # CatBoost's of one row may be a number
         wrong = np.flatnonzero((off > limits).any(axis=1))
         if not len(wrong):
             return found, ""

@@ -97,9 +97,16 @@ class _Declined:
                     return wrong
                 raise InvalidInputError(wrong)
         elif (mistake := kind_mistake(rows, self.width)) is not None:
+            if type(rows).__module__.startswith("polars."):  # XGBoost collects
+                return mistake
             raise InvalidInputError(mistake)
         else:
-            rows = as_array(rows)
+            try:
+                rows = as_array(rows)
+            except InvalidInputError as error:
+                if self.source.has_forms:  # a step may fill up what is ragged
+                    return str(error)
+                raise
             check_shape(rows.shape, self.width)
         if said := conversion(self.X, self.reads):
             return said

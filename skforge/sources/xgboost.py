@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Answers, Array, Source, are, are_answers, register
+from skforge.sources.mappings import Columns
 from skforge.sources.plain import (
     Reading,
     array_of,
@@ -86,6 +88,15 @@ class _XGBoostRows(Source):
         names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
         return replace(how, names=names)
+
+    def columns(self) -> Columns | None:
+        if "\ufffd0" in chain(*self.forest.category_names):
+            raise InvalidInputError(
+                "the rows are mappings, and XGBoost before 3.4 cuts the names of "
+                "categories that are not ASCII; pass a DataFrame whose columns have "
+                "the categories of training, or train with XGBoost 3.4."
+            )
+        return super().columns()
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return rows of a known kind, or None.

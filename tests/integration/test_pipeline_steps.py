@@ -720,3 +720,24 @@ def test_parts_of_arrays():
     model[1].fit(X)
     with pytest.raises(skforge.InvalidModelError):
         fast._compiled().fingerprint.check()
+
+
+def nothing(frame):
+    return np.zeros((len(frame), 0))
+
+
+def test_a_part_without_columns_widens_the_others():
+    parts = [
+        ("a", "passthrough", ["a"]),
+        ("none", pre.FunctionTransformer(nothing), ["b"]),
+    ]
+    border = 0.09996  # float16 has 0.09998 for it
+    model = make_pipeline(
+        ColumnTransformer(parts), pre.Binarizer(threshold=border), clone(FOREST)
+    )
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    model.fit(frame, frame["a"] > border)
+    fast = compiled(model, frame)
+    rows = pd.DataFrame({"a": np.float16([border, 0, 1]), "b": 0.0})
+    assert model.predict(rows)[0]
+    assert_same(fast, model, frame, rows, rows.assign(a=np.float16(np.inf)))

@@ -14,7 +14,11 @@ from skforge.compiler.forest.reference import draw_rows, reference_leaves, refer
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost.model import forest_from_document
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
@@ -185,12 +189,29 @@ def test_category_names_of_a_data_frame_are_kept():
     same_bits(apply_transform(forest, raw), model.predict(frame))
 
 
-def test_names_that_xgboost_itself_garbles_are_not_reported():
+def test_names_that_xgboost_itself_garbles_are_no_texts_of_rows():
     pandas = pytest.importorskip("pandas")
     names = np.array(["äb", "c", "d"])[np.arange(N) % 3]
-    frame = pandas.DataFrame({"a": pandas.Categorical(names)})
-    model = xgb.XGBRegressor(n_estimators=1, enable_categorical=True)
-    assert load_forest(model.fit(frame, np.arange(N) % 3)).category_names == ((),)
+    frame = pandas.DataFrame({"a": pandas.Categorical(names), "b": np.arange(N)})
+    model = xgb.XGBRegressor(n_estimators=2, enable_categorical=True)
+    (known, none) = load_forest(model.fit(frame, np.arange(N) % 3)).category_names
+    assert none == ()
+    if tuple(map(int, xgb.__version__.split(".")[:2])) >= (3, 4):
+        assert known == ("c", "d", "äb")
+    else:
+        assert known == ("\ufffd0", "\ufffd1", "\ufffd2")
+    fast = CompiledForest(model, tuning="off").fit(frame)
+    rows = frame[:7].assign(a=frame["a"].astype(object)[:7].astype("category"))
+    for X in (frame, frame[:1], rows):
+        same_bits(fast.predict(X), model.predict(X))
+    one = {"a": "c", "b": 1}
+    if known[0] == "c":
+        same_bits(fast.predict(one), model.predict(frame[1:2]))
+    else:
+        with pytest.raises(InvalidInputError, match="cuts the names"):
+            fast.predict(one)
+    with pytest.raises(Exception, match="categor"):  # numbers in place of names
+        fast.predict(frame.assign(a=1.0))
 
 
 def test_infinite_rows_follow_inplace_predict():

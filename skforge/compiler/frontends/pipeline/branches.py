@@ -124,6 +124,9 @@ def _branched(name: str, step: Any) -> Steps:
     chosen = [each for each, (child, _) in kept.items() if not _folds(each, child)]
     if not chosen or len(chosen) == len(kept):
         return []
+    places = step.output_indices_
+    if any(places[each].stop == places[each].start for each in chosen):
+        return []  # what has no columns still widens the dtype of the others
     used = [
         i for n, child, _ in step.transformers_ if child != "drop" for i in indices[n]
     ]
@@ -138,8 +141,8 @@ def _branched(name: str, step: Any) -> Steps:
         if known is not None:
             labels = known[indices[child_name]]
             columns = labels[0] if np.isscalar(columns) else labels
-        places = step.output_indices_[child_name]
-        new = tuple(f"{child_name}\0{i}" for i in range(places.stop - places.start))
+        n_new = places[child_name].stop - places[child_name].start
+        new = tuple(f"{child_name}\0{i}" for i in range(n_new))
         branch = Branch(whole, child, columns, names, width, new)
         steps.append((f"{name}__{child_name}", branch))
         indices[child_name] = [*range(width, width + len(new))]

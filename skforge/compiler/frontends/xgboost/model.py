@@ -10,6 +10,7 @@ import ctypes
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -164,7 +165,7 @@ def forest_from_document(
         source="xgboost",
         missing_value=missing,
         feature_names=_names(learner),
-        category_names=_category_names(model, n_features),
+        category_names=_category_names(model, n_features, _version(document)),
     )
 
 
@@ -306,7 +307,7 @@ def _names(learner: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _category_names(
-    model: dict[str, Any], n_features: int
+    model: dict[str, Any], n_features: int, version: tuple[int, ...]
 ) -> tuple[tuple[str | int, ...], ...]:
     """Return the category names kept since 3.1 for models trained on data frames.
 
@@ -320,18 +321,21 @@ def _category_names(
         damaged(
             f"cats.enc is for {len(encoded)} features, but the model has {n_features}"
         )
-    return tuple(_names_of(entry) for entry in encoded)
+    return tuple(_names_of(entry, version) for entry in encoded)
 
 
-def _names_of(entry: Any) -> tuple[str | int, ...]:
+def _names_of(entry: Any, version: tuple[int, ...]) -> tuple[str | int, ...]:
     values = np.asarray(_member(entry, "values", (list, np.ndarray), "cats.enc"))
     if "offsets" not in entry:
         return tuple(values.tolist())
     ends = _integers(entry["offsets"], "offsets").tolist()
     text = bytes(_integers(values, "values").astype(np.uint8).tolist())
-    if not text.isascii():  # XGBoost 3.2 cuts these names at the wrong bytes
-        return ()
-    return tuple(text[a:b].decode() for a, b in pairwise(ends))
+    with suppress(UnicodeDecodeError):
+        if text.isascii() or version >= (3, 4):
+            return tuple(text[a:b].decode() for a, b in pairwise(ends))
+    # XGBoost before 3.4 cuts names after as many bytes as they have characters, and
+    # those of rows too: names that no row has stand for them, and it answers itself
+    return tuple(f"\ufffd{code}" for code in range(len(ends) - 1))
 
 
 def index_dtypes(booster: Any) -> tuple[str, ...]:
