@@ -74,13 +74,15 @@ def models(number: int, workers: int, first: int = 0) -> list[Row]:
     return list(rows.values())
 
 
-def pipelines(number: int, workers: int, first: int = 0) -> list[Row]:
+def pipelines(
+    number: int, workers: int, first: int = 0, kind: str = "pipelines"
+) -> list[Row]:
     """Draw models, compare their calls, and return a row for each way to draw."""
     rows: dict[str, Row] = {}
     calls: Counter[str] = Counter()
     values: Counter[str] = Counter()
     refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    lines = outcomes("pipelines", first, first + number, workers)
+    lines = outcomes(kind, first, first + number, workers)
     for seed, name, what, *more in lines:
         family = name or "all"
         row = rows.setdefault(family, Row("fuzzing", family))
@@ -126,8 +128,19 @@ def _of_pipeline(seed: int) -> Iterator[list[Any]]:
     yield [seed, name, what, outcome.calls, outcome.rows, refused]
 
 
+def _of_sparse(seed: int) -> Iterator[list[Any]]:
+    from tests.random_sparse import compare
+
+    outcome = compare([seed])
+    what = "; ".join(outcome.differs[:3])
+    what = what and f"{what} {outcome.how} {outcome.example}"
+    yield [seed, "wide sparse rows", what, outcome.calls, outcome.rows, []]
+
+
 if __name__ == "__main__":
-    attempts = {"models": _of_model, "pipelines": _of_pipeline}[sys.argv[1]]
+    attempts = {"models": _of_model, "pipelines": _of_pipeline, "sparse": _of_sparse}[
+        sys.argv[1]
+    ]
     for seed in range(*map(int, sys.argv[2:])):
         for line in attempts(seed):
             print(json.dumps(line), flush=True)
