@@ -235,7 +235,6 @@ def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
 
 
 def no_rows(name: str) -> InvalidInputError:
-    """Return the error for a file without rows."""
     return InvalidInputError(f"{name} has no rows; give at least one.")
 
 

@@ -38,7 +38,6 @@ class OneLineGroup(TyperGroup):
     """A command group that reports user errors in one line."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command and exit the process."""
         options["standalone_mode"] = False
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning(warnings.showwarning)
@@ -129,7 +128,6 @@ def _show_warning(usual: Any) -> Any:
 
 
 def warn(text: str) -> None:
-    """Print a warning in one line."""
     _print("warning", text, "yellow")
 
 

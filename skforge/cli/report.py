@@ -101,7 +101,6 @@ class Pair:
 
 
 def describe(console: Console, name: str, forest: Forest) -> None:
-    """Print a line that describes a forest."""
     facts = (
         plural(forest.n_trees, "tree"),
         plural(forest.n_nodes, "node"),

@@ -60,7 +60,6 @@ class Batch(NamedTuple):
     values: NDArray[Any] | list[Column]
 
     def first(self, n_rows: int) -> Batch:
-        """Return the first rows."""
         if isinstance(self.values, np.ndarray):
             return Batch(n_rows, self.values[:n_rows])
         return Batch(n_rows, [column[:n_rows] for column in self.values])
@@ -133,7 +132,6 @@ def unreadable(name: str, error: Exception) -> InvalidInputError:
 
 
 def merged(batches: Sequence[Batch]) -> Batch:
-    """Return batches as one."""
     n_rows = sum(batch.n_rows for batch in batches)
     values: list[Any] = [batch.values for batch in batches]
     if len(values) == 1 or isinstance(values[0], np.ndarray):

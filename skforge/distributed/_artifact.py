@@ -43,7 +43,6 @@ class Artifact:
     checksum: str
 
     def __repr__(self) -> str:
-        """Return the form, the size and the start of the checksum."""
         form = "pickle" if self.pickled else ".skforge"
         return f"<Artifact: {form}, {len(self.payload):,} bytes, {self.checksum[:12]}>"
 

@@ -230,10 +230,7 @@ class _Writer(MLWriter):
 
 
 class _Reader(MLReader[ForestTransformer]):
-    """Reads what ``_Writer`` wrote."""
-
     def load(self, path: str) -> ForestTransformer:
-        """Load a stage from a folder."""
         session = self.sparkSession
         metadata = DefaultParamsReader.loadMetadata(path, session)
         row = session.read.parquet(f"{path}/artifact").first()

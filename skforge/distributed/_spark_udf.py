@@ -84,7 +84,6 @@ def _pandas_udf(run: Callable[..., Any], returned: str) -> Any:
 
 
 def spark_type(work: Job) -> str:
-    """Return the name of the Spark type of a job's result."""
     dtype, width = work.answer.dtype, work.answer.width
     name = "string" if dtype.kind in "UO" else _TYPES.get(dtype.str.lstrip("<>|="))
     if name is None:

@@ -49,7 +49,6 @@ _SAYS = {
 
 
 def header_text(library: Library) -> str:
-    """Return the C header of a library."""
     name, results = library.name, library.results
     columns = _columns_say(library.forest.feature_names or ())
     columns += [
@@ -149,7 +148,6 @@ _TOGETHER = 8
 
 
 def source_text(library: Library) -> str:
-    """Return the C text of a library."""
     name, forest, results = library.name, library.forest, library.results
     leaves = "apply" in results
     marker = ""

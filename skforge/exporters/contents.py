@@ -113,12 +113,10 @@ class Library:
 
     @property
     def row_dtype(self) -> str:
-        """Return the dtype of rows that kernels take."""
         return self.forest.input_dtype.name
 
     @property
     def sum_dtype(self) -> str:
-        """Return the dtype of sums."""
         return self.forest.accumulator_dtype.name
 
     @property

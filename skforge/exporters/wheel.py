@@ -100,8 +100,6 @@ _VERSION = re.compile(
 
 
 class Package(NamedTuple):
-    """The names of a wheel's module and distribution, and its version."""
-
     module: str
     distribution: str
     version: str

@@ -141,7 +141,6 @@ def feature_names(model: Any) -> list[str] | None:
 
 
 def n_features(model: Any) -> int:
-    """Return the number of columns that rows have."""
     from skforge.sources.delegation import start_of
 
     if start_of(model) is None:

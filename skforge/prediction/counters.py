@@ -24,7 +24,6 @@ class Counters:
         self._entries: list[Any] = []
 
     def add(self, route: int, rows: int) -> None:
-        """Count a call."""
         here = get_ident()
         counts = self._threads.get(here) or self._threads.setdefault(here, [0] * 2 * _N)
         counts[route] += 1

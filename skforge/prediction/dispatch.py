@@ -37,7 +37,6 @@ class Choice:
 
     @property
     def tables(self) -> tuple[Table, Table] | None:
-        """Both tables, if there are two."""
         return None if self.gpu_table is None else (self.table, self.gpu_table)
 
 
@@ -107,7 +106,6 @@ def compiled(
 
 
 def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelCache]:
-    """Return the kernels of each part of a module."""
     return {part.target: part.compiler for part in (module.parts if module else ())}
 
 

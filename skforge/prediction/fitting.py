@@ -226,7 +226,6 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 
 
 def _searches(wrapper: Any) -> bool:
-    """Tell whether a wrapper asks for a search."""
     if not isinstance(wrapper.tuning, str):
         return True
     never = wrapper.tuning_budget is None and tuning_seconds(1.0) == 0.0

@@ -123,7 +123,6 @@ class Predictor:
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
 
     def __del__(self) -> None:
-        """Retire the compiled methods."""
         if _METHODS_CHANGE is not None:  # None at interpreter shutdown
             self.retire()
 
@@ -260,7 +259,6 @@ class Predictor:
         return self._variant(X) or self
 
     def _by_form(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the kernels for another form of rows."""
         variant = self._variant(X)
         return None if variant is None else variant.answer(method, X, n_jobs)
 
@@ -380,7 +378,6 @@ class Predictor:
 
     @cached_property
     def modules(self) -> list[CompiledModule]:
-        """The modules of all forests."""
         modules, like = [self.module], (self.module.target, self.module.reduction)
         for forest in self.source.answers.more:
             modules.append(compile_forest(forest, None, *like))
@@ -502,7 +499,6 @@ class Predictor:
             self._seek_entry(method, n_jobs)
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return logarithms of class probabilities."""
         if self.source.answers.own_log_proba:
             return self.ask("predict_log_proba", X)
         probability = self.answer("predict_proba", X, n_jobs)
@@ -531,7 +527,6 @@ class Predictor:
     def contribs(
         self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
     ) -> Array:
-        """Return what each feature contributes to the raw scores."""
         if self._by_members:
             raise UnsupportedModelError(
                 f"{self._model_name} computes its predictions from the raw scores of "
@@ -615,7 +610,6 @@ class Predictor:
 
     @cached_property
     def _narrow(self) -> Narrow | None:
-        """The separate module for sparse rows, if there is one."""
         return narrowed(self.module)
 
 

@@ -191,7 +191,6 @@ class Delegated(MetaEstimatorMixin, CompiledState):
         return "forest_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
-        """Return the tags of the model."""
         return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
 
     if TYPE_CHECKING:  # what models have most often; estimator_ has the rest

@@ -210,7 +210,6 @@ class RowRules:
         return None
 
     def knows(self, form: Any) -> bool:
-        """Tell whether the forest reads rows of a form."""
         return True
 
     def form(self, X: Any) -> Any:
@@ -364,7 +363,6 @@ class Source(RowRules):
         return self.kinds[0], rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the model's own method."""
         if self.stored is not None:
             return self.stored.call(method, X, **params)
         return self._call(method, X, **params)
@@ -428,7 +426,6 @@ ADAPTERS: list[type[Source]] = []
 
 
 def adapter_of(model: Any) -> type[Source] | None:
-    """Return the adapter class of a live or stored model, or None."""
     for adapter in ADAPTERS:
         if isinstance(model, StoredModel):
             if model.kind in adapter.kinds:
@@ -464,7 +461,6 @@ def register(adapter: AnySource) -> AnySource:
 
 
 def is_flag(value: Any, _forest: Forest) -> bool:
-    """Tell whether a rule is True or False."""
     return type(value) is bool
 
 

@@ -414,7 +414,6 @@ class TableReader(_ColumnReader):
         return form, wanted
 
     def read(self, form: Form, parts: Any, n_rows: int) -> ReadColumns | None:
-        """Return the wanted columns of a table with this layout."""
         rows = np.zeros((n_rows, self._width))
         read = ReadColumns(rows, [], [], [], form)
         objects = form.kind in ("array", "list")
@@ -437,7 +436,6 @@ class TableReader(_ColumnReader):
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
-        """Return the values of the only row of one of these forms, or None."""
         if names is None:
             return None
         polars = kind_of(X) == "polars"

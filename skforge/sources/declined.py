@@ -79,7 +79,6 @@ class _Declined:
         self.names = list(map(str, self.usual.columns)) if named else []
 
     def reads(self, rows: Any) -> bool:
-        """Tell whether the source reads rows."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

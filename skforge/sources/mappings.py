@@ -376,7 +376,6 @@ class Mappings:
     def _write(
         self, rows: Array, columns: Any, places: dict[int, int], alone: str
     ) -> None:
-        """Write columns of numbers to their places in rows of float64."""
         flat: list[Any] = []
         lists: list[int] = []
         for at, place in places.items():

@@ -216,7 +216,6 @@ class PipelineSource(Source):
         return {place: texts.named() for place, texts in self._known.texts.items()}
 
     def read(self, X: Any) -> Read | None:
-        """Read float64, whole numbers and texts if every step accepts them."""
         unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 

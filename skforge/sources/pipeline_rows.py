@@ -105,7 +105,6 @@ class PipelineRows:
 
     @cached_property
     def reading(self) -> Reading:
-        """Return how arrays and plain frames are read."""
         return Reading(
             self.bounds.low.dtype,
             self.names,
@@ -282,7 +281,6 @@ class PipelineRows:
     def _only_row(
         self, form: Any, places: Sequence[int], values: Sequence[Any]
     ) -> Array | None:
-        """Read a frame's only row by values."""
         row, most, coded = [0.0] * self.width, self.largest, self.texts
         for place, value in zip(places, values, strict=True):
             if (kind := type(value)) is not float or place in coded:
@@ -359,7 +357,6 @@ class PipelineRows:
         return frame.astype(dict.fromkeys(numbers, dtype))
 
     def _framed(self, rows: Array, texts: Mapping[int, Array]) -> Any:
-        """Return rows, with columns of texts, as a frame with names."""
         columns = [texts.get(i, rows[:, i]) for i in range(self.width)]
         names = range(self.width) if self.names is None else self.names
         return frame_of(columns).set_axis(names, axis=1)

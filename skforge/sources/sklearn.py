@@ -74,7 +74,6 @@ class SklearnSource(Source):
         return self.declines == "infinite" and not np.isinf(values).any()
 
     def _validated(self, X: Any, **options: Any) -> Any:
-        """Return rows after the estimator's own ``validate_data``."""
         if self.model is not None:
             check_is_fitted(self.model)
         return validate_data(self._estimator, X, reset=False, **options)
@@ -138,8 +137,6 @@ def _takes_nan(tree: Any) -> bool:
 
 @register
 class TreesSource(SklearnSource):
-    """Decision trees and forests of decision trees."""
-
     kinds = ("trees",)
     checks = {"single": is_flag, "nan": is_flag}  # noqa: RUF012
 

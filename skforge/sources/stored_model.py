@@ -62,7 +62,6 @@ class StoredModel:
     twins: Mapping[str, StoredModel] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return one line, for the repr of the wrapper."""
         trees, features = self.forest.n_trees, self.forest.n_features
         return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
@@ -79,7 +78,6 @@ class StoredModel:
         )
 
     def offers(self, name: str) -> bool:
-        """Tell whether a method is kept."""
         return name in self.methods
 
     def explain(self, name: str) -> None:
@@ -103,7 +101,6 @@ class StoredModel:
         )
 
     def __sklearn_tags__(self) -> Tags:
-        """Return the model's scikit-learn tags."""
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
@@ -116,7 +113,6 @@ class StoredModel:
         return validator
 
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
-        """Return the kept answer of the model to 0 rows, or None."""
         stored = self.rules.get("of_no_rows", {}).get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if stored is None or shape != (0, self.forest.n_features):

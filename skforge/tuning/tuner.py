@@ -250,7 +250,6 @@ def keep(search: Search, result: TuningResult, records: TuningRecords | None) ->
 
 
 def strategy_of(value: str | Strategy) -> Strategy:
-    """Return the strategy with a name; return a strategy object unchanged."""
     if isinstance(value, str):
         if value not in STRATEGIES:
             raise InvalidInputError(
@@ -267,7 +266,6 @@ def strategy_of(value: str | Strategy) -> Strategy:
 
 
 def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
-    """Return the default space of a strategy on a machine."""
     if not machine.is_gpu:
         return ScheduleSpace.cpu(threads=n_threads > 1)
     if isinstance(strategy, Heuristic):  # Algorithm 1 searches Table 5

@@ -68,7 +68,6 @@ class Members:
         return self.first[method]
 
     def __str__(self) -> str:
-        """Return a table with a line for each member."""
         return table_text(("member", "model", "where", "why"), self.parts)
 
     @property

@@ -70,7 +70,6 @@ class Leaf(Node):
         self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
     def scores(self, raw: Array) -> Array:
-        """Return its raw scores as its own forests give them."""
         if len(self.places) > 1:
             return np.hstack([raw[:, place] for place in self.places])
         return np.ascontiguousarray(

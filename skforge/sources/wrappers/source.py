@@ -284,7 +284,6 @@ class WrapperSource(Source):
         return raw[:, 0] if self._n_scores == 1 else raw
 
     def drawn(self, n: int, missing: float) -> Array:
-        """Return rows around the members' thresholds that they accept."""
         gap, more = np.full((1, self.forest.n_features), np.nan), self.answers.more
         missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
         rows = [draw_rows(part, n, 0, missing) for part in (self.forest, *more)]

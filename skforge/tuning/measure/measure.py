@@ -137,7 +137,6 @@ class _Lowering:
         self.parallel = not target.is_gpu and self._threads < target.n_cores
 
     def lower(self, schedule: Schedule) -> Plan:
-        """Lower a schedule to LIR."""
         lowered = self._cache.lowered(schedule, "accumulator")
         return Plan(schedule, *digest_of(lowered), lowered)
 
@@ -165,7 +164,6 @@ class KernelMeasurer(_Lowering):
         return ""
 
     def build(self, plan: Plan) -> Runner:
-        """Compile LIR with LLVM."""
         kernel = self._compiled(plan)
         assert isinstance(kernel, Kernel)
         if self._threads == 1:
@@ -231,7 +229,6 @@ class ModuleMeasurer(_Lowering):
         return spills(plan.schedule, plan.lowered, self._target)
 
     def build(self, plan: Plan) -> Runner:
-        """Compile a module and its kernel."""
         cache = KernelCache(self._forest, self._target, self._reduction)
         kernel = self._compiled(plan)
         cache.keep(plan.schedule, kernel)

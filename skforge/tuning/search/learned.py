@@ -261,7 +261,6 @@ class _Proposer:
         return chosen
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Train the model with measured trials."""
         for trial in trials:
             if trial.schedule is not None and trial.samples:
                 self._measured[trial.schedule] = trial.seconds
