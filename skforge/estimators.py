@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -22,11 +22,10 @@ from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
-from skforge.prediction.counters import Counters
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
-from skforge.prediction.predictor import METHODS, Predictor
-from skforge.sources.delegation import fitted_model, model_of, offered, validated
+from skforge.sources.delegation import fitted_model, validated
+from skforge.sources.fitted import model_of, offered
 from skforge.sources.mappings import is_mapped
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
@@ -256,129 +255,6 @@ class CompiledForest(Displayed):
         """
         return self.fit(X, **fit_params).predict(X)
 
-    # ---------------------------------------------------------- predictions
-
-    def _compiled(self) -> Predictor:
-        """Return the predictor; it is compiled again after unpickling."""
-        return self.__dict__.get("_predictor") or self._revive()
-
-    @offered("predict", entry=True)
-    def predict(self, X: Any, **params: Any) -> NDArray[Any]:
-        """Return what the model's own ``predict`` returns, bit for bit.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of any kind that the model accepts. C-contiguous arrays of
-            ``forest_.input_dtype`` are fastest. Also a mapping from column names to
-            values, which is one row, or to columns of values, or a list of mappings.
-        **params : dict
-            Further arguments of the model's ``predict``, such as XGBoost's
-            ``iteration_range``; the model itself then answers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Labels for a classifier, also if the model is a Booster or a file.
-        """
-        if params:
-            return self._compiled().ask("predict", X, **params)
-        return self._compiled().answer("predict", X, self.n_jobs)
-
-    @offered("predict_proba", entry=True)
-    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        out : ndarray of the answer's shape and dtype, default=None
-            Where to write the probabilities; a ``numpy.memmap`` for answers that do
-            not fit in memory.
-        **params : dict
-            Further arguments of the model's ``predict_proba``, which then answers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), or a list of them
-            A list for multi-output scikit-learn models.
-        """
-        if params:
-            return self._compiled().ask("predict_proba", X, **params)
-        return self._compiled().answer("predict_proba", X, self.n_jobs, out)
-
-    @offered("predict_log_proba")
-    @documented(predict)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Return the logarithm of the probability of each class.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), or a list of them
-            As :meth:`predict_proba`.
-        """
-        return self._compiled().predict_log_proba(X, self.n_jobs)
-
-    @offered("decision_function", entry=True)
-    @documented(predict)
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Return the model's own decision function.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-        """
-        return self._compiled().answer("decision_function", X, self.n_jobs)
-
-    @offered("score_samples", entry=True)
-    @documented(predict)
-    def score_samples(self, X: Any) -> NDArray[Any]:
-        """Return the model's own scores of the rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        return self._compiled().answer("score_samples", X, self.n_jobs)
-
-    @offered("apply")
-    @documented(predict)
-    def apply(self, X: Any) -> NDArray[Any]:
-        """Return the leaf that each row reaches in each tree, numbered by the source.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_trees)
-            In the source's dtype; (n_samples,) if the source drops an axis.
-        """
-        return self._compiled().apply(X, self.n_jobs)
-
-    @offered("predict_raw", entry=True)
-    @documented(CompiledModule.predict_raw)
-    def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
-        """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
-        return self._compiled().answer("predict_raw", X, self.n_jobs, out)
-
-    @offered("predict_contribs")
-    @documented(CompiledModule.predict_contribs)
-    def predict_contribs(
-        self,
-        X: Any,
-        *,
-        interactions: bool = False,
-        approximate: bool = False,
-        background: Any = None,
-    ) -> Any:
-        """Return what each feature contributes to the raw scores (SHAP values)."""
-        return self._compiled().contribs(
-            X,
-            self.n_jobs,
-            background,
-            interactions=interactions,
-            approximate=approximate,
-        )
-
     @offered("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the model's score: accuracy of classifiers, R² of regressors.
@@ -421,46 +297,6 @@ class CompiledForest(Displayed):
             return table_of(self)
         module = self._compiled().module
         return str(module.inspect(level, n_rows=n_rows, method=method))
-
-    @documented(CompiledModule.warm_up)
-    def warm_up(
-        self,
-        batch_sizes: Sequence[int] | NDArray[np.integer[Any]] | None = None,
-        *,
-        contribs: bool = False,
-    ) -> CompiledForest:
-        """Compile everything now that calls would compile on first use.
-
-        In a service, no request then waits for the compiler. ``fit`` compiles the
-        scores of the smallest batches only; a loaded or unpickled object has nothing
-        compiled. Kernels are compared on sample rows as they are compiled. If one is
-        wrong, a ``VerificationWarning`` says so, or a ``VerificationError`` if no other
-        can take its place.
-        """
-        methods = [name for name in METHODS if hasattr(self, name)]
-        self._compiled().warm_up(methods, batch_sizes, self.n_jobs, contribs)
-        return self
-
-    def counters(self) -> dict[str, dict[str, int]]:
-        """Return the calls and rows answered so far, by the code that answered.
-
-        Counting takes about a nanosecond, and no lock. Calls of all threads count, on
-        all kinds of rows; calls that raise do not. A fit, a copy and an unpickled or
-        loaded object start from zero.
-
-        Returns
-        -------
-        dict of str -> dict of str -> int
-            ``"calls"`` and ``"rows"`` of
-
-            - ``"entry"``: compiled code that Python calls directly,
-            - ``"kernel"``: compiled kernels, after checks of the rows in Python,
-            - ``"steps"``: the same after steps of a pipeline that run in their library,
-            - ``"library"``: the model itself, at its own speed.
-        """
-        check_is_fitted(self)
-        predictor = self.__dict__.get("_predictor")  # none: no calls
-        return (Counters() if predictor is None else predictor.counters).read()
 
     def drop_estimator(self) -> CompiledForest:
         """Return a copy that keeps the forest but not the source model.

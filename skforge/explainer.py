@@ -26,7 +26,7 @@ from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
 from skforge.persistence.artifact import check_file, from_bytes, to_bytes
 from skforge.sources.base import given_names
-from skforge.sources.delegation import model_of, start_of
+from skforge.sources.fitted import model_of, start_of
 
 __all__ = ["TreeExplainer"]
 

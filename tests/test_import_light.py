@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import skforge
@@ -96,3 +97,96 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError) as error:
         skforge.Forrest  # noqa: B018
     assert str(error.value) == "module 'skforge' has no attribute 'Forrest'"
+
+
+LOADED = """
+import sys, pickle, numpy as np
+import skforge
+fast = skforge.load({path!r})
+X = np.load({rows!r})
+for name in ("predict", "predict_proba", "predict_raw"):
+    getattr(fast, name)(X)
+    getattr(fast, name)(X[:1])
+fast.warm_up(); fast.counters(); fast.n_jobs = 2; fast.classes_; fast.n_features_in_
+hasattr(fast, "transform_"), hasattr(fast, "__array__")
+print([m for m in {heavy} if m in sys.modules])
+answers = fast.predict_proba(X)
+from sklearn.base import BaseEstimator, clone, is_classifier
+assert isinstance(fast, BaseEstimator) and is_classifier(fast)
+from skforge import CompiledForest
+assert isinstance(fast, CompiledForest)
+assert repr(fast).startswith("CompiledForest(")
+assert fast.counters()["library"]["calls"] == 0
+np.testing.assert_array_equal(fast.predict_proba(X), answers)
+copy = pickle.loads(pickle.dumps(fast))
+np.testing.assert_array_equal(copy.predict_proba(X), answers)
+"""
+
+
+@pytest.mark.parametrize("library", ["sklearn", "xgboost", "lightgbm", "pipeline"])
+def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
+    from sklearn.datasets import load_iris
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X, y = load_iris(return_X_y=True)
+    model = RandomForestClassifier(3, random_state=0)
+    if library == "xgboost":
+        model = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
+    elif library == "lightgbm":
+        model = pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=3)
+    elif library == "pipeline":
+        model = make_pipeline(StandardScaler(), model)
+    fast = skforge.CompiledForest(model.fit(X, y), tuning="off").fit(X)
+    path, rows = str(tmp_path / "m.skforge"), str(tmp_path / "rows.npy")
+    skforge.save(fast, path)
+    np.save(rows, X)
+    heavy = [name for name in HEAVY if name not in ("llvmlite", "joblib")]
+    assert python(LOADED.format(path=path, rows=rows, heavy=heavy)) == "[]"
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "repr(fast)",
+        "fast.get_params()",
+        "pickle.dumps(fast)",
+        "copy.deepcopy(fast)",
+        "fast.summary()",
+        "fast.score(X, fast.predict(X))",
+        "skforge.save(fast, path)",
+        "fast.fit(X)",
+        "fast.drop_estimator()",
+        "fast.set_params(n_jobs=1)",
+        "fast.inspect('loops')",
+        "fast._repr_mimebundle_()",
+        "skforge.TreeExplainer(fast)",
+        "dir(fast).index('score')",
+        "clone(fast)",
+        "make_pipeline(fast).predict(X)",
+    ],
+)
+def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path):
+    from sklearn.datasets import load_iris
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, y = load_iris(return_X_y=True)
+    model = DecisionTreeClassifier(max_depth=2).fit(X, y)
+    path = str(tmp_path / "m.skforge")
+    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+    code = f"""
+import copy, pickle, skforge, numpy as np
+path = {path!r}
+fast, X = skforge.load(path), np.zeros((2, 4))
+before = fast.predict(X)
+name = type(fast).__name__
+if "clone" in {asked!r} or "make_pipeline" in {asked!r}:
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+{asked}
+assert (fast.predict(X) == before).all()
+print(name, type(fast).__name__)
+"""
+    assert python(code) == "LoadedForest CompiledForest"

@@ -123,7 +123,7 @@ def quiet(model: Any, name: str) -> Callable[[Any], Any]:
 
 def live_model(model: Any) -> Any:
     """Return the estimator that an opened model is or has; None if there is none."""
-    from skforge.sources.delegation import is_estimator, model_of
+    from skforge.sources.fitted import is_estimator, model_of
     from skforge.sources.stored_model import StoredModel
 
     inner = unwrap(model_of(model)) if is_compiled(model) else unwrap(model)

@@ -52,8 +52,8 @@ def needs_of(model: Any) -> Needs:
     """Return what a fitted model takes, as ``open_model`` returns it."""
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.sources.delegation import model_of, start_of
     from skforge.sources.find import read_model
+    from skforge.sources.fitted import model_of, start_of
     from skforge.sources.stored_model import StoredModel
 
     if isinstance(model, CompiledModule):
@@ -118,8 +118,8 @@ def _of_forest(forest: Forest, names: Any = None) -> Needs:
 
 def _of_stored(model: Any) -> Needs:
     """Return what a loaded ``CompiledForest`` takes."""
-    from skforge.sources.delegation import model_of
     from skforge.sources.find import source_of
+    from skforge.sources.fitted import model_of
 
     inner, forest = unwrap(model_of(model)), model.forest_
     if getattr(inner, "kind", "") != "pipeline":

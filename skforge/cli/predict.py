@@ -279,7 +279,7 @@ def predict(
 
 def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield the batches; as one if steps that run in their library may need that."""
-    from skforge.sources.delegation import start_of
+    from skforge.sources.fitted import start_of
 
     if start_of(model) is None:
         return batches

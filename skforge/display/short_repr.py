@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import class_names, is_pipeline
 from skforge.compiler.frontends.content import is_path
-from skforge.sources.delegation import is_estimator
+from skforge.sources.fitted import is_estimator
 from skforge.sources.stored_model import StoredModel
 
 

@@ -27,8 +27,8 @@ from skforge.exceptions import plural
 from skforge.prediction.fallback import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
-from skforge.sources.delegation import model_of, start_of
 from skforge.sources.find import source_of
+from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import RECORD

@@ -137,7 +137,7 @@ def job(
         See :func:`skforge.distributed.pack`.
     """
     from skforge.compiler.frontends.base import is_pipeline
-    from skforge.sources.delegation import model_of, start_of
+    from skforge.sources.fitted import model_of, start_of
 
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)

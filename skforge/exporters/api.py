@@ -224,7 +224,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
         return compiled.forest, compiled.schedules, cpu, compiled.reduction
     from skforge.compiler.frontends import answers_itself
     from skforge.estimators import CompiledForest
-    from skforge.sources.delegation import model_of, start_of
+    from skforge.sources.fitted import model_of, start_of
 
     if not isinstance(compiled, CompiledForest):
         raise InvalidInputError(

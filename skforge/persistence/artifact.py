@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from io import BufferedIOBase, RawIOBase, TextIOBase
 from pathlib import Path
@@ -45,8 +46,10 @@ from skforge.exceptions import (
     shortened,
     with_article,
 )
+from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
-from skforge.sources.store import bare_state, check, class_of, is_part, rebuilt
+from skforge.sources.check import check
+from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
 from skforge.tuning.result import TuningResult
 
@@ -369,8 +372,6 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
 def _estimator_in(
     record: dict[str, Any], manifest: dict[str, Any], arrays: Arrays
 ) -> CompiledForest:
-    from skforge.estimators import CompiledForest
-
     of_forest = manifest.get("forest")
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
     stored = entry(record, "params", dict)
@@ -386,7 +387,7 @@ def _estimator_in(
     requested = entry(record, "asked", list)
     if len(requested) != 2 or type(requested[1]) is not str:
         raise refusal("asked")
-    wrapper = CompiledForest(model, **params)
+    wrapper: Any = object.__new__(LoadedForest)
     target = _target_in(requested[0])
     fitted = _target_in(entry(record, "fitted_target", dict))
     if isinstance(fitted, str):
@@ -398,6 +399,8 @@ def _estimator_in(
     ):
         raise refusal("tables")
     wrapper.__dict__.update(
+        params,
+        estimator=model,
         _stored=model,
         _asked=(target, requested[1]),
         forest_=model.forest,
@@ -409,7 +412,10 @@ def _estimator_in(
         tuning_result_=_result_in(arrays),
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
-    return wrapper
+    made: CompiledForest = wrapper
+    if "sklearn.base" in sys.modules:
+        made = wrapper._estimator()
+    return made
 
 
 def _result_in(arrays: Arrays) -> TuningResult | None:

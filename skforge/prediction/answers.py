@@ -72,7 +72,7 @@ def described(model: Any, method: str) -> Answer:
 def _scored(model: Any, method: str) -> Array:
     """Return the result for one row of zero scores, without compiling the model."""
     from skforge.compiler.outputs.answers import labels_of
-    from skforge.sources.delegation import model_of
+    from skforge.sources.fitted import model_of
 
     if method == "predict_log_proba":
         method = "predict_proba"  # of the same dtype and shape
@@ -92,8 +92,8 @@ def _leaves(model: Any) -> Array:
 
 
 def _answers(model: Any) -> Any:
-    from skforge.sources.delegation import model_of, start_of
     from skforge.sources.find import source_of
+    from skforge.sources.fitted import model_of, start_of
 
     return source_of(model_of(model), model.forest_, start_of(model)).answers
 
@@ -113,7 +113,7 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
     ``shape`` is that of ``predict_contribs``. Names that would be there twice are
     replaced by numbers.
     """
-    from skforge.sources.delegation import start_of
+    from skforge.sources.fitted import start_of
 
     *outputs, width = shape[1:]
     name, seen = METHODS["predict_contribs"], model.forest_.feature_names
@@ -133,7 +133,7 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the feature names the model was trained with, in order, or None."""
-    from skforge.sources.delegation import start_of
+    from skforge.sources.fitted import start_of
 
     names = None if start_of(model) is not None else model.forest_.feature_names
     names = getattr(model, "feature_names_in_", None) if names is None else names
@@ -141,7 +141,7 @@ def feature_names(model: Any) -> list[str] | None:
 
 
 def n_features(model: Any) -> int:
-    from skforge.sources.delegation import start_of
+    from skforge.sources.fitted import start_of
 
     if start_of(model) is None:
         return int(model.forest_.n_features)

@@ -103,7 +103,7 @@ class Predictor:
         self._classes: Any = labels_of(self.forest, estimator)
         #: Returns a method's answer for raw scores.
         self.of_scores = self.source.answers.of_scores(self.forest, self._classes)
-        #: Methods known to be offered; see ``delegation.offered``.
+        #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled entries by method. An entry takes rows and returns None for rows
         #: that it declines. None: the method has no entry. Absent: not called yet.

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array  # type: ignore[import-untyped, unused-ignore]
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
@@ -74,6 +73,8 @@ def walk_of(module: Any, fill: float) -> SparseWalk | None:
     fits = module.reduction == "exact" and not module.parts[0].target.is_gpu
     if not fits or forest.n_features < UNREAD or not SparseWalk.supports(forest):
         return None
+    from scipy.sparse import csr_array
+
     walk, rows = SparseWalk(forest, fill), draw_rows(forest, _DRAWN, 0)
     absent = np.random.default_rng(0).random(rows.shape) < 0.8
     rows[absent] = fill

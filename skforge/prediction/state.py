@@ -7,31 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils import Tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import check_is_fitted
 
 from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.frontends.base import unwrap
-from skforge.compiler.frontends.content import held
-from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import ScheduleTable
-from skforge.compiler.runtime.targets import resolve_target, stored_target
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.prediction.dispatch import Choice, compiled, rechosen
+from skforge.prediction.answering import Answering
 from skforge.prediction.fitting import FitResult
-from skforge.prediction.kernel_checks import by_reference
-from skforge.prediction.predictor import Predictor
-from skforge.sources.delegation import (
-    FITTED,
-    attribute_of,
+from skforge.sources.delegation import tags_of
+from skforge.sources.find import Fingerprint
+from skforge.sources.fitted import (
     is_estimator,
     model_of,
-    no_attribute,
     start_of,
-    tags_of,
 )
-from skforge.sources.find import Fingerprint, has_changed
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 
@@ -60,12 +49,8 @@ else:
     from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
 
-class CompiledState(BaseEstimator):
+class CompiledState(Answering, BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
-
-    gpu_min_rows_: int | None
-    schedule_: dict[BatchRange, Schedule]
-    target_: Target
 
     def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
         """Set the fitted attributes; the compiled methods of an earlier fit retire."""
@@ -99,31 +84,6 @@ class CompiledState(BaseEstimator):
         state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
         return state
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; ``n_jobs`` drops entries. Open files are read now, once."""
-        if name == "estimator":
-            value = held(value)
-        super().__setattr__(name, value)
-        predictor = self.__dict__.get("_predictor")
-        if name == "n_jobs" and predictor is not None:
-            predictor.threads_change()
-        if name in ("n_jobs", "gpu_min_rows"):
-            for member in getattr(self.__dict__.get("_split"), "forests", ()):
-                setattr(member, name, value)
-        if name == "gpu_min_rows" and "forest_" in self.__dict__:
-            self._move_crossover(value)
-
-    def _move_crossover(self, rows: int | None) -> None:
-        """Set the batch size from which the GPU is used."""
-        predictor = self.__dict__.get("_predictor")
-        if rows is None or self.gpu_min_rows_ is None:
-            return
-        self.gpu_min_rows_ = rows
-        if predictor is not None and isinstance(predictor.module, AutoModule):
-            predictor.module.gpu_min_rows = rows
-            predictor.threads_change()
-            self.schedule_ = ScheduleTable(predictor.module.schedules)
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a state; kernels compile on the first call, for this CPU."""
         state = dict(state)
@@ -142,15 +102,6 @@ class CompiledState(BaseEstimator):
         if here and not self.target_.is_gpu:
             self.target_ = Target.host()
 
-    def _check_model(self) -> None:
-        """Raise if the model is no longer the one that was compiled."""
-        fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
-        if fingerprint is not None:
-            fingerprint.check()
-        search = self.__dict__.get("search_")
-        if search is not None and unwrap(search) is not model_of(self):
-            raise has_changed(search)
-
     def _without_source(self, tags: Tags) -> Any:
         """Return a copy that keeps the model as plain data."""
         model = store(self, model_of(self), tags)
@@ -161,24 +112,6 @@ class CompiledState(BaseEstimator):
             state.pop(name, None)
         copy.__dict__.update(state, _stored=model)
         return copy
-
-    def _revive(self) -> Predictor:
-        """Compile again after unpickling; raise if never fitted."""
-        check_is_fitted(self)
-        self._check_model()
-        forest, reduction = self.forest_.validate(), self._asked[1]
-        if self._tables is not None:
-            choice = rechosen(self._tables, forest, reduction)
-        else:
-            target = resolve_target(stored_target(self.target_))
-            choice = Choice(target, self.schedule_)
-        module = compiled(forest, choice, reduction, self.gpu_min_rows_)
-        by_reference(module)
-        self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        revived = Predictor(module, model_of(self), start_of(self))
-        # threads that arrive together all use the first one's
-        predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
-        return predictor
 
 
 class Delegated(MetaEstimatorMixin, CompiledState):
@@ -192,41 +125,6 @@ class Delegated(MetaEstimatorMixin, CompiledState):
 
     def __sklearn_tags__(self) -> Tags:
         return tags_of(unwrap(model_of(self)), self.__dict__.get("forest_"))
-
-    if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
-        estimator_: Any
-        search_: Any
-        classes_: Any
-        n_classes_: Any
-        n_features_in_: int
-        feature_names_in_: Any
-        feature_importances_: Any
-        n_outputs_: int
-        estimators_: Any
-        best_iteration: int
-        best_score: Any
-
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a fitted attribute of the model, such as ``classes_``."""
-            state = self.__dict__
-            fitted = name in FITTED or (
-                name.endswith("_") and not name.startswith("__")
-            )
-            if fitted and "forest_" in state:
-                model = model_of(self)
-                if hasattr(model, name):
-                    self._check_model()
-                    return getattr(model, name)
-                live = is_estimator(model)  # texts have no n_features_in_
-                if not live and not hasattr(model, "n_features_in_"):  # nor stored
-                    value = attribute_of(state["forest_"], name)
-                    if value is not None:
-                        return value
-            if "_stored" in state:
-                state["_stored"].explain(name)
-            raise AttributeError(no_attribute(self, name))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return where metadata goes: to the model's ``fit`` and ``score``.

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -424,8 +425,23 @@ class Source(RowRules):
 
 ADAPTERS: list[type[Source]] = []
 
+#: The modules with our adapters, in the order in which these are tried, and the kinds
+#: of stored models: each needs its own module alone.
+_HOMES = {
+    "wrappers.source": ("wrapper",),
+    "xgboost": ("xgboost", "xgboost_dart", "xgboost_booster"),
+    "sklearn": ("trees", "boosting", "histogram", "isolation", "bagging", "adaboost"),
+    "pipeline": ("pipeline",),
+    "lightgbm": ("lightgbm", "lightgbm_booster"),
+    "files": ("forest",),
+    "catboost": ("catboost",),
+}
+
 
 def adapter_of(model: Any) -> type[Source] | None:
+    for home, kinds in _HOMES.items():
+        if not isinstance(model, StoredModel) or model.kind in kinds:
+            import_module(f"skforge.sources.{home}")
     for adapter in ADAPTERS:
         if isinstance(model, StoredModel):
             if model.kind in adapter.kinds:
@@ -452,8 +468,10 @@ AnySource = TypeVar("AnySource", bound=type[Source])
 
 
 def register(adapter: AnySource) -> AnySource:
-    """Register an adapter; the last one registered is tried first."""
+    """Register an adapter; ours are tried after those of others."""
+    ours = [f"skforge.sources.{home}" for home in _HOMES]
     ADAPTERS.insert(0, adapter)
+    ADAPTERS.sort(key=lambda a: a.__module__ in ours and 1 + ours.index(a.__module__))
     return adapter
 
 

@@ -2,94 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from copy import deepcopy
-from functools import lru_cache, update_wrapper
-from types import MethodType
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import sklearn
 from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import ClassifierTags, RegressorTags, Tags, get_tags
 from sklearn.utils.metadata_routing import _routing_enabled, process_routing
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends import load_forest, refuse_untrained
+from skforge.compiler.frontends import refuse_untrained
 from skforge.compiler.frontends.base import (
-    class_names,
     is_a,
     is_compiled,
     is_frozen,
     is_pipeline,
     is_search,
-    last_step,
-    unwrap,
 )
-from skforge.compiler.frontends.content import is_path
 from skforge.compiler.frontends.members import has_members
-from skforge.compiler.outputs.transforms import UNKNOWN, class_labels, has_method
 from skforge.exceptions import (
     InvalidInputError,
     UnsupportedModelError,
     warn,
-    with_article,
 )
+from skforge.sources.fitted import is_estimator, task_of
 from skforge.sources.stored_model import StoredModel
-
-#: Fitted attributes whose names do not end in an underscore.
-FITTED = frozenset({"best_iteration", "best_score"})
-
-
-def model_of(wrapper: Any) -> Any:
-    """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
-    state = wrapper.__dict__
-    return state.get("estimator_", state.get("_stored", state.get("estimator")))
-
-
-def start_of(wrapper: Any) -> Any:
-    """Return how many steps of a wrapper's pipeline run in their library.
-
-    ``Members`` if only members are compiled. None: the forest takes the model's rows.
-    """
-    split = wrapper.__dict__.get("_split")
-    return None if split is None else split.start
-
-
-def no_attribute(wrapper: Any, name: str) -> str:
-    """Return an AttributeError's text; it points to the model's own attribute."""
-    text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
-    model = wrapper.__dict__.get("estimator_")
-    if name.startswith("_"):
-        return text
-    if name in ("predict_proba", "predict_log_proba", "decision_function"):
-        forest = wrapper.__dict__.get("forest_")
-        if forest is not None and forest.outputs.function == "unknown":
-            return f"{text}. {UNKNOWN}"
-        kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
-        if kind != "classifier":
-            return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
-    if hasattr(type(wrapper), name):
-        return text
-    if model is None or isinstance(model, (str, bytes, os.PathLike)):
-        return text
-    # not hasattr(model, name): properties compute, and may raise anything
-    attributes = getattr(model, "__dict__", {})  # a ModelProto has none
-    if name in attributes or callable(getattr(type(model), name, None)):
-        return f"{text}; the model's own is estimator_.{name}"
-    return text
-
-
-def is_estimator(model: Any) -> bool:
-    """Tell a trainable estimator from a Booster, a file or a forest."""
-    return hasattr(model, "fit") and hasattr(model, "get_params")
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -113,48 +54,6 @@ def is_fitted(estimator: Any) -> bool:
             "estimator's Booster or a file that it saved."
         ) from error
     return True
-
-
-def task_of(model: Any) -> str | None:
-    """Return the task of a Booster, a file or a forest, without compiling it."""
-    if isinstance(model, StoredModel):
-        model = model.forest
-    if isinstance(model, Forest):
-        return model.task
-    if is_path(model):
-        with suppress(OSError):
-            stamp = os.stat(model)
-            return _task_of_file(model, stamp.st_mtime_ns, stamp.st_size)
-        return None
-    if "xgboost.core.Booster" in class_names(model):
-        from skforge.compiler.frontends.xgboost.model import _OBJECTIVES
-
-        learner = json.loads(model.save_config())["learner"]
-        objective = _OBJECTIVES.get(learner["objective"]["name"])
-        return None if objective is None else objective.task
-    return _task_read(model)
-
-
-def _task_read(model: Any, *_stamp: int) -> str | None:
-    try:
-        return load_forest(model).task
-    except ValueError:  # fit will raise the error
-        return None
-
-
-_task_of_file = lru_cache(maxsize=16)(_task_read)
-
-
-def attribute_of(forest: Forest, name: str) -> Any:
-    """Return a fitted attribute for a Booster or file that lacks it."""
-    if name == "classes_" and forest.task in ("binary", "multiclass"):
-        labels = class_labels(forest)
-        return np.arange(max(2, forest.n_outputs)) if labels is None else labels
-    if name == "n_features_in_":
-        return forest.n_features
-    if name == "feature_names_in_" and forest.feature_names is not None:
-        return np.array(forest.feature_names, dtype=object)
-    return None
 
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
@@ -183,67 +82,6 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def validated(fit: Method) -> Method:
     """Check the parameters of the wrapper before ``fit``; the model checks its own."""
     return cast(Method, _fit_context(prefer_skip_nested_validation=False)(fit))
-
-
-def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
-    """Return a decorator that offers the method only if the model has one so named.
-
-    A Booster, a file or a forest offers what its outputs allow. With ``entry``, a
-    method that has a compiled entry is that entry; see ``Predictor.method``.
-    """
-
-    def check(self: Any) -> bool:
-        if name in ("predict_raw", "predict_contribs"):
-            return True  # ours, not the model's
-        model = unwrap(model_of(self))
-        if isinstance(model, StoredModel):
-            return model.offers(name)
-        if is_estimator(model):
-            owner = last_step(model) if name == "apply" else model
-            getattr(owner, name)  # raises the model's own AttributeError
-            return True
-        if name == "predict_proba":
-            forest = self.__dict__.get("forest_")
-            task = forest.task if forest is not None else task_of(model)
-            return task in CLASSIFICATION
-        if name in ("decision_function", "score_samples"):
-            forest = self.__dict__.get("forest_", model)
-            return isinstance(forest, Forest) and has_method(forest, name)
-        return name in ("predict", "apply", "score")
-
-    def decorate(method: Method) -> Method:
-        return cast(Method, _Offered(method, available_if(check)(method), entry))
-
-    return decorate
-
-
-class _Offered:
-    """Scikit-learn's ``available_if``, with a cache for fitted models.
-
-    Asking the model costs more than predicting a row. What it offers does not change
-    after compilation, so the compiled predictor remembers the methods found.
-    """
-
-    def __init__(self, method: Any, checked: Any, entry: bool) -> None:
-        self._method, self._checked, self._entry = method, checked, entry
-        update_wrapper(cast(Any, self), method)
-
-    def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        try:
-            return MethodType(obj._predictor.offered[self], obj)
-        except (AttributeError, KeyError):
-            pass  # on the class, not fitted, or first access
-        bound = self._checked.__get__(obj, owner)
-        predictor = None if obj is None else obj.__dict__.get("_predictor")
-        if predictor is not None:
-            function = self._method
-            if self._entry:
-                function = predictor.method(obj, function)
-            predictor.offered[self] = function
-            if self._entry and predictor.method(obj, self._method) is not function:
-                predictor.offered.pop(self, None)  # another thread has compiled one
-            return MethodType(function, obj)
-        return bound
 
 
 def fitted_model(

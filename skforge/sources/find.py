@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -11,26 +11,16 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.content import is_path, is_saved
-from skforge.compiler.frontends.pipeline.model import load
-from skforge.compiler.frontends.pipeline.split import divided_steps, rest_of
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.sources import (  # noqa: F401 - register
-    catboost,
-    files,
-    lightgbm,
-    pipeline,
-    sklearn,
-    xgboost,
-)
 from skforge.sources.base import Source, adapter_of, member_traces
-from skforge.sources.delegation import model_of
-from skforge.sources.pipeline import PrefixedSource, held
+from skforge.sources.fitted import model_of
 from skforge.sources.stored_model import StoredModel
-from skforge.sources.wrappers import source as wrappers  # noqa: F401 - registers
-from skforge.sources.wrappers.members import Members, MembersSource, traces_of_members
+
+if TYPE_CHECKING:
+    from skforge.sources.wrappers.members import Members
 
 #: How many steps of a pipeline run in their library, or what is compiled of a model.
-Start: TypeAlias = int | Members | None
+Start: TypeAlias = "int | Members | None"
 
 
 def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
@@ -39,9 +29,13 @@ def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
     With ``start``, so many steps of a pipeline run in their library, and the forest is
     that of the rest; or only the members are compiled, and it is that of the first.
     """
-    if isinstance(start, Members):
-        return MembersSource(model, forest, start)
     if start is not None:
+        from skforge.compiler.frontends.pipeline.split import rest_of
+        from skforge.sources.pipeline import PrefixedSource
+        from skforge.sources.wrappers.members import Members, MembersSource
+
+        if isinstance(start, Members):
+            return MembersSource(model, forest, start)
         rest = rest_of(model, start)
         rest = model_of(rest) if is_compiled(rest) else rest
         return PrefixedSource(model, forest, start, source_of(rest, forest))
@@ -59,9 +53,13 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
 
     Steps that run in their library may change: they are called as they are.
     """
-    if isinstance(start, Members):
-        return traces_of_members(model)
     if start is not None:
+        from skforge.compiler.frontends.pipeline.split import divided_steps
+        from skforge.sources.pipeline import held
+        from skforge.sources.wrappers.members import Members, traces_of_members
+
+        if isinstance(start, Members):
+            return traces_of_members(model)
         steps, last = [step for _, step in divided_steps(model)[:-1]], model
         while is_pipeline(last):
             last = last_step(last)
@@ -84,6 +82,8 @@ def read_model(model: Any) -> Forest:
             "for the compiled model, or load_forest(path) for its forest."
         )
     if is_pipeline(model):
+        from skforge.compiler.frontends.pipeline.model import load
+
         return load(model).validate()  # its codes are known to the adapter
     return model if isinstance(model, Forest) else read_forest(model)
 

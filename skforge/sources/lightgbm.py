@@ -9,12 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import (  # type: ignore[import-untyped, unused-ignore]
-    csc_matrix,
-    csr_matrix,
-    issparse,
-)
-from sklearn.utils.validation import validate_data
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
@@ -100,7 +94,7 @@ class LightGBMBoosterSource(Source):
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
             X = self._numbers_of(X)
-        elif issparse(X):
+        elif hasattr(X, "tocsr"):
             X = _by_row(X) if self._fits(X) else None
         else:
             return None
@@ -156,6 +150,8 @@ def _has_limit(values: Array) -> bool:
 
 def _by_row(X: Any) -> Any:
     """Return sparse rows in CSR that mean the same; None if LightGBM must read them."""
+    from scipy.sparse import csc_matrix, csr_matrix
+
     if X.dtype not in (np.float32, np.float64):
         return None
     rows, by_column = X.tocsr(), isinstance(X, csc_matrix)
@@ -236,6 +232,8 @@ class LightGBMSource(LightGBMBoosterSource):
         return rows
 
     def _validated(self, X: Any) -> Any:
+        from sklearn.utils.validation import validate_data
+
         if is_pandas(X):
             return X
         return validate_data(

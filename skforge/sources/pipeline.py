@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from sklearn.utils import _safe_indexing, get_tags
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
@@ -339,6 +338,8 @@ class PipelineSource(Source):
         return all(self._agrees_on(source, gaps) for source in drawing)
 
     def _agrees_on(self, drawing: PipelineSource, gaps: Sequence[int]) -> bool:
+        from sklearn.utils import _safe_indexing
+
         rows = drawing.drawn(_FORM_ROWS, 0.05)
         for column, texts in drawing._known.texts.items():
             for at, code in enumerate((texts.none, texts.nan, texts.unknown)):
@@ -573,6 +574,8 @@ class PrefixedSource(Source):
         return member_source(last, read_forests(last)[0]).call(method, X, **params)
 
     def drawn(self, n: int, missing: float) -> Array:
+        from sklearn.utils import get_tags
+
         known = self._last.model
         nan = hasattr(known, "fit") and get_tags(known).input_tags.allow_nan
         return self._last.drawn(n, 0.05 if nan else 0.0)

@@ -7,6 +7,7 @@ are those of its own ``predict``; it declines rows that the trees check once mor
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,9 +16,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from sklearn import config_context, get_config
-from sklearn.utils import get_tags
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
@@ -64,7 +62,7 @@ class SklearnSource(Source):
 
     def takes(self, X: Array) -> bool:
         fine = self.declines == "nothing"
-        fine = fine or (self._obeys_config and get_config()["assume_finite"])
+        fine = fine or (self._obeys_config and _assumes_finite())
         return len(X) > 0 and (fine or self._takes(X))
 
     def _takes(self, values: Array) -> bool:
@@ -74,6 +72,8 @@ class SklearnSource(Source):
         return self.declines == "infinite" and not np.isinf(values).any()
 
     def _validated(self, X: Any, **options: Any) -> Any:
+        from sklearn.utils.validation import check_is_fitted, validate_data
+
         if self.model is not None:
             check_is_fitted(self.model)
         return validate_data(self._estimator, X, reset=False, **options)
@@ -88,6 +88,8 @@ class SklearnSource(Source):
         return X
 
     def _raw(self, rows: Array) -> Any:
+        from sklearn import config_context
+
         with warnings.catch_warnings(), config_context(assume_finite=True):
             warnings.simplefilter("ignore")  # feature names: the rows have none
             scores = np.asarray(self._scores(rows))
@@ -107,12 +109,20 @@ class SklearnSource(Source):
         return serial
 
 
+def _assumes_finite() -> bool:
+    """Tell whether scikit-learn, if it was imported, is told not to look for NaN."""
+    known = sys.modules.get("sklearn")
+    return known is not None and bool(known.get_config()["assume_finite"])
+
+
 def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
     """Return rows as a tree's ``_validate_X_predict`` returns them.
 
     Messages name ``estimator``; ``nan`` tells whether its trees accept missing values
     in dense rows.
     """
+    from sklearn.utils.validation import validate_data
+
     nan = nan and not hasattr(X, "tocsr")
     X = validate_data(
         estimator,
@@ -157,6 +167,8 @@ class TreesSource(SklearnSource):
         return {"single": single, "nan": _takes_nan(tree)}
 
     def _rows(self, X: Any, method: str) -> Any:
+        from sklearn.utils.validation import check_is_fitted
+
         if self.model is not None:
             check_is_fitted(self.model)
         return _for_trees(self._estimator, X, self.rules["nan"])
@@ -257,6 +269,8 @@ class HistGradientBoostingSource(SklearnSource):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
+        from sklearn.utils.validation import check_is_fitted
+
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
@@ -363,6 +377,8 @@ class _OverTreesSource(SklearnSource):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does; decline what its trees may refuse."""
+        from sklearn.utils.validation import check_array
+
         if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
@@ -387,6 +403,8 @@ class _OverTreesSource(SklearnSource):
 
     def _sparse(self, X: Any) -> Any:
         """Return sparse rows after each tree's own check."""
+        from sklearn.utils.validation import check_array
+
         X = X.tocsr()
         with np.errstate(over="ignore"):
             # SciPy's cast adds duplicate entries; without a cast, the last one counts
@@ -419,6 +437,8 @@ class BaggingSource(_OverTreesSource):
 
     @classmethod
     def rules_of(cls, model: Any) -> Mapping[str, Any]:
+        from sklearn.utils import get_tags
+
         trees = model.estimators_
         return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import (
-    ClassifierTags,
-    InputTags,
-    RegressorTags,
-    Tags,
-    TargetTags,
-    TransformerTags,
-    get_tags,
-)
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, register
 from skforge.compiler.frontends.wrappers.model import is_whole
 from skforge.exceptions import SourceNeededError
+from skforge.sources.tags import Validator, tags_from
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 #: Methods that a stored model may offer.
 METHODS = (
@@ -105,8 +99,8 @@ class StoredModel:
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
         """Return an estimator for ``validate_data``, named as the source's class."""
-        validator: Any = type(class_name or self.class_name, (_Validator,), {})()
-        validator.tags = self.__sklearn_tags__()
+        validator: Any = type(class_name or self.class_name, (Validator,), {})()
+        validator.tags = self.tags
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
             if name in self.attributes:
                 setattr(validator, name, self.attributes[name])
@@ -137,55 +131,3 @@ register(
         is_whole=lambda model: model.whole is None or is_whole(model.whole),
     )
 )
-
-
-class _Validator:
-    """The parts of an estimator that scikit-learn's ``validate_data`` reads."""
-
-    tags: Tags
-
-    def __sklearn_tags__(self) -> Tags:
-        return self.tags
-
-
-#: The parts of ``Tags`` that are dataclasses, by name.
-_PARTS: dict[str, Any] = {
-    "target_tags": TargetTags,
-    "transformer_tags": TransformerTags,
-    "classifier_tags": ClassifierTags,
-    "regressor_tags": RegressorTags,
-    "input_tags": InputTags,
-}
-
-
-def plain_tags(tags: Tags) -> dict[str, Any]:
-    """Return tags as a dict of booleans, strings and nested dicts."""
-    return {name: value for name, value in asdict(tags).items() if _is_json(value)}
-
-
-def tags_from(stored: Mapping[str, Any]) -> Tags:
-    """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
-    tags = get_tags(BaseEstimator())
-    known = {tag.name for tag in fields(Tags)}
-    for name, value in stored.items():
-        part = _PARTS.get(name)
-        optional = value is None and name not in ("target_tags", "input_tags")
-        if part is not None and not isinstance(value, Mapping) and not optional:
-            raise ValueError(f"{name} is not a record")
-        if part is not None and value is not None:
-            names = {tag.name for tag in fields(part)}
-            value = {key: value[key] for key in value if key in names}
-            if name == "target_tags":
-                value = {"required": False, **value}
-            value = part(**value)
-        if name in known:
-            setattr(tags, name, value)
-    return tags
-
-
-def _is_json(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(k, str) and _is_json(v) for k, v in value.items())
-    if isinstance(value, list):
-        return all(map(_is_json, value))
-    return value is None or type(value) in (bool, int, str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from inspect import cleandoc, isclass, isfunction, signature
+from inspect import cleandoc, getattr_static, isclass, isfunction, signature
 from pathlib import Path
 
 import pytest
@@ -117,11 +117,13 @@ def test_nothing_is_added_without_docstrings():
     assert documented(rows)(bare).__doc__ is None
 
 
+OF_ESTIMATORS = ("predict_contribs", "warm_up", "inspect", "predict_raw", "apply")
+
+
 @pytest.mark.parametrize(
     "function",
     [
-        *(vars(CompiledForest)[n] for n in ("predict_contribs", "warm_up", "inspect")),
-        *(vars(CompiledForest)[n] for n in ("predict_raw", "apply", "score_samples")),
+        *(getattr_static(CompiledForest, name) for name in OF_ESTIMATORS),
         *(CompiledModule.predict, CompiledModule.apply, tune),
         *(dask.predict, ray.Predictor, spark.predict_udf),
     ],

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array  # type: ignore[import-untyped, unused-ignore]
 
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import UnsupportedModelError
@@ -155,6 +154,8 @@ def changes(forest: Forest, means: Means) -> Any:
 
     The table is an array if it is small, and sparse otherwise.
     """
+    from scipy.sparse import csr_array
+
     parent = np.full(forest.n_nodes, -1, np.int64)
     inner = np.flatnonzero(forest.left >= 0)
     parent[forest.left[inner]] = parent[forest.right[inner]] = inner
@@ -201,6 +202,8 @@ def approximate(
 
 def _sums(table: Any, leaves: NDArray[np.int32]) -> NDArray[Any]:
     """Return the sums of the rows of a table, tree after tree."""
+    from scipy.sparse import csr_array
+
     if len(leaves) <= FEW_ROWS and isinstance(table, np.ndarray):
         few: NDArray[Any] = np.zeros((len(leaves), table.shape[1]))
         for row, values in zip(few, leaves, strict=True):

@@ -13,9 +13,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import _safe_indexing
-from sklearn.utils._set_output import _get_output_config
 
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.frontends.pipeline import transformers
@@ -38,6 +35,8 @@ class Branch:
 
     def transform(self, X: Any) -> Any:
         """Return rows with the outputs behind; None for rows of other kinds."""
+        from sklearn.utils import _safe_indexing
+
         if self.read is None:
             plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
             if not plain or X.shape[1] != self.width:
@@ -94,6 +93,8 @@ def branched(name: str, step: Any) -> Steps:
 
 
 def _is_plain(step: Any) -> bool:
+    from sklearn.utils._set_output import _get_output_config
+
     default = _get_output_config("transform", step)["dense"] == "default"
     return default and step.transformer_weights is None and _is_fitted(step)
 
@@ -113,6 +114,8 @@ def _folds(name: str, child: Any) -> bool:
 
 def _branched(name: str, step: Any) -> Steps:
     """Return a step for each transformer that does not fold, and the rest of all."""
+    from sklearn.preprocessing import FunctionTransformer
+
     indices, names = dict(step._transformer_to_input_indices), None
     known = getattr(step, "feature_names_in_", None)
     rest, fitted, width = copy.copy(step), [], int(step.n_features_in_)

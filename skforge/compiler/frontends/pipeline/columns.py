@@ -450,7 +450,7 @@ def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
         )
     matrix = np.column_stack(columns)
     if stage.sparse:
-        from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+        from scipy.sparse import csr_matrix
 
         return csr_matrix(matrix)
     return matrix

@@ -524,7 +524,7 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
     """Ask the last step whether it accepts missing values in its kind of matrix."""
     rows: Any = np.full((1, width), np.nan)
     if sparse:  # a random forest accepts them in dense ones only
-        from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+        from scipy.sparse import csr_matrix
 
         rows = csr_matrix(rows)
     with warnings.catch_warnings():

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.pipeline import Pipeline
-
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
 from skforge.compiler.frontends.members import fitted_members, is_wrapper, with_members
 from skforge.compiler.frontends.pipeline import transformers
@@ -105,6 +103,8 @@ def divided_steps(model: Any) -> list[tuple[str, Any]]:
 
 def flat(pipeline: Any) -> Any:
     """Return a pipeline that does the same and does not end in another pipeline."""
+    from sklearn.pipeline import Pipeline
+
     if not divides(last_step(pipeline)):
         return pipeline
     return Pipeline(flat_steps(pipeline))
@@ -112,6 +112,8 @@ def flat(pipeline: Any) -> Any:
 
 def rest_of(model: Any, start: int | None) -> Any:
     """Return the pipeline from a step on; the last step by itself, without wrappers."""
+    from sklearn.pipeline import Pipeline
+
     if start is None:
         return model
     rest = Pipeline(divided_steps(model)[start:])

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-from sklearn.utils._set_output import _get_output_config
 
 from skforge.exceptions import UnsupportedModelError
 
@@ -303,6 +302,8 @@ def _texts(values: Any) -> list[str] | None:
 
 def refuse(step: str, transformer: Any) -> None:
     """Raise unless a transformer, fitted or not, is one that folds."""
+    from sklearn.utils._set_output import _get_output_config
+
     name = class_of(transformer)
     if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")

@@ -1,0 +1,313 @@
+"""What a fitted model answers with: methods, attributes, kernels compiled on demand.
+
+None of it needs scikit-learn, so that a loaded model answers without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._docs import documented
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import unwrap
+from skforge.compiler.frontends.content import held
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.module import CompiledModule
+from skforge.compiler.runtime.schedules import ScheduleTable
+from skforge.compiler.runtime.targets import resolve_target, stored_target
+from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.prediction.counters import Counters
+from skforge.prediction.dispatch import Choice, compiled, rechosen
+from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.predictor import METHODS, Predictor
+from skforge.sources.find import has_changed
+from skforge.sources.fitted import (
+    FITTED,
+    attribute_of,
+    is_estimator,
+    model_of,
+    no_attribute,
+    offered,
+    start_of,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Answering:
+    """The methods of a fitted ``CompiledForest``.
+
+    Its state is the forest, the schedules and the model, or what is kept of it.
+    """
+
+    n_jobs: int | None
+    forest_: Forest
+    _asked: tuple[Any, Reduction]  # the target and the reduction
+    _tables: Any
+    gpu_min_rows_: int | None
+    schedule_: dict[BatchRange, Schedule]
+    target_: Target
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; ``n_jobs`` drops entries. Open files are read now, once."""
+        if name == "estimator":
+            value = held(value)
+        super().__setattr__(name, value)
+        predictor = self.__dict__.get("_predictor")
+        if name == "n_jobs" and predictor is not None:
+            predictor.threads_change()
+        if name in ("n_jobs", "gpu_min_rows"):
+            for member in getattr(self.__dict__.get("_split"), "forests", ()):
+                setattr(member, name, value)
+        if name == "gpu_min_rows" and "forest_" in self.__dict__:
+            self._move_crossover(value)
+
+    def _move_crossover(self, rows: int | None) -> None:
+        """Set the batch size from which the GPU is used."""
+        predictor = self.__dict__.get("_predictor")
+        if rows is None or self.gpu_min_rows_ is None:
+            return
+        self.gpu_min_rows_ = rows
+        if predictor is not None and isinstance(predictor.module, AutoModule):
+            predictor.module.gpu_min_rows = rows
+            predictor.threads_change()
+            self.schedule_ = ScheduleTable(predictor.module.schedules)
+
+    def _check_fitted(self) -> None:
+        if "forest_" not in self.__dict__:
+            from sklearn.utils.validation import check_is_fitted
+
+            check_is_fitted(self)
+
+    def _check_model(self) -> None:
+        """Raise if the model is no longer the one that was compiled."""
+        fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
+        if fingerprint is not None:
+            fingerprint.check()
+        search = self.__dict__.get("search_")
+        if search is not None and unwrap(search) is not model_of(self):
+            raise has_changed(search)
+
+    def _revive(self) -> Predictor:
+        """Compile again after unpickling; raise if never fitted."""
+        self._check_fitted()
+        self._check_model()
+        forest, reduction = self.forest_.validate(), self._asked[1]
+        if self._tables is not None:
+            choice = rechosen(self._tables, forest, reduction)
+        else:
+            target = resolve_target(stored_target(self.target_))
+            choice = Choice(target, self.schedule_)
+        module = compiled(forest, choice, reduction, self.gpu_min_rows_)
+        by_reference(module)
+        self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
+        revived = Predictor(module, model_of(self), start_of(self))
+        # threads that arrive together all use the first one's
+        predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
+        return predictor
+
+    if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
+        estimator_: Any
+        search_: Any
+        classes_: Any
+        n_classes_: Any
+        n_features_in_: int
+        feature_names_in_: Any
+        feature_importances_: Any
+        n_outputs_: int
+        estimators_: Any
+        best_iteration: int
+        best_score: Any
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a fitted attribute of the model, such as ``classes_``."""
+            state = self.__dict__
+            fitted = name in FITTED or (
+                name.endswith("_") and not name.startswith("__")
+            )
+            if fitted and "forest_" in state:
+                model = model_of(self)
+                if hasattr(model, name):
+                    self._check_model()
+                    return getattr(model, name)
+                live = is_estimator(model)  # texts have no n_features_in_
+                if not live and not hasattr(model, "n_features_in_"):  # nor stored
+                    value = attribute_of(state["forest_"], name)
+                    if value is not None:
+                        return value
+            if "_stored" in state:
+                state["_stored"].explain(name)
+            raise AttributeError(no_attribute(self, name))
+
+    # ---------------------------------------------------------- predictions
+
+    def _compiled(self) -> Predictor:
+        """Return the predictor; it is compiled again after unpickling."""
+        return self.__dict__.get("_predictor") or self._revive()
+
+    @offered("predict", entry=True)
+    def predict(self, X: Any, **params: Any) -> NDArray[Any]:
+        """Return what the model's own ``predict`` returns, bit for bit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of any kind that the model accepts. C-contiguous arrays of
+            ``forest_.input_dtype`` are fastest. Also a mapping from column names to
+            values, which is one row, or to columns of values, or a list of mappings.
+        **params : dict
+            Further arguments of the model's ``predict``, such as XGBoost's
+            ``iteration_range``; the model itself then answers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Labels for a classifier, also if the model is a Booster or a file.
+        """
+        if params:
+            return self._compiled().ask("predict", X, **params)
+        return self._compiled().answer("predict", X, self.n_jobs)
+
+    @offered("predict_proba", entry=True)
+    def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        out : ndarray of the answer's shape and dtype, default=None
+            Where to write the probabilities; a ``numpy.memmap`` for answers that do
+            not fit in memory.
+        **params : dict
+            Further arguments of the model's ``predict_proba``, which then answers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a list of them
+            A list for multi-output scikit-learn models.
+        """
+        if params:
+            return self._compiled().ask("predict_proba", X, **params)
+        return self._compiled().answer("predict_proba", X, self.n_jobs, out)
+
+    @offered("predict_log_proba")
+    @documented(predict)
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Return the logarithm of the probability of each class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or a list of them
+            As :meth:`predict_proba`.
+        """
+        return self._compiled().predict_log_proba(X, self.n_jobs)
+
+    @offered("decision_function", entry=True)
+    @documented(predict)
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the model's own decision function.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        return self._compiled().answer("decision_function", X, self.n_jobs)
+
+    @offered("score_samples", entry=True)
+    @documented(predict)
+    def score_samples(self, X: Any) -> NDArray[Any]:
+        """Return the model's own scores of the rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._compiled().answer("score_samples", X, self.n_jobs)
+
+    @offered("apply")
+    @documented(predict)
+    def apply(self, X: Any) -> NDArray[Any]:
+        """Return the leaf that each row reaches in each tree, numbered by the source.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_trees)
+            In the source's dtype; (n_samples,) if the source drops an axis.
+        """
+        return self._compiled().apply(X, self.n_jobs)
+
+    @offered("predict_raw", entry=True)
+    @documented(CompiledModule.predict_raw)
+    def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
+        """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
+        return self._compiled().answer("predict_raw", X, self.n_jobs, out)
+
+    @offered("predict_contribs")
+    @documented(CompiledModule.predict_contribs)
+    def predict_contribs(
+        self,
+        X: Any,
+        *,
+        interactions: bool = False,
+        approximate: bool = False,
+        background: Any = None,
+    ) -> Any:
+        """Return what each feature contributes to the raw scores (SHAP values)."""
+        return self._compiled().contribs(
+            X,
+            self.n_jobs,
+            background,
+            interactions=interactions,
+            approximate=approximate,
+        )
+
+    @documented(CompiledModule.warm_up)
+    def warm_up(
+        self,
+        batch_sizes: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        *,
+        contribs: bool = False,
+    ) -> Self:
+        """Compile everything now that calls would compile on first use.
+
+        In a service, no request then waits for the compiler. ``fit`` compiles the
+        scores of the smallest batches only; a loaded or unpickled object has nothing
+        compiled. Kernels are compared on sample rows as they are compiled. If one is
+        wrong, a ``VerificationWarning`` says so, or a ``VerificationError`` if no other
+        can take its place.
+        """
+        methods = [name for name in METHODS if hasattr(self, name)]
+        self._compiled().warm_up(methods, batch_sizes, self.n_jobs, contribs)
+        return self
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the calls and rows answered so far, by the code that answered.
+
+        Counting takes about a nanosecond, and no lock. Calls of all threads count, on
+        all kinds of rows; calls that raise do not. A fit, a copy and an unpickled or
+        loaded object start from zero.
+
+        Returns
+        -------
+        dict of str -> dict of str -> int
+            ``"calls"`` and ``"rows"`` of
+
+            - ``"entry"``: compiled code that Python calls directly,
+            - ``"kernel"``: compiled kernels, after checks of the rows in Python,
+            - ``"steps"``: the same after steps of a pipeline that run in their library,
+            - ``"library"``: the model itself, at its own speed.
+        """
+        self._check_fitted()
+        predictor = self.__dict__.get("_predictor")  # none: no calls
+        return (Counters() if predictor is None else predictor.counters).read()

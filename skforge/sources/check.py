@@ -1,0 +1,68 @@
+"""Checks a :class:`StoredModel` that was read from a file."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.sources.base import METHODS, Source, UnsureError, adapter_of, are
+from skforge.sources.stored_model import StoredModel
+from skforge.sources.tags import check_tags
+
+#: Rows of scores for which parts read from a file must give answers.
+_TRIED = 64
+
+
+def check(model: StoredModel) -> None:
+    """Raise ValueError or TypeError unless :func:`store` could have made this model."""
+    adapter, rules, forest = adapter_of(model), model.rules, model.forest
+    if adapter is None or rules.keys() != {"left_out", *adapter.checks}:
+        raise ValueError("the kind or the names of the rules are unknown")
+    for name, good in adapter.checks.items():
+        if not good(rules[name], forest):
+            raise ValueError(f"the rule {name} is of the wrong type or size")
+    if not are(str, rules["left_out"]):
+        raise ValueError("left_out is not a list of names")
+    labels = model.attributes.get("classes_")
+    if model.whole is None and not _labels_fit(labels, forest):
+        raise ValueError("the labels do not fit the forest")
+    check_tags(model.tags)
+    source = adapter(model, forest)
+    for twin in model.twins.values():
+        check(twin)
+    if model.whole is not None:
+        _try_answers(source, model)
+
+
+def _try_answers(source: Source, model: StoredModel) -> None:
+    """Raise ValueError if what a file holds of a wrapper does not give answers."""
+    answers, forest = source.answers, source.forest
+    width = sum(part.n_outputs for part in (forest, *answers.more))
+    raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
+    for method in answers.by_members * METHODS:
+        if model.offers(method):
+            try:
+                with np.errstate(all="ignore"), suppress(UnsureError):
+                    answers.of_scores(forest, None)(method, raw)
+            except Exception as error:
+                raise ValueError(f"its parts give no {method}") from error
+
+
+def _labels_fit(labels: Any, forest: Forest) -> bool:
+    """Tell whether there is a label for every class index that can be looked up."""
+    known = forest.source in ("catboost", "sklearn", "lightgbm") and forest.classifies
+    if labels is None or not known:
+        return True
+    if type(labels) is list:
+        sizes = forest.output_sizes
+        arrays = all(isinstance(a, np.ndarray) and a.ndim == 1 for a in labels)
+        return len(sizes) > 1 and arrays and [*map(len, labels)] == [*sizes]
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        return False
+    if forest.n_outputs > 1:
+        return len(labels) == forest.n_outputs
+    of_two = forest.outputs.function == "expit"
+    return len(labels) == 2 or (len(labels) == 1 and not of_two)

@@ -1,0 +1,197 @@
+"""What a wrapper and its fitted model offer, read without scikit-learn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache, update_wrapper, wraps
+from types import MethodType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import CLASSIFICATION
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.frontends.base import class_names, last_step, unwrap
+from skforge.compiler.frontends.content import is_path
+from skforge.compiler.outputs.transforms import UNKNOWN, class_labels, has_method
+from skforge.exceptions import with_article
+from skforge.sources.stored_model import StoredModel
+
+#: Fitted attributes whose names do not end in an underscore.
+FITTED = frozenset({"best_iteration", "best_score"})
+
+
+def model_of(wrapper: Any) -> Any:
+    """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
+    state = wrapper.__dict__
+    return state.get("estimator_", state.get("_stored", state.get("estimator")))
+
+
+def start_of(wrapper: Any) -> Any:
+    """Return how many steps of a wrapper's pipeline run in their library.
+
+    ``Members`` if only members are compiled. None: the forest takes the model's rows.
+    """
+    split = wrapper.__dict__.get("_split")
+    return None if split is None else split.start
+
+
+def no_attribute(wrapper: Any, name: str) -> str:
+    """Return an AttributeError's text; it points to the model's own attribute."""
+    text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
+    model = wrapper.__dict__.get("estimator_")
+    if name.startswith("_"):
+        return text
+    if name in ("predict_proba", "predict_log_proba", "decision_function"):
+        forest = wrapper.__dict__.get("forest_")
+        if forest is not None and forest.outputs.function == "unknown":
+            return f"{text}. {UNKNOWN}"
+        if (stored := wrapper.__dict__.get("_stored")) is not None:
+            kind = stored.tags.get("estimator_type") or "classifier"
+        else:
+            kind = wrapper.__sklearn_tags__().estimator_type or "classifier"
+        if kind != "classifier":
+            return f"{text}: the model is {with_article(kind.replace('_', ' '))}"
+    if hasattr(type(wrapper), name):
+        return text
+    if model is None or isinstance(model, (str, bytes, os.PathLike)):
+        return text
+    # not hasattr(model, name): properties compute, and may raise anything
+    attributes = getattr(model, "__dict__", {})  # a ModelProto has none
+    if name in attributes or callable(getattr(type(model), name, None)):
+        return f"{text}; the model's own is estimator_.{name}"
+    return text
+
+
+def is_estimator(model: Any) -> bool:
+    """Tell a trainable estimator from a Booster, a file or a forest."""
+    return hasattr(model, "fit") and hasattr(model, "get_params")
+
+
+def task_of(model: Any) -> str | None:
+    """Return the task of a Booster, a file or a forest, without compiling it."""
+    if isinstance(model, StoredModel):
+        model = model.forest
+    if isinstance(model, Forest):
+        return model.task
+    if is_path(model):
+        with suppress(OSError):
+            stamp = os.stat(model)
+            return _task_of_file(model, stamp.st_mtime_ns, stamp.st_size)
+        return None
+    if "xgboost.core.Booster" in class_names(model):
+        from skforge.compiler.frontends.xgboost.model import _OBJECTIVES
+
+        learner = json.loads(model.save_config())["learner"]
+        objective = _OBJECTIVES.get(learner["objective"]["name"])
+        return None if objective is None else objective.task
+    return _task_read(model)
+
+
+def _task_read(model: Any, *_stamp: int) -> str | None:
+    try:
+        return load_forest(model).task
+    except ValueError:  # fit will raise the error
+        return None
+
+
+_task_of_file = lru_cache(maxsize=16)(_task_read)
+
+
+def attribute_of(forest: Forest, name: str) -> Any:
+    """Return a fitted attribute for a Booster or file that lacks it."""
+    if name == "classes_" and forest.task in ("binary", "multiclass"):
+        labels = class_labels(forest)
+        return np.arange(max(2, forest.n_outputs)) if labels is None else labels
+    if name == "n_features_in_":
+        return forest.n_features
+    if name == "feature_names_in_" and forest.feature_names is not None:
+        return np.array(forest.feature_names, dtype=object)
+    return None
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
+    """Return a decorator that offers the method only if the model has one so named.
+
+    A Booster, a file or a forest offers what its outputs allow. With ``entry``, a
+    method that has a compiled entry is that entry; see ``Predictor.method``.
+    """
+
+    def check(self: Any) -> bool:
+        if name in ("predict_raw", "predict_contribs"):
+            return True  # ours, not the model's
+        model = unwrap(model_of(self))
+        if isinstance(model, StoredModel):
+            return model.offers(name)
+        if is_estimator(model):
+            owner = last_step(model) if name == "apply" else model
+            getattr(owner, name)  # raises the model's own AttributeError
+            return True
+        if name == "predict_proba":
+            forest = self.__dict__.get("forest_")
+            task = forest.task if forest is not None else task_of(model)
+            return task in CLASSIFICATION
+        if name in ("decision_function", "score_samples"):
+            forest = self.__dict__.get("forest_", model)
+            return isinstance(forest, Forest) and has_method(forest, name)
+        return name in ("predict", "apply", "score")
+
+    def decorate(method: Method) -> Method:
+        return cast(Method, _Offered(method, check, entry))
+
+    return decorate
+
+
+class _Offered:
+    """Scikit-learn's ``available_if``, with a cache for fitted models.
+
+    Asking the model costs more than predicting a row. What it offers does not change
+    after compilation, so the compiled predictor remembers the methods found.
+    """
+
+    def __init__(self, method: Any, check: Callable[[Any], bool], entry: bool) -> None:
+        self._method, self._check, self._entry = method, check, entry
+        update_wrapper(cast(Any, self), method)
+
+    def _asked(self, obj: Any) -> Any:
+        """Return the method of an object; raise if its model offers none."""
+        name = self._method.__name__
+        text = f"This {type(obj).__name__!r} has no attribute {name!r}"
+        try:
+            there = self._check(obj)
+        except AttributeError as error:
+            raise AttributeError(text) from error
+        if not there:
+            raise AttributeError(text)
+        return MethodType(self._method, obj)
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        try:
+            return MethodType(obj._predictor.offered[self], obj)
+        except (AttributeError, KeyError):
+            pass  # on the class, not fitted, or first access
+        if obj is None:  # CompiledForest.predict(fast, X)
+
+            @wraps(self._method)
+            def unbound(of: Any, *args: Any, **how: Any) -> Any:
+                return self._asked(of)(*args, **how)
+
+            return unbound
+        bound = self._asked(obj)
+        predictor = obj.__dict__.get("_predictor")
+        if predictor is not None:
+            function = self._method
+            if self._entry:
+                function = predictor.method(obj, function)
+            predictor.offered[self] = function
+            if self._entry and predictor.method(obj, self._method) is not function:
+                predictor.offered.pop(self, None)  # another thread has compiled one
+            return MethodType(function, obj)
+        return bound

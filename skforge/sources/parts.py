@@ -1,0 +1,118 @@
+"""Wrappers and their parts as plain data: calibrators, encoders of labels, scalers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from skforge.compiler.frontends.members import (
+    WRAPPERS,
+    fitted_members,
+    is_wrapper,
+    kind_of,
+)
+from skforge.sources.stored_model import StoredModel
+
+#: Parameters of wrappers with models that are not fitted.
+_PARAMS = ("estimator", "regressor", "estimators")
+
+#: Modules of scikit-learn with calibrators, encoders of labels and scalers of targets.
+_PARTS = {
+    "sklearn.calibration",
+    "sklearn.isotonic",
+    "sklearn.multiclass",
+    "sklearn.preprocessing._data",
+    "sklearn.preprocessing._function_transformer",
+    "sklearn.preprocessing._label",
+}
+
+
+def bare(part: Any) -> Any:
+    return rebuilt(type(part), bare_state(part))
+
+
+def bare_state(part: Any) -> dict[str, Any]:
+    """Return the plain attributes of a wrapper, or of a part of one, and its parts."""
+    state = {}
+    for name, value in vars(part).items():
+        if name not in _PARAMS or not is_wrapper(part):
+            with suppress(TypeError):
+                state[name] = _bare_value(value)
+    return state
+
+
+def _bare_value(value: Any) -> Any:
+    if value is None or isinstance(value, (StoredModel, np.ufunc)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value  # NumPy's numbers are not Python's beside float32
+    if isinstance(value, (list, tuple)):
+        return [_bare_value(item) for item in value]
+    if is_part(kind_of(value)):
+        return bare(value)
+    plain = plain_value(value)
+    if plain is None:
+        raise TypeError
+    return plain
+
+
+def is_part(kind: str) -> bool:
+    """Tell whether ``module.Class`` is a wrapper or what one computes answers with."""
+    return kind in WRAPPERS or kind.rpartition(".")[0] in _PARTS
+
+
+def class_of(kind: str) -> type[Any]:
+    """Return a class whose objects are parts of wrappers, by ``module.Class``.
+
+    Raises
+    ------
+    ValueError
+        If it is another one, or this scikit-learn has none of this name.
+    """
+    module, _, name = kind.rpartition(".")
+    part = getattr(import_module(module), name, None) if is_part(kind) else None
+    if not isinstance(part, type) or part.__module__ != module:
+        raise ValueError(f"{kind} is no part of a wrapper")
+    return part
+
+
+def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
+    """Return an object of a class with these attributes, as if it was unpickled.
+
+    Its members are a wrapper's parameters, too, of which scikit-learn asks its tags.
+    """
+    import sklearn
+
+    part: Any = object.__new__(kind)
+    if isinstance(part, sklearn.base.BaseEstimator):
+        part.__setstate__({**state, "_sklearn_version": sklearn.__version__})
+    else:
+        vars(part).update(state)
+    if is_wrapper(part):
+        inside = fitted_members(part)
+        every = [("", member) for member in inside]
+        vars(part).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
+    return part
+
+
+def plain_value(value: Any) -> Any:
+    """Return a deep copy of plain values; None for all others."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    plain = (bool, int, float, str)
+    if type(value) in plain:
+        return value
+    if isinstance(value, (list, tuple)):
+        parts = [plain_value(item) for item in value]
+        return None if any(item is None for item in parts) else parts
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
+        return np.array(value) if value.dtype.char != "g" else None
+    objects = value.dtype.kind == "O" and value.ndim == 1
+    fine = objects and all(type(v) in plain for v in value)
+    return np.array(value) if fine else None
