@@ -487,6 +487,17 @@ def test_steps_that_give_frames():
     assert_same(fast, model, named())
 
 
+def test_a_function_of_arrays_that_is_to_give_frames_warns():
+    steps = SimpleImputer(), pre.FunctionTransformer(np.arctan, validate=True)
+    model = make_pipeline(*steps, clone(FORESTS["forest"]))
+    model.set_output(transform="pandas").fit(X, Y)
+    with pytest.warns(UserWarning, match="func. should return a pandas DataFrame"):
+        expected = model.predict(X)
+    fast = plain(model).fit(X)
+    with pytest.warns(UserWarning, match="func. should return a pandas DataFrame"):
+        np.testing.assert_array_equal(fast.predict(X), expected)
+
+
 @pytest.mark.parametrize(
     "name, last, nan", [("standard", "forest", 1), ("binarizer", "lightgbm", 0)]
 )

@@ -76,6 +76,16 @@ def test_other_columns_of_category_dtype_are_refused(file):
     )
 
 
+def test_frames_without_the_columns_of_categories_are_refused(model):
+    frame = make_frame()
+    fast = CompiledForest(model, tuning="off").fit(frame)
+    narrow = frame[["n"]].astype(bool)
+    with pytest.raises(ValueError, match="categorical_feature do not match"):
+        model.predict(narrow)
+    with pytest.raises(ValueError, match="categorical_feature do not match"):
+        fast.predict(narrow)
+
+
 def test_columns_without_numbers_are_refused(file):
     frame = make_frame()
     frame["n"] = frame["n"].astype(str).astype(object)

@@ -216,8 +216,9 @@ class FrameColumns:
                     "training; convert it to numbers."
                 )
         i = next(i for i in self.names if i not in coded)
+        label = labels[i] if i < len(labels) else i
         raise InvalidInputError(
-            f"column {labels[i]!r} held categories in training, but holds none here; "
+            f"column {label!r} held categories in training, but holds none here; "
             "convert it to categories, or pass an array of their codes."
         )
 

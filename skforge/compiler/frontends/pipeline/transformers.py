@@ -315,6 +315,7 @@ def refuse(step: str, transformer: Any) -> None:
             fail(step, transformer, f"calls {called} with kw_args")
         output = _get_output_config("transform", transformer)["dense"]
         frames = output == "pandas" and hasattr(transformer, "feature_names_in_")
+        frames = frames and not transformer.validate  # which makes arrays of frames
         if output != "default" and not frames:
             fail(step, transformer, f"is set to {output}, and warns that it has arrays")
     if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
