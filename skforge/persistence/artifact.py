@@ -47,14 +47,13 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest
-from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
-from skforge.tuning.result import TuningResult
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
+    from skforge.tuning.result import TuningResult
 
 Arrays: TypeAlias = dict[str, Array]
 BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
@@ -347,6 +346,8 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
             raise InvalidInputError(
                 f"{name} = {value!r} cannot be saved; it must be of type {known}."
             )
+    from skforge.persistence.stored_tuner import tuner_out
+
     record["tuning"] = tuner_out(params["tuning"])
     sizes, budget = params["batch_sizes"], params["tuning_budget"]
     record["batch_sizes"] = None if sizes is None else np.asarray(sizes).tolist()
@@ -378,7 +379,11 @@ def _estimator_in(
     params = {
         name: entry(stored, name, *types) for name, types in _PLAIN_PARAMS.items()
     }
-    params["tuning"] = tuner_in(entry(stored, "tuning", str, dict))
+    params["tuning"] = tuning = entry(stored, "tuning", str, dict)
+    if not isinstance(tuning, str):
+        from skforge.persistence.stored_tuner import tuner_in
+
+        params["tuning"] = tuner_in(tuning)
     params["batch_sizes"] = entry(stored, "batch_sizes", list, None)
     budget = entry(stored, "tuning_budget", str, None)
     params["tuning_budget"] = budget and float_in("tuning_budget", budget)
@@ -424,6 +429,8 @@ def _result_in(arrays: Arrays) -> TuningResult | None:
         return None
     if text.dtype != np.uint8 or text.ndim != 1:
         raise refusal("tuning_result")
+    from skforge.tuning.result import TuningResult
+
     return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
 
 

@@ -52,10 +52,8 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
     return record
 
 
-def tuner_in(record: str | Mapping[str, Any]) -> str | Tuner:
+def tuner_in(record: Mapping[str, Any]) -> Tuner:
     """Return the value of ``tuning`` that :func:`tuner_out` stored."""
-    if isinstance(record, str):
-        return record
     budget, space = record.get("budget"), record.get("space")
     records = record.get("records")
     if space is not None and space not in _SPACES:

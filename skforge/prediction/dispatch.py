@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
-from skforge.tuning.result import TuningResult
-from skforge.tuning.tuner import Tuner
+
+if TYPE_CHECKING:
+    from skforge.tuning.result import TuningResult
 
 Table = dict[BatchRange, Schedule]
 
@@ -177,6 +178,8 @@ def searched(
     :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
     the cache of the module. Return the choice with the schedules found, and all trials.
     """
+    from skforge.tuning.tuner import Tuner
+
     tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
     kernels = _kernels(module)
 
