@@ -143,7 +143,6 @@ class CompiledForest(Displayed):
     #: This class consumes no metadata itself; see ``get_metadata_routing``.
     __metadata_request__fit = {"sample_weight": UNUSED}  # noqa: RUF012
     __metadata_request__score = {"sample_weight": UNUSED}  # noqa: RUF012
-    __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
         "estimator": "no_validation",

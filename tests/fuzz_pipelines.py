@@ -378,7 +378,8 @@ def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
         if any(isinstance(a, np.ndarray) and not len(a) for a in (ours[0], theirs[0])):
             return ""  # without rows: it has no library that would look at them
         flat = "InvalidInputError: rows must be two-dimensional"
-        needed = ours[1].startswith((SourceNeededError.__name__, flat))
+        ragged = "InvalidInputError: rows do not form a rectangular array"  # or a frame
+        needed = ours[1].startswith((SourceNeededError.__name__, flat, ragged))
         if needed or (ours[1] and theirs[1]):
             return ""
     return apart(ours, theirs, rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils import Tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping
 
 from skforge._version import FORMAT, __version__, check_format, check_release
 from skforge.compiler.frontends.base import unwrap
@@ -51,6 +51,8 @@ else:
 
 class CompiledState(Answering, BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
+
+    __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
     def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
         """Set the fitted attributes; the compiled methods of an earlier fit retire."""

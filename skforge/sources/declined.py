@@ -100,12 +100,7 @@ class _Declined:
                 return mistake
             raise InvalidInputError(mistake)
         else:
-            try:
-                rows = as_array(rows)
-            except InvalidInputError as error:
-                if self.source.has_forms:  # a step may fill up what is ragged
-                    return str(error)
-                raise
+            rows = as_array(rows)
             check_shape(rows.shape, self.width)
         if said := conversion(self.X, self.reads):
             return said

@@ -144,6 +144,7 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
         return name in ("predict", "apply", "score")
 
     def decorate(method: Method) -> Method:
+        method.__qualname__ = f"CompiledForest.{method.__name__}"  # as users know it
         return cast(Method, _Offered(method, check, entry))
 
     return decorate

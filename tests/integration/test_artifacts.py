@@ -1365,9 +1365,7 @@ def test_a_loaded_pipeline_says_what_is_wrong_with_rows(
         np.testing.assert_array_equal(answers, model.predict(rows))
 
 
-@pytest.mark.filterwarnings(
-    "ignore"
-)  # XGBoost's of lazy frames, pandas' of ragged lists
+@pytest.mark.filterwarnings("ignore")  # XGBoost's of lazy frames
 def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
     pd = pytest.importorskip("pandas")
     rows = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
@@ -1384,8 +1382,6 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
     alone = make_pipeline(lgb.LGBMClassifier(n_estimators=2, verbose=-1))
     same = FunctionTransformer(feature_names_out="one-to-one")
     renames = make_pipeline(same, RandomForestClassifier(2))
-    framed = make_pipeline(clone(same), RandomForestClassifier(2))
-    framed[0].set_output(transform="pandas")
     xgb, pl = pytest.importorskip("xgboost"), pytest.importorskip("polars")
     collects = make_pipeline(xgb.XGBClassifier(n_estimators=2))
     for model, trained, given in (
@@ -1394,7 +1390,6 @@ def test_rows_that_the_live_pipeline_answers_are_not_blamed(tmp_path):
         (alone, X[:, :2], rows[["a", "b"]]),
         (renames, rows[["a", "b"]], rows[["b", "a"]]),
         (encoder, rows.to_numpy(object), rows.to_numpy(object)),
-        (framed, X[:, :1], [[1.0], []]),
         (collects, X[:, :1], pl.LazyFrame({"a": X[:, 0]})),
     ):
         loaded = saved(plain(model.fit(trained, Y > 0)).fit(trained), tmp_path)
