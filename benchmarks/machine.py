@@ -17,6 +17,7 @@ PACKAGES = (
     "lightgbm",
     "llvmlite",
     "treelite",
+    "pylignum",
     "tl2cgen",
     "onnxruntime",
     "skl2onnx",

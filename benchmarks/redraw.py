@@ -21,6 +21,7 @@ PAGES = {
     "results": "report",
     "weak": "weak_cells",
     "latency": "latency",
+    "cold_start": "cold_start",
     "forms": "forms",
     "service": "service",
     "pipelines": "pipelines",

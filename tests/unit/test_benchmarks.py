@@ -22,6 +22,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     pytest.importorskip("xgboost")
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
+    import cold_start
     import engines_report
     import export
     import forms
@@ -35,7 +36,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import synthetic
 
     modules = (engines_report, export, forms, front_page, measure, remote, report)
-    more = (pipelines, pipelines_cases, redraw, synthetic)
+    more = (cold_start, pipelines, pipelines_cases, redraw, synthetic)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -278,6 +279,64 @@ def test_forms_of_rows_are_compared_before_they_are_timed(benchmarks):
         for form in ("float64", "list")
     ]
     assert all(cell.ratio > 0 for cell in found)
+
+
+def test_starts_of_processes_are_put_together(benchmarks):
+    cold = benchmarks["cold_start"]
+    runs = [
+        {
+            "seconds": {"numpy": 0.05, "imports": a, "load": 0.002, "first": b}
+            | {"last": 4e-6},
+            "bytes": {"rss": 3 << 20},
+            "answers": {"dtype": "float32", "values": [0.1, 2.5]},
+        }
+        for a, b in ((0.1, 0.3), (0.2, 0.1), (0.9, 0.2))
+    ]
+    found = cold.answers(runs[0])
+    assert found.dtype == np.float32
+    assert cold.agreement(found, np.float32([0.1, 2.5])) == "same bits"
+    assert cold.agreement(found + 1, found) == "differ by 1.0e+00"
+    start = cold.put_together(cold.Start("m", "skforge", answers="same bits"), runs)
+    start.file_bytes = 3 << 19
+    # The total is the median of totals, not the total of medians.
+    assert start.seconds["total"] == pytest.approx(0.452)
+    cells = "50.0 | 200.0 | 2.0 | 200.0 | **452** | 1,152 | 4.0 | 3 | – | – | 1.5"
+    assert " | ".join(cold.row(start)) == f"skforge | {cells} | same bits"
+    left_out = cold.Start("m", "lignum", why_not="no such model")
+    facts = {"target": "t", "python": "3", "packages": {}, "load_average": 0.0}
+    text = cold.page(
+        {
+            "facts": {**facts, "measured": "now"},
+            "processes": 3,
+            "note": "A note.",
+            "missing": ["treelite"],
+            "starts": [asdict(start), asdict(left_out)],
+        }
+    )
+    assert "medians of 3 processes" in text and "\n\nA note.\n\n" in text
+    assert "## m\n\n| system | NumPy | imports |" in text
+    assert "Not installed: treelite." in text
+    assert "Not measured: lignum (no such model)." in text
+
+
+@pytest.mark.parametrize("system", ["skforge, empty cache", "skforge, exported wheel"])
+def test_a_process_that_starts_answers_and_counts(
+    benchmarks, monkeypatch, tmp_path, system
+):
+    cold, training = benchmarks["cold_start"], benchmarks["cold_start"].training
+    X, y = training.table(200, 4)
+    made = training.xgboost(X, y, 3, max_depth=2)
+    np.save(tmp_path / "rows.npy", made.rows[: cold.ROWS])
+    root = str(FOLDER.parent)
+    monkeypatch.setenv("PYTHONPATH", root)
+    file = cold._file(system, made, tmp_path)
+    found = cold.started(system, file, tmp_path / "rows.npy", tmp_path, -1)
+    assert set(found["seconds"]) == {*cold.STEPS, "last"}
+    expected = made.model.inplace_predict(made.rows[: cold.ROWS])
+    assert cold.agreement(cold.answers(found), expected) == "same bits"
+    assert cold.size(file) > 0
+    with pytest.raises(RuntimeError, match="No such file"):
+        cold.started(system, file, tmp_path / "none.npy", tmp_path, -1)
 
 
 @pytest.fixture
