@@ -143,6 +143,7 @@ def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
     skforge.save(fast, path)
     np.save(rows, X)
     heavy = [name for name in HEAVY if name not in ("llvmlite", "joblib")]
+    heavy += ["skforge.tuning", "skforge.compiler.runtime.gpu.kernel"]
     assert python(LOADED.format(path=path, rows=rows, heavy=heavy)) == "[]"
 
 

@@ -24,7 +24,6 @@ from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.cupy import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.runtime.on_device import answer_on_device
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import (
@@ -230,6 +229,8 @@ class Predictor:
                 f"{type(self.source.model).__name__} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
             )
+        from skforge.compiler.runtime.on_device import answer_on_device
+
         answer = answer_on_device(self.module, method, X, self._classes)
         self.counters.add(KERNEL, len(X))
         return answer

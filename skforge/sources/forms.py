@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.frames import number_of
-from skforge.compiler.frontends.pipeline.fold import Bounds
+
+if TYPE_CHECKING:
+    from skforge.compiler.frontends.pipeline.fold import Bounds
 
 Array = NDArray[Any]
 

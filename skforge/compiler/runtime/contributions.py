@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +17,17 @@ from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.background.tables import background_tables
-from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.
@@ -264,6 +264,8 @@ def check_covers(forest: Forest) -> None:
 
 def background_schedule() -> Schedule:
     """Return the schedule for batches of any size."""
+    from skforge.compiler.layouts.background.walk import BLOCK
+
     schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
     return schedule.parallel("b0").vectorize("b1").represent("background")
 
@@ -335,6 +337,9 @@ def fill(
 
 def _kernel(kernels: KernelCache, background: Array) -> Kernel:
     """Return the kernel for background rows: the same code with tables of its own."""
+    from skforge.compiler.layouts.background.tables import background_tables
+    from skforge.compiler.layouts.background.walk import preorder_of
+
     schedule = background_schedule()
     kernel = kernels.kernel(schedule, "contribution")
     assert isinstance(kernel, Kernel)

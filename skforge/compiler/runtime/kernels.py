@@ -10,11 +10,10 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.defaults.gpu import walking_gpu_schedule
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -24,18 +23,18 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.passes.lir import emulate_grids
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions, load_module
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.gpu.compilers import compile_ptx
-from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
 from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch per kernel above which a batch runs in parts.
 SCRATCH_BYTES = 64 << 20
@@ -52,6 +51,8 @@ class Kernel:
         if isinstance(source, Lowered):
             self.function = function = source.kernel.function
             if target.is_gpu:
+                from skforge.compiler.passes.lir import emulate_grids
+
                 function, target = emulate_grids.run(function), Target.host()
             name, jit = function.name, compile_functions([function], target)
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
@@ -92,6 +93,8 @@ class Kernel:
         """Fill ``result``, one row for each of ``rows``."""
         most = self.most_rows
         if self._narrow:
+            from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS
+
             rows = np.ascontiguousarray(rows)
             fitting = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
             most = fitting if most is None else min(most, fitting)
@@ -227,6 +230,8 @@ class KernelCache:
         if element != "leaf_number" or _gives_numbers(schedule):
             return schedule
         if self._target.is_gpu:
+            from skforge.compiler.defaults.gpu import walking_gpu_schedule
+
             return walking_gpu_schedule(self.forest, self._target)
         return walking_schedules(self.forest, self._target)[(128, 2048)]
 
@@ -234,6 +239,8 @@ class KernelCache:
         """Compile a kernel from its LIR; it is not kept."""
         if self._target.kind in ("cpu", "emulated"):
             return Kernel(lowered, self._target)
+        from skforge.compiler.runtime.gpu.kernel import GpuKernel
+
         return GpuKernel(lowered, self._target)
 
     def keep(self, schedule: Schedule, kernel: Kernel | GpuKernel) -> None:
@@ -300,6 +307,9 @@ def gpu_text(function: lir.Function, target: Target, level: str) -> str:
 
     PTX is for the target's CUDA architecture, or sm_80 for other targets.
     """
+    from skforge.compiler.codegen.cuda.emitter import emit_gpu
+    from skforge.compiler.runtime.gpu.compilers import compile_ptx
+
     source = emit_gpu(function, target).source
     if level == "cuda":
         return source

@@ -28,7 +28,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
-from skforge.compiler.runtime import on_device, targets
+from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
@@ -37,7 +37,6 @@ from skforge.compiler.runtime.cpu.threads import (
 )
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.gpu.cupy import is_device_array
-from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
@@ -49,6 +48,9 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 OutArray: TypeAlias = Array | None
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
@@ -192,6 +194,8 @@ class CompiledModule(Explained):
         """Return raw scores without an entry, for an output that may have one soon."""
         if type(X) is not np.ndarray and is_device_array(X):
             place = self.forest, self.target, self._kernel
+            from skforge.compiler.runtime import on_device
+
             return on_device.raw_on_device(*place, X)
         rows = prepare_rows(self.forest, X)
         share = self._share(len(rows), n_jobs)
@@ -227,6 +231,8 @@ class CompiledModule(Explained):
                 return found
         if is_device_array(X):
             place = self.forest, self.target, self._kernel
+            from skforge.compiler.runtime import on_device
+
             return on_device.predict_on_device(*place, X)
         return apply_transform(self.forest, self._raw(X, n_jobs, "transformed"))
 
@@ -240,6 +246,8 @@ class CompiledModule(Explained):
         """
         if is_device_array(X):
             place = self.forest, self.target, self._kernel
+            from skforge.compiler.runtime import on_device
+
             return on_device.leaves_on_device(*place, X)
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]

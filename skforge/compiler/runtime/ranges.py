@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.entry.entry import KernelTable
 from skforge.compiler.runtime.entry.routines import MAX_SLOTS
-from skforge.compiler.runtime.gpu.kernel import GpuKernel
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 
-AnyKernel: TypeAlias = Kernel | GpuKernel
+if TYPE_CHECKING:
+    from skforge.compiler.runtime.gpu.kernel import GpuKernel
+
+AnyKernel: TypeAlias = "Kernel | GpuKernel"
 
 
 class RangeKernels:

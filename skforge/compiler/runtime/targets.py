@@ -7,7 +7,6 @@ from typing import Any
 
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.defaults.gpu import default_gpu_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.gpu import cupy as device_cupy
@@ -93,6 +92,8 @@ def default_table(
     """Return the default schedules for a target."""
     if target.is_gpu:
         whole = ForestShape.of(forest).forest
+        from skforge.compiler.defaults.gpu import default_gpu_schedules
+
         return default_gpu_schedules(whole, target, reduction)
     return default_schedules(forest, target, reduction, machine_profile(target))
 
