@@ -96,7 +96,8 @@ def is_pipeline(model: object) -> bool:
 
 def is_compiled(model: object) -> bool:
     """Tell whether the model is a ``CompiledForest``."""
-    return is_a(model, "skforge.estimators.CompiledForest")
+    light = "skforge.persistence.loaded.LoadedForest"
+    return is_a(model, "skforge.estimators.CompiledForest", light)
 
 
 def last_step(model: Any) -> Any:
