@@ -75,8 +75,6 @@ class Stage:
 
 
 class MirPass(NamedTuple):
-    """A named rewrite of MIR."""
-
     name: str
     run: Callable[[mir.Function, Stage], mir.Function]
 
@@ -100,8 +98,6 @@ MIR_PASSES = (
 
 
 class LirPass(NamedTuple):
-    """A named rewrite of LIR."""
-
     name: str
     run: Callable[[lir.Function, LoweredKernel], lir.Function]
 
@@ -116,7 +112,6 @@ GPU_LIR_PASSES = (
 
 
 def lir_passes(target: Target) -> tuple[LirPass, ...]:
-    """Return the passes on LIR for a target, in order."""
     return GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
 
 
@@ -239,7 +234,6 @@ class HirCache:
         self.shared: dict[tuple[object, ...], Any] = {}
 
     def get(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return what the key names, made on its first use."""
         if key not in self.shared:
             self.shared[key] = make()
         value: T = self.shared[key]

@@ -44,12 +44,10 @@ def code_model(triple: str) -> dict[str, str]:
 
 
 def c_library() -> ctypes.CDLL:
-    """Return the C library of this process."""
     return ctypes.CDLL("ucrtbase" if WINDOWS else None)
 
 
 def c_address(name: str) -> int:
-    """Return the address of a function of the C library."""
     return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
 
 

@@ -84,7 +84,6 @@ class Target:
     shared_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Raise for contradictory facts."""
         if self.kind not in KINDS:
             raise TargetError(
                 f"Unknown kind of target {self.kind!r}; use one of {', '.join(KINDS)}."

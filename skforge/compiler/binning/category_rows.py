@@ -77,7 +77,6 @@ def set_groups(forest: Forest) -> list[SetGroup]:
 
 
 def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
-    """Return which predicates belong to a group."""
     grouped = np.zeros(forest.n_predicates, np.bool_)
     for group in groups:
         grouped[group.predicates] = True
@@ -86,8 +85,6 @@ def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetClasses:
-    """The classes of the categories of a group."""
-
     group: SetGroup
     class_of_entry: NDArray[np.int64]  # (entries,)
     right: NDArray[np.bool_]  # (n_classes, sets) whether a class is outside a set

@@ -75,7 +75,6 @@ class GatheredBins:
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill ``codes`` for the first ``count`` rows of a block."""
         b = self.b
         with b.loop(count, hint="row") as r:
             start = (rows.first + r) * rows.stride

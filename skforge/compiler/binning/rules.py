@@ -115,7 +115,6 @@ class Rules:
     # ------------------------------------------------------------ missing values
 
     def zero_for_nan(self, x: Value) -> Value:
-        """Return x, or 0 where it is NaN."""
         b = self.b
         return b.select(b.is_nan(x), b.const(0.0, x.type), x)
 
@@ -133,7 +132,6 @@ class Rules:
         return is_nan | self.is_tiny(x)
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
-        """Return x, with NaN exactly where it is missing by a rule."""
         if rule == Missing.NEVER:
             return self.zero_for_nan(x)
         if rule == Missing.ZERO:

@@ -70,7 +70,6 @@ class Registers:
     def load_pivots(
         self, b: Builder, numbers: Buffer, offset: Value, levels: int
     ) -> list[list[Value]]:
-        """Load the pivots of each level, from ``offset`` on, into registers."""
         n, vec = self.lanes, Vec(numbers.element, self.lanes)
         tables: list[list[Value]] = []
         at = 0

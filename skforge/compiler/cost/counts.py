@@ -113,8 +113,6 @@ WALKED_NODE, REST_NODE, TOP_BYTES = 4, 12, 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileCounts:
-    """A forest in tiles of some levels."""
-
     visits: float  # tiles that a row visits in a tree, besides the top
     lines: Reach  # of tiles and leaves
     tops: float  # bytes of the top levels
@@ -122,8 +120,6 @@ class TileCounts:
 
 @dataclass(frozen=True, slots=True)
 class PieceCounts:
-    """A forest in pieces."""
-
     pieces: int  # of all trees
     most: int  # of a tree, at most
     top: int  # tests above the pieces
@@ -202,7 +198,6 @@ class ForestCounts(ForestShape):
 
     @cached_property
     def pieces(self) -> PieceCounts:
-        """The forest in pieces."""
         return PieceCounts.of(self.forest)
 
     @cached_property
@@ -228,7 +223,6 @@ class ForestCounts(ForestShape):
 
     @cached_property
     def allows_value_tiles(self) -> bool:
-        """Whether trees can be put in tiles that compare values."""
         return self._allows_any_tiles and values_refusal(self.normal) is None
 
 

@@ -489,6 +489,5 @@ class CostEstimate:
 
     @staticmethod
     def kind(schedule: Schedule) -> Kind | None:
-        """Return the kind of schedule that the estimate takes it for."""
         plan = plan_of(schedule)
         return None if plan is None else plan.kind

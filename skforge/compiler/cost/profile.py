@@ -15,7 +15,6 @@ AGREE, NOISE, FAR_NOISE = 1.25, 1.4, 5.0
 
 
 def agree(one: float, other: float, most: float = AGREE) -> bool:
-    """Return whether two measurements of a number agree."""
     return max(one, other) <= most * min(one, other)
 
 

@@ -110,7 +110,6 @@ class _Reader:
         self.out["node_tile"] = 1.0
 
     def read(self, directive: d.Directive) -> None:
-        """Update the facts with one directive."""
         out = self.out
         match directive:
             case d.Tile():

@@ -70,7 +70,6 @@ class ForestShape:
 
     @cached_property
     def _leaf_depths(self) -> NDArray[np.int32]:
-        """Depths of all leaves."""
         return self.forest.node_depths()[self.forest.leaf >= 0]
 
     @cached_property

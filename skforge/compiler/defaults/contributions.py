@@ -24,7 +24,6 @@ def contribution_schedules(
     represent: Literal["contributions", "interactions"],
     on_gpu: bool = False,
 ) -> dict[BatchRange, Schedule]:
-    """Return the schedules of a forest's contributions, or interactions."""
     if on_gpu:
         return {(1, None): gpu_contribution_schedule()}
     vector = 64 // forest.leaf_value.itemsize

@@ -63,11 +63,9 @@ class Columns:
         return Columns(self.tests, np.array(ends, np.int64))
 
     def __len__(self) -> int:
-        """Return the number of columns."""
         return len(self.offset) - 1
 
     def __iter__(self) -> Iterator[_Ints]:
-        """Return the tests of each column."""
         return (self.tests[first:last] for first, last in pairwise(self.offset))
 
     @property

@@ -103,7 +103,6 @@ class Forest(arrays.ForestArrays):
         return _rebuilt, (FORMAT, __version__, *values)
 
     def __repr__(self) -> str:
-        """Return one line with the source and the sizes."""
         shallow, deep = self.leaf_depths()
         depth = f"{shallow.min()}..{deep.max()}" if self.n_trees else "none"
         return (

@@ -121,7 +121,6 @@ def is_table(X: Any) -> bool:
 
 
 def column_names(X: Any) -> list[str]:
-    """Return a frame's or table's column names, as text."""
     arrow = type(X).__module__.startswith("pyarrow")
     return [str(name) for name in (X.schema.names if arrow else X.columns)]
 

@@ -68,7 +68,6 @@ def as_array(X: Any) -> NDArray[Any]:
 
 
 def check_shape(shape: tuple[int, ...], n_features: int) -> None:
-    """Refuse rows of another shape."""
     if len(shape) != 2:
         mend = "Use X.reshape(1, -1) for one row."
         if shape == (0,):

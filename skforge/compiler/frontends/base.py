@@ -11,8 +11,6 @@ from skforge.compiler.forest.forest import Forest
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """Reads one kind of model."""
-
     name: str  # the kind, such as ``"xgboost"``; registering a name again replaces it
     #: File name suffixes it reads, in lower case with the dot; may be empty.
     suffixes: tuple[str, ...]
@@ -95,7 +93,6 @@ def is_pipeline(model: object) -> bool:
 
 
 def is_compiled(model: object) -> bool:
-    """Tell whether the model is a ``CompiledForest``."""
     light = "skforge.persistence.loaded.LoadedForest"
     return is_a(model, "skforge.estimators.CompiledForest", light)
 

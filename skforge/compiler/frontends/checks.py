@@ -21,7 +21,6 @@ MAX_OUTPUTS = 1 << 20
 
 
 def refuse_unknown(what: str) -> NoReturn:
-    """Raise for an unknown part of a model."""
     raise UnsupportedModelError(
         f"{what}, which may change predictions, so the model cannot be compiled."
     )
@@ -38,7 +37,6 @@ def known_fields(kind: str) -> dict[str, frozenset[str]]:
 
 
 def refuse_unfitted(model: Any) -> NoReturn:
-    """Raise for an estimator without trees."""
     raise InvalidModelError(
         f"This {type(model).__name__} is not fitted; call fit before load_forest."
     )
@@ -76,7 +74,6 @@ INSTEAD = {
 
 
 def refuse_arguments(method: str, names: Iterable[str], of: str = "") -> None:
-    """Raise for names of arguments that a method does not take; say what to do."""
     for name in sorted(names):
         if name in INSTEAD:
             raise InvalidInputError(f"{method}{of} takes no {name}; {INSTEAD[name]}.")
@@ -84,7 +81,6 @@ def refuse_arguments(method: str, names: Iterable[str], of: str = "") -> None:
 
 
 def read_json(data: bytes) -> Any:
-    """Return a document."""
     collecting = gc.isenabled()
     gc.disable()  # collecting millions of new lists takes a third of the time
     try:

@@ -101,7 +101,6 @@ _IS_TEXT = re.compile(r"\n|^\s*\{\s*\"")
 
 
 def is_path(model: object) -> bool:
-    """Tell whether a model is given as the path of its file."""
     return isinstance(model, os.PathLike) or (
         isinstance(model, str) and not _IS_TEXT.search(model)
     )

@@ -97,12 +97,10 @@ def named_members(model: Any) -> dict[str, Any]:
 
 
 def fitted_members(model: Any) -> list[Any]:
-    """Return the members of a fitted wrapper, in its order."""
     return list(named_members(model).values())
 
 
 def with_members(model: Any, members: Sequence[Any]) -> Any:
-    """Return a copy of a fitted wrapper with these in the place of its members."""
     copied, kind = copy.copy(model), kind_of(model)
     if is_pipeline(model):
         copied.steps = [*model.steps[:-1], (model.steps[-1][0], members[0])]

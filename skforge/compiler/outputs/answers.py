@@ -23,7 +23,6 @@ def labels_of(forest: Forest, model: Any) -> Any:
 
 
 def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
-    """Return a method's answer for raw scores."""
     match method:
         case "predict_raw":
             return raw

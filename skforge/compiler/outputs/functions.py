@@ -85,7 +85,6 @@ class Library:
     sort: Callable[[Any], Any]
 
     def each_column(self, function: Callable[[Any], Any], x: Any) -> Any:
-        """Return a function of each column."""
         return function(x)
 
     def log1p(self, x: Any) -> Any:
@@ -102,7 +101,6 @@ class Library:
         return self.xp.minimum(x, x.dtype.type(limit))
 
     def join(self, a: Any, b: Any) -> Any:
-        """Return the columns of both."""
         return self.xp.concatenate((a, b), axis=1)
 
     def index(self, k: int, x: Any) -> Any:

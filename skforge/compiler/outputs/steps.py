@@ -76,7 +76,6 @@ class Steps:
                 return "int64", 1
 
     def of_row(self, scores: Any, on: Any) -> Any:
-        """Return the result of whole rows of scores."""
         spec = self.outputs
         assert spec is not None
         match self.result:

@@ -72,7 +72,6 @@ class Terms:
         return 1, len(self.values)
 
     def __getitem__(self, place: tuple[slice, slice]) -> Terms:
-        """Return some columns."""
         return Terms(self.code, self.values[place[1]], self.dtype)
 
     def astype(self, dtype: str) -> Terms:
@@ -85,11 +84,9 @@ class Terms:
         return self.code.each(dtype, self, to=dtype)
 
     def __neg__(self) -> Terms:
-        """Negate."""
         return self.code.each("neg", self)
 
     def __abs__(self) -> Terms:
-        """Return absolute values."""
         return self.code.each("abs", self)
 
     __add__, __radd__ = _operator("add"), _operator("add", flipped=True)
@@ -108,8 +105,7 @@ class Code(ABC):
         """Write an instruction on values of a dtype; return its value of ``to``."""
 
     @abstractmethod
-    def number(self, value: Any, dtype: str) -> Any:
-        """Return a constant."""
+    def number(self, value: Any, dtype: str) -> Any: ...
 
     def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
         """Write an instruction for each column; a single column goes with any."""
@@ -131,7 +127,6 @@ class Code(ABC):
         return Terms(self, (self.number(value, dtype),), dtype)
 
     def exp(self, x: Terms) -> Terms:
-        """Return the C library's exponential."""
         return self.each("exp", x)
 
     def each_column(self, function: Callable[[Terms], Terms], x: Terms) -> Terms:
@@ -140,11 +135,9 @@ class Code(ABC):
         return Terms(self, tuple(r.values[0] for r in results), results[0].dtype)
 
     def log1p(self, x: Terms) -> Terms:
-        """Return the C library's ``log1p``."""
         return self.each("log1p", x)
 
     def where(self, test: Terms, a: Any, b: Any) -> Terms:
-        """Return ``a`` where the test is true, else ``b``."""
         dtype = next(x.dtype for x in (a, b) if isinstance(x, Terms))
         return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
@@ -153,11 +146,9 @@ class Code(ABC):
         return self.where(self.each("not_ge", x, limit, to="bool"), x, limit)
 
     def join(self, a: Terms, b: Terms) -> Terms:
-        """Return the columns of both."""
         return Terms(self, a.values + b.values, a.dtype)
 
     def index(self, k: int, x: Terms) -> Terms:
-        """Return a number for each row."""
         return self.constant(k, "int64")
 
     def add_offsets(self, x: Terms, offsets: tuple[float, ...]) -> Terms:
@@ -179,13 +170,10 @@ class Code(ABC):
 
 
 class CCode(Code):
-    """Lines of C."""
-
     def __init__(self) -> None:
         self._written: list[tuple[str, str, set[str]]] = []  # name, text, operands
 
     def lines(self, results: Terms) -> list[str]:
-        """Return the lines that some results need."""
         needed, lines = set(results.values), []
         for name, text, operands in reversed(self._written):
             if name in needed:
@@ -194,7 +182,6 @@ class CCode(Code):
         return lines[::-1]
 
     def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
-        """Write a line; return its variable."""
         letters = dict(zip("abc", values, strict=False))
         code = _C[name].format(**letters, f="f" if given == "float32" else "")
         variable = f"v{len(self._written)}"
@@ -203,5 +190,4 @@ class CCode(Code):
         return variable
 
     def number(self, value: Any, dtype: str) -> Any:
-        """Return a literal."""
         return str(value) if dtype == "int64" else c_number(value, dtype)

@@ -157,7 +157,6 @@ def decide(forest: Forest, raw: Any, on: Library = HOST) -> Any:
 
 
 def decision_function(forest: Forest, raw: Array) -> Array:
-    """Return the estimator's ``decision_function``."""
     match forest.outputs.decision:
         case "scores":
             return raw.reshape(-1) if forest.n_outputs == 1 else raw
@@ -193,7 +192,6 @@ def class_labels(forest: Forest) -> Array | None:
 
 
 def require_classifier(forest: Forest) -> None:
-    """Raise :class:`UnsupportedModelError` if a forest is not a classifier."""
     if not forest.classifies:
         raise UnsupportedModelError(
             f"This {forest.task} model has no classes; use predict instead."

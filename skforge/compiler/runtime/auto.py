@@ -53,7 +53,6 @@ class AutoModule:
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
-        """Return both modules and the crossover, on two lines."""
         return (
             f"<AutoModule: {self.cpu!r},\n"
             f"from {self.gpu_min_rows:,} rows on {self.gpu!r}>"
@@ -73,17 +72,14 @@ class AutoModule:
 
     @property
     def parts(self) -> tuple[CompiledModule, CompiledModule]:
-        """Both modules."""
         return self.cpu, self.gpu
 
     @property
     def forest(self) -> Forest:
-        """The forest of both modules."""
         return self.cpu.forest
 
     @property
     def reduction(self) -> Reduction:
-        """How both modules sum leaf values."""
         return self.cpu.reduction
 
     @property
@@ -108,15 +104,12 @@ class AutoModule:
         return self.gpu if many else self.cpu
 
     def predict_raw(self, X: Any, **options: Any) -> Any:
-        """Return raw scores, as :meth:`CompiledModule.predict_raw`."""
         return self._for(X).predict_raw(X, **options)
 
     def predict(self, X: Any, **options: Any) -> Any:
-        """Return the source's output, as :meth:`CompiledModule.predict`."""
         return self._for(X).predict(X, **options)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
-        """Return leaf numbers, as :meth:`CompiledModule.apply`."""
         return self._for(X).apply(X, n_jobs=n_jobs)
 
     def predict_contribs(self, X: Any, **options: Any) -> Array:
@@ -124,22 +117,18 @@ class AutoModule:
         return self.cpu.predict_contribs(X, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
-        """Return the schedule of a batch size."""
         return self._at(n_rows).schedule_for(n_rows)
 
     def check_schedules(self) -> None:
-        """Raise ``ScheduleError`` now if a schedule does not fit, not on a call."""
         for part in self.parts:
             part.check_schedules()
 
     def compile_all(self) -> float:
-        """Compile every kernel now; return the seconds it took."""
         return self.cpu.compile_all() + self.gpu.compile_all()
 
     def warm_up(
         self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
     ) -> AutoModule:
-        """Compile what calls need, as :meth:`CompiledModule.warm_up`."""
         if contribs:
             self.cpu.warm_up_contribs(batch_sizes)
         if batch_sizes is None:
@@ -154,7 +143,6 @@ class AutoModule:
         return self
 
     def plan_threads(self, n_jobs: int | None) -> None:
-        """Plan the CPU's threads, as :meth:`CompiledModule.plan_threads`."""
         self.cpu.plan_threads(n_jobs)
 
     def entry(self, *args: Any, **options: Any) -> Any:
@@ -221,7 +209,6 @@ def merged(
 
 
 def check_min_rows(rows: Any) -> None:
-    """Raise if ``rows`` is not a number of rows."""
     if not is_count(rows, 1):
         raise InvalidInputError(
             f"gpu_min_rows must be a positive number of rows. Got {rows!r} instead."

@@ -37,14 +37,7 @@ SUM_BYTES = 32 << 20
 class Contributions:
     """The kernels of a forest's contributions, each compiled on first use.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest, with all its outputs.
-    target : Target
-        The machine to compile for.
-    schedule : dict of (int, int or None) -> Schedule, or None
-        The schedules of contributions by batch size; None means the defaults.
+    ``forest`` has all its outputs; ``schedule`` is by batch size, or None: defaults.
     """
 
     def __init__(
@@ -263,7 +256,6 @@ def check_covers(forest: Forest) -> None:
 
 
 def background_schedule() -> Schedule:
-    """Return the schedule for batches of any size."""
     from skforge.compiler.layouts.background.walk import BLOCK
 
     schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
@@ -273,13 +265,8 @@ def background_schedule() -> Schedule:
 class BackgroundValues:
     """The kernels that compare rows with background rows; those of the last are kept.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest, with all its outputs.
-    parts : list of (Forest, KernelCache)
-        Forests for some of the outputs each. If they have all but the last one, the
-        values of every leaf sum to one.
+    ``forest`` has all its outputs, each of ``parts`` some. If these have all but the
+    last one, the values of every leaf sum to one.
     """
 
     def __init__(self, forest: Forest, parts: list[tuple[Forest, KernelCache]]) -> None:

@@ -194,7 +194,6 @@ class KernelCache:
         _caches.add(self)
 
     def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
-        """Return a schedule's kernel, compiling it if necessary."""
         schedule = self.that_runs(schedule, element)
         key = (schedule, element)
         kernel = self._kernels.get(key)
@@ -262,7 +261,6 @@ class KernelCache:
         return build_hir(forest, schedule, reduction, self._hir, kind, element)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:
-        """Return a schedule's kernel at every level above machine code."""
         hir = self.bind(schedule, element)
         return lower(hir, self._target, element=element)
 
@@ -285,7 +283,6 @@ class KernelCache:
 
 
 def code_levels(target: Target) -> tuple[str, ...]:
-    """Return the code levels of kernels for a target."""
     if target.kind == "cpu":
         return ("llvm", "asm")
     if target.kind == "emulated":

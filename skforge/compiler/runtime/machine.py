@@ -97,7 +97,6 @@ def kept_in(target: Target) -> Path | None:
 
 
 def from_cache(target: Target) -> Measured | None:
-    """Return the profile that the cache keeps, or None."""
     content = object_cache.read(_key(target), KIND)
     with suppress(ValueError, TypeError, LookupError, AttributeError):
         facts = json.loads(b"" if content is None else content.tobytes())

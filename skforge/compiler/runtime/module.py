@@ -117,7 +117,6 @@ class CompiledModule(Explained):
         return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
-        """Return one line: the forest's size, the target, the mode."""
         kind = f"{self.target.kind} " if self.target.is_gpu else ""
         n = len(set(self.schedules.values()))
         return (

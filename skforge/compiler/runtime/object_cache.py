@@ -59,7 +59,6 @@ _ANEW = ", so that every process compiles its kernels anew"
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """Return the key of an object made from these texts."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode()

@@ -45,7 +45,6 @@ def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> A
 def predict_on_device(
     forest: Forest, target: Target, find: FindKernel, X: Any
 ) -> Array:
-    """Return the source's output for rows on a device."""
     raw = raw_on_device(forest, target, find, X)
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():

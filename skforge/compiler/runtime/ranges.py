@@ -28,14 +28,8 @@ AnyKernel: TypeAlias = "Kernel | GpuKernel"
 class RangeKernels:
     """The kernel of each range, by its number in the order of batch sizes.
 
-    Parameters
-    ----------
-    schedules : dict of (int, int or None) -> Schedule
-        The schedule of each range.
-    cache : KernelCache
-        Compiles the kernels.
-    element : Element
-        What the kernels for scores write: leaf numbers if leaf values are not added.
+    ``element`` is what the kernels for scores write: leaf numbers if leaf values
+    are not added.
     """
 
     def __init__(

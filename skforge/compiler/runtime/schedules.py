@@ -21,7 +21,6 @@ class ScheduleTable(dict[BatchRange, Schedule]):
     """A dict from ranges of batch sizes to schedules, printed with a line for each."""
 
     def __repr__(self) -> str:
-        """Return the dict's repr, on several lines."""
         return "{" + ",\n ".join(f"{k!r}: {v!r}" for k, v in self.items()) + "}"
 
 

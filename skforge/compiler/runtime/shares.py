@@ -89,7 +89,6 @@ class Plan(NamedTuple):
     shares: list[Share | None]
 
     def of(self, n_rows: int) -> Share | None:
-        """Return how to run a batch."""
         at = bisect_right(self.firsts, n_rows) - 1
         return self.shares[at] if at >= 0 else None
 

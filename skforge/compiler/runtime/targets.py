@@ -89,7 +89,6 @@ def _runs(wanted: str, found: str) -> bool:
 def default_table(
     forest: Forest | ForestShape, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
-    """Return the default schedules for a target."""
     if target.is_gpu:
         whole = ForestShape.of(forest).forest
         from skforge.compiler.defaults.gpu import default_gpu_schedules

@@ -42,7 +42,6 @@ class _Buffer:
         self.left = _MOST_READS * len(data) + 4096
 
     def number(self, form: str, at: int) -> Any:
-        """Return the number at a position."""
         if not 0 <= at <= len(self.data) - struct.calcsize(form):
             damaged(f"position {at} is outside its {len(self.data)} bytes")
         return struct.unpack_from(f"<{form}", self.data, at)[0]
@@ -70,7 +69,6 @@ class _Table:
         return (int(self._size) - 4) // 2
 
     def _place(self, field: int) -> int | None:
-        """Return the position of a field, or None."""
         at = 4 + 2 * field
         if at >= self._size:
             return None
@@ -83,7 +81,6 @@ class _Table:
         return None if place is None else place + self._buffer.number("I", place)
 
     def number(self, field: int, form: str, default: Any = 0) -> Any:
-        """Return a number."""
         place = self._place(field)
         return default if place is None else self._buffer.number(form, place)
 
@@ -95,7 +92,6 @@ class _Table:
         return _Table(self._buffer, at)
 
     def vector(self, field: int, dtype: Any) -> NDArray[Any]:
-        """Return a vector of numbers."""
         at = self._target(field)
         return np.zeros(0, dtype) if at is None else self._buffer.vector(at, dtype)
 
@@ -108,11 +104,9 @@ class _Table:
         return [at + 4 + 4 * i + offset for i, offset in enumerate(to)]
 
     def tables(self, field: int) -> list[_Table]:
-        """Return a vector of tables."""
         return [_Table(self._buffer, at) for at in self._places(field)]
 
     def text(self, field: int) -> str:
-        """Return a string."""
         try:
             return self.vector(field, "u1").tobytes().decode()
         except UnicodeDecodeError:
@@ -120,7 +114,6 @@ class _Table:
 
 
 def read_cbm(data: bytes) -> Parts:
-    """Return the parts of a model saved as ``.cbm``."""
     if len(data) < _HEAD + 4:
         damaged(f"it has {len(data)} bytes")
     (size,) = struct.unpack_from("<I", data, 4)
@@ -193,7 +186,6 @@ def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
 
 
 def _nodes(trees: _Table, n_outputs: int) -> Nodes:
-    """Return the nodes of symmetric or other trees."""
     splits = trees.vector(1, "<i4").astype(np.int64)
     sizes = trees.vector(2, "<i4").astype(np.int64)
     first = trees.vector(3, "<i4")

@@ -106,7 +106,6 @@ def _forest(
 
 
 def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
-    """Return some of the trees."""
     first, last = nodes.offset[begin], nodes.offset[end]
     inner = nodes.inner[first:last]
     n_before = int(nodes.inner[:first].sum())
@@ -170,7 +169,6 @@ _PARAMETERS = {
 
 
 def refuse(model: Any) -> None:
-    """Refuse a model that could not be read after training."""
     checks.refuse_override(model, "catboost.core")
     for kind, parameter in _PARAMETERS.items():
         names = model.get_param(parameter)
@@ -207,7 +205,6 @@ def _entry(record: Any, name: str) -> Any:
 
 
 def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
-    """Return the outputs and the task of a classifier."""
     loss = _loss(parts)
     if len(parts.bias) == 1:
         text = str(parts.info.get("binclass_probability_threshold", 0.5))

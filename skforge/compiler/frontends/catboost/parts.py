@@ -46,7 +46,6 @@ class Parts:
 
 
 def damaged(what: str) -> NoReturn:
-    """Raise for a file that CatBoost did not write in this form."""
     validation.damaged(what, "save it again")
 
 

@@ -326,14 +326,12 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
 
 
 def detect(model: object) -> bool:
-    """Tell whether the object is a model's dump, a Booster or a wrapper."""
     return is_dump(model) or is_a(
         model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"
     )
 
 
 def refuse(model: Any) -> None:
-    """Refuse a wrapper that could not be read after fitting."""
     if not is_a(model, "lightgbm.sklearn.LGBMModel"):
         return
     _refuse_wrapper(model)

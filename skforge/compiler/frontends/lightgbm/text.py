@@ -38,7 +38,6 @@ class ModelText:
 
 
 def damaged(what: str) -> NoReturn:
-    """Raise for a file that LightGBM did not write in this form."""
     validation.damaged(what, _REPAIR)
 
 
@@ -82,7 +81,6 @@ def parse(text: str) -> ModelText:
 
 
 def check_version(header: dict[str, str]) -> None:
-    """Refuse a model of an unknown version of the format."""
     if header.get("version") not in _VERSIONS:
         raise UnsupportedModelError(
             f"The model has the format version {header.get('version')!r}, but only "

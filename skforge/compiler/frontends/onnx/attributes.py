@@ -119,7 +119,6 @@ def typed(values: Array, name: str, dtype: np.dtype[Any]) -> Array:
 
 
 def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
-    """Return the length that the lists must share."""
     first = len(array(attributes, names[0]))
     for name in names[1:]:
         check_length(name, len(attributes.get(name, ())), names[0], first)
@@ -127,7 +126,6 @@ def same_length(attributes: Attributes, names: tuple[str, ...]) -> int:
 
 
 def check_length(name: str, length: int, first: str, wanted: int) -> None:
-    """Refuse a list that differs in length from the first one."""
     if length != wanted:
         damaged(f"{name} has {length} entries, but {first} has {wanted}")
 

@@ -38,8 +38,6 @@ def is_text(dtype: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextCodes:
-    """The codes of a column of texts."""
-
     texts: tuple[str, ...]  # the known texts, in the order of their codes 0, 1, ...
     #: Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
     unknown: float | None
@@ -53,7 +51,6 @@ class TextCodes:
     table: dict[Any, float | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the table."""
         table: dict[Any, float | None] = dict.fromkeys(self.refused)
         table |= {text: float(code) for code, text in enumerate(self.texts)}
         if self.none is not None:

@@ -275,7 +275,6 @@ def _after(
 def _of_one(
     step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
 ) -> tuple[tuple[Column, ...], str]:
-    """Return the outputs of one transformer, and their sparse format."""
     fail = partial(transformers.fail, step, transformer)
     if sparse and transformers.is_dense(transformer):
         fail("gets sparse rows")

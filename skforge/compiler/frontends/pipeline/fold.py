@@ -39,7 +39,6 @@ class Bounds:
     whole: Sequence[tuple[list[int], list[str]]] = ()
 
     def holds(self, rows: Array) -> bool:
-        """Tell whether all values of rows are inside."""
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
@@ -58,7 +57,6 @@ class Bounds:
         return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
 
     def and_of(self, other: Bounds) -> Bounds:
-        """Return the values that both accept."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         return Bounds(low, high, self.nan & other.nan, self.whole)
 

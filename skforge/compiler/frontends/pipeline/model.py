@@ -246,7 +246,6 @@ def _words(first: Array, last: Array) -> Words:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a pipeline whose last step could not be read after fitting."""
     last = base.last_step(model)
     if not base.is_compiled(last):
         refuse_untrained(last)

@@ -28,8 +28,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a pipeline was divided."""
-
     #: How many of its ``divided_steps`` run in their library; None if all fold.
     start: int | None
     #: All steps in order, each followed by the transformers inside it.
@@ -48,7 +46,6 @@ class Split:
 
     @property
     def summary(self) -> str:
-        """Return how many steps went where."""
         outer = [part for part in self.parts[:-1] if part.depth == 0]
         folded = sum(part.where.startswith("folded") for part in outer)
         n_outside = len(outer) - folded
@@ -57,7 +54,6 @@ class Split:
 
 
 def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
-    """Return a line for each part, below a head."""
     lines = [head]
     for part in parts:
         name = "  " * part.depth + part.name

@@ -220,7 +220,6 @@ def _is_box_cox(transformer: Any) -> bool:
 
 
 def unclipped(transformer: Any) -> Any:
-    """Return a scaler that does not clip its outputs."""
     if not getattr(transformer, "clip", False):
         return transformer
     copied = copy.copy(transformer)
@@ -343,13 +342,11 @@ def _is_nan(value: Any) -> bool:
 
 
 def fail(step: str, transformer: Any, why: str) -> NoReturn:
-    """Raise the error for a transformer that does not fold."""
     kind = type(transformer).__name__
     cannot_fold(f"The step {step!r} of the pipeline, {kind}, {why}")
 
 
 def cannot_fold(why: str) -> NoReturn:
-    """Raise the error for a pipeline that does not fold."""
     raise UnsupportedModelError(
         f"{why}. The step cannot become part of a Forest; CompiledForest(pipeline) "
         "runs it in its own library."

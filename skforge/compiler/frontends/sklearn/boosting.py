@@ -71,7 +71,6 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a model that could not be read after fitting."""
     common.refuse_overrides(model)
     if model.init is not None and not isinstance(model.init, str):
         _refuse_initial(model, model.init)

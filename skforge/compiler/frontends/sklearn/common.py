@@ -45,7 +45,6 @@ def check_model(model: Any, fitted: str, iteration_range: object) -> None:
 
 
 def refuse_overrides(model: Any) -> None:
-    """Refuse a subclass that overrides predictions."""
     for name in _METHODS:
         method = getattr(type(model), name, None)
         if getattr(method, "__module__", None):
@@ -75,13 +74,11 @@ def check_tree(model: Any, estimator: Any, wanted: str) -> None:
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:
-    """Return the column names a model was fitted with, or None."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else tuple(str(name) for name in names)
 
 
 def class_task(n_classes: int) -> Task:
-    """Return the task of a classifier."""
     return "binary" if n_classes == 2 else "multiclass"
 
 

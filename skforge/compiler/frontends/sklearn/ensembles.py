@@ -50,7 +50,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a model that could not be read after fitting."""
     _refuse_class(model)
     common.refuse_overrides(model)
     member = model.estimator
@@ -166,7 +165,6 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
 def load_isolation(
     model: Any, iteration_range: tuple[int, int] | None = None
 ) -> Forest:
-    """Read a fitted IsolationForest."""
     common.check_model(model, "estimators_", iteration_range)
     common.check_trees(model, model.estimators_, "Regressor")
     if not hasattr(model, "_average_path_length_per_tree"):

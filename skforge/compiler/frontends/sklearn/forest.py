@@ -27,7 +27,6 @@ _CLASSIFIERS, _REGRESSORS = (
 
 
 def refuse(model: Any) -> None:
-    """Refuse a model that could not be read after fitting."""
     kind = type(model).__name__
     embeds = is_a(model, f"{_FORESTS}RandomTreesEmbedding")
     if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):

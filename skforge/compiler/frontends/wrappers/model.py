@@ -43,7 +43,6 @@ _kind_of_forest = attrgetter(
 
 
 def one_output(forest: Forest, output: int) -> Forest:
-    """Return a forest of a single output of one whose leaves have several."""
     return replace(
         forest,
         tree_output=np.zeros(forest.n_trees, np.int32),

@@ -429,7 +429,6 @@ def _task_of_wrapper(model: Any, forest: Forest) -> Task:
 
 
 def refuse(model: Any) -> None:
-    """Refuse a wrapper that could not be read after fitting."""
     if is_a(model, "xgboost.sklearn.XGBModel"):
         checks.refuse_override(model, "xgboost.sklearn")
         _refuse_booster(model.booster or "gbtree")

@@ -198,7 +198,6 @@ class JitModule:
             end.atexit = False
 
     def address(self, name: str) -> int:
-        """Return the address of a kernel."""
         if name not in self.names:
             raise CompilerError(
                 f"No kernel {name!r} in this module; it has {', '.join(self.names)}."
@@ -216,7 +215,6 @@ class JitModule:
         return function
 
     def llvm_ir(self) -> str:
-        """Return the LLVM IR that was compiled."""
         with _llvm():
             return str(_parse(self._texts, self.target))
 
@@ -302,7 +300,6 @@ def emit_object(sources: Sources, target: Target) -> bytes:
 
 
 def emit_assembly(sources: Sources, target: Target) -> str:
-    """Return assembly text for any CPU target."""
     with _llvm():
         module = _parse(_texts(_several(sources), target)[0], target)
         return str(_target_machine(target).emit_assembly(module))

@@ -66,7 +66,6 @@ class KernelTable:
 
     @property
     def address(self) -> int:
-        """The table's address."""
         return ctypes.addressof(self._words)
 
     def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:

@@ -38,7 +38,6 @@ DTYPE_CODES = {
 
 
 def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
-    """Return a field of an object at an address."""
     return b.view("object", I64, at)[offset // 8, type_]
 
 

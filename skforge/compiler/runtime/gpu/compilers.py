@@ -107,7 +107,6 @@ class _Library:
             raise CompilerError(f"{self._prefix}{name} of {self.path}: {why}.")
 
     def version(self) -> str:
-        """Return major and minor version."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("Version", ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"

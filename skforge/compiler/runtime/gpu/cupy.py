@@ -102,7 +102,6 @@ def forget() -> None:
 
 
 def rows_on_host(X: Any, at: Array) -> Array:
-    """Copy some rows of a device array to the host."""
     _, array = as_cupy(X, "cuda")
     with _device(int(array.device.id)).current():
         copy: Array = array[_cupy(None).asarray(at)].get()
@@ -292,7 +291,6 @@ class CupyDevice(GpuDevice):
         return launch
 
     def wait(self, stream: Any = None) -> None:
-        """Wait for a stream, or for everything on the device."""
         if stream is not None:
             stream.synchronize()
             return

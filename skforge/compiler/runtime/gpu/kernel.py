@@ -293,7 +293,6 @@ class _Launches:
         self._starts = [loaded.bind(call) for call in run.calls]
 
     def __len__(self) -> int:
-        """Return the number of launches."""
         return len(self._starts)
 
     def bound(self, rows: Any, result: Any) -> Callable[[], None]:
