@@ -18,6 +18,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.sparse import SparseWalk
+from skforge.exceptions import InvalidInputError
 
 Array = NDArray[Any]
 
@@ -95,9 +96,19 @@ def dense_blocks(
 
     Of duplicate entries, the last counts. ``place`` gives the block's column of each
     column of X, -1 for those left out.
+
+    Raises
+    ------
+    InvalidInputError
+        If an entry lies in no column, which libraries read from or write to anyway.
     """
     X = X.tocsr()
     n_rows, n_features = X.shape
+    if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < n_features:
+        raise InvalidInputError(
+            f"the sparse rows are damaged: an entry lies in none of their {n_features} "
+            "columns; see their check_format(full_check=True)."
+        )
     width = n_features if place is None else int(place.max(initial=-1)) + 1
     step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
     for first in range(0, max(1, n_rows), step):  # of 0 rows, an empty one

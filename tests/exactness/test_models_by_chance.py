@@ -34,5 +34,5 @@ def test_every_form_of_a_model_answers_as_its_library(seed, tmp_path):
 )
 def test_wide_sparse_rows_are_answered_as_by_the_library(seed):
     outcome = random_sparse.compare([seed])
-    assert outcome.calls > 7
+    assert outcome.calls > 7 or outcome.refused
     assert outcome.differs == [], f"{outcome.how} {outcome.example}"

@@ -81,3 +81,13 @@ def test_a_random_model(family, seed):
     outcome = attempt([seed, 0], 20, *DRAWN[family])
     assert outcome.how, outcome.refused
     assert_alike(outcome)
+
+
+#: Draws in which something else than the model's own answer or error was once given.
+ONCE = (10148, 20183, 40718, 40826, 50510, 51533, 51869, 61254)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("number", ONCE)
+def test_models_that_once_differed(number):
+    assert_alike(attempt([number, 1], 20, *[*DRAWN.values()][number % len(DRAWN)]))

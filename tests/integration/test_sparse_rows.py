@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 import skforge
 from skforge import CompiledForest
 from skforge.compiler.runtime.sparse import SparseWalk
-from skforge.exceptions import SkforgeError
+from skforge.exceptions import InvalidInputError, SkforgeError
 from skforge.sources.plain import most_entries
 
 sp = pytest.importorskip("scipy.sparse")
@@ -403,3 +403,16 @@ def test_entries_that_are_nearly_zero(zero_as_missing, use_missing, tmp_path):
         expected = model.predict(rows)
         for one in (fast, skforge.load(tmp_path / "model.skforge")):
             assert_array_equal(one.predict(rows), expected)
+
+
+@pytest.mark.parametrize("width", [20, 400])
+@pytest.mark.parametrize("place", [0, 1, 2**30, -1])
+def test_entries_in_no_column_are_refused(width, place):
+    """Libraries read or write beside their memory for these."""
+    X = sp.random(60, width, 0.1, "csr", random_state=0)
+    model = RandomForestClassifier(3, random_state=0).fit(X, np.arange(60) % 2)
+    fast = CompiledForest(model, tuning="off").fit(X)
+    rows = X[:9].copy()
+    rows.indices[rows.indptr[1] - 1] = place if place < 0 else width + place
+    with pytest.raises(InvalidInputError, match=f"none of their {width} columns"):
+        fast.predict(rows)

@@ -59,7 +59,7 @@ class Stage:
         """Ask a transformer whether it accepts columns with missing values."""
         try:
             _called(transformer, _matrix(self, columns), finite=False)
-        except (TypeError, ValueError):
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return False
         return True
 
