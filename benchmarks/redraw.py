@@ -31,11 +31,10 @@ PAGES = {
     "defaults": "default_choices",
     "tuning": "tuning",
     "reliability": "benchmarks.reliability.__main__",
-    "gpu_static": "benchmarks.gpu.static",
-    "gpu_tuning": "benchmarks.gpu.tuning",
-    "gpu_random": "benchmarks.gpu.random_models",
-    "gpu_learned": "benchmarks.gpu.learned",
 }
+
+#: Pages of modelled GPU times: they stay as they are, and name the commit they are of.
+FROZEN = ("gpu_static", "gpu_tuning", "gpu_random", "gpu_learned")
 
 
 def redraw(folder: Path, output: Path, *names: str) -> None:

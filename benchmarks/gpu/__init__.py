@@ -1,1 +1,1 @@
-"""Benchmarks of GPU targets: ``python -m benchmarks.gpu`` and ``….gpu.static``."""
+"""Benchmarks of GPU targets: ``python -m benchmarks.gpu``."""

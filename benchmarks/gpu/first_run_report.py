@@ -1,4 +1,4 @@
-"""What a GPU's first run found, and the model of ``cost.py`` fitted to it.
+"""What a GPU's first run found.
 
 Tables beside other libraries are those of ``tables.py``, in ``gpu.md``, and beside
 strategies of other systems those of ``random_models.py``, in ``gpu_random_cuda.md``.
@@ -7,28 +7,17 @@ strategies of other systems those of ``random_models.py``, in ``gpu_random_cuda.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from harness import table
 
 from benchmarks.gpu import random_models
-from benchmarks.gpu.chips import A100, H200, Chip
-from benchmarks.gpu.cost import Built, Modeller
-from benchmarks.gpu.cost_records import FIRST_LAUNCH
-from benchmarks.gpu.designs import designs
 from benchmarks.gpu.first_run_items import Log, failed
 from benchmarks.gpu.first_run_setup import Setup
 from benchmarks.gpu.first_run_stages import METRICS, RANDOM, STAGES
 from benchmarks.gpu.plots import write as write_bench
-from skforge.exceptions import SkforgeError
-
-#: What is fitted of a chip, and by what each is multiplied in turn.
-FITTED = ("issue", "l2_bytes_per_cycle", "far", "near", "shared")
-STEPS, TURNS = (0.7, 0.85, 0.95, 1.05, 1.2, 1.4), 12
 
 
 def write(log_: Log, setup: Setup, folder: Path) -> None:
@@ -40,7 +29,7 @@ def write(log_: Log, setup: Setup, folder: Path) -> None:
         ", ".join(f"{key} {value}" for key, value in device.items()) + ".\n",
         *_overview(known),
         *_searches(known[5]),
-        *_modelled(known[6], setup, str(device.get("arch", ""))),
+        *_designs(known[6]),
         *_contributions(known[7]),
         *_counters(known[8]),
     ]
@@ -118,107 +107,18 @@ def _searches(lines: dict[str, Any]) -> Iterator[str]:
         yield from _table([*head, "search, s"], sorted(rows))
 
 
-# ------------------------------------------------------------ the model
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A design's walk, and its measured seconds by batch size."""
-
-    model: str
-    modeller: Modeller
-    built: Built
-    sizes: dict[int, tuple[int, int]]
-    schedule: Any
-    seconds: dict[int, float]
-
-    def ratios(self, chip: Chip, launch: float) -> list[float]:
-        """Return measured times by those that a chip would have."""
-        modeller = replace(self.modeller, chip=chip)
-        cost = modeller.cost_of_walk(self.built, self.sizes, self.schedule)
-        # Events leave out what comes before the first launch.
-        return [
-            seconds / (cost.seconds[n] - FIRST_LAUNCH + launch)
-            for n, seconds in self.seconds.items()
-        ]
-
-
-def samples(lines: dict[str, Any], setup: Setup, chip: Chip) -> Iterator[Sample]:
-    """Yield the designs that were measured and can be modelled."""
+def _designs(lines: dict[str, Any]) -> Iterator[str]:
+    """Yield the times of all designs of each model."""
     for name, line in lines.items():
-        forest, rows = setup.forest(name)
-        modeller = Modeller(forest, rows, "exact", chip)
-        for design in designs(forest):
-            times = _result(line).get("seconds", {}).get(design.name)
-            if times is None:
-                continue
-            try:
-                made = modeller.made(design.schedule)
-                if made.is_bits:
-                    continue
-                built = modeller.build(made)
-            except SkforgeError:
-                continue
-            seconds = {int(n): one for n, one in times.items()}
-            sizes = built.sizes(made, seconds)
-            yield Sample(name, modeller, built, sizes, design.schedule, seconds)
-
-
-def refitted(found: Sequence[Sample], chip: Chip) -> tuple[Chip, float]:
-    """Return the chip, and seconds of a launch, that explain the times best.
-
-    One number after the other is multiplied as long as the mean absolute logarithm of
-    measured by modelled times falls.
-    """
-    launch, best = FIRST_LAUNCH, spread(found, chip, FIRST_LAUNCH)
-    for _ in range(TURNS):
-        before = best
-        for name in (*FITTED, "launch"):
-            tried = []
-            for step in STEPS:
-                if name == "launch":
-                    one = chip, launch * step
-                else:
-                    one = replace(chip, **{name: getattr(chip, name) * step}), launch
-                tried.append((spread(found, *one), one))
-            least, one = min(tried, key=lambda pair: pair[0])
-            if least < best:
-                best, (chip, launch) = least, one
-        if before - best < 1e-3:
-            break
-    return chip, launch
-
-
-def spread(found: Sequence[Sample], chip: Chip, launch: float) -> float:
-    """Return the mean absolute logarithm of measured by modelled times."""
-    ratios = [r for one in found for r in one.ratios(chip, launch)]
-    return sum(abs(log(r)) for r in ratios) / len(ratios)
-
-
-def _modelled(lines: dict[str, Any], setup: Setup, arch: str) -> Iterator[str]:
-    given = A100 if arch == A100.arch else H200
-    found = list(samples(lines, setup, given))
-    if not found:
-        return
-    chip, launch = refitted(found, given)
-    rows = []
-    for name in dict.fromkeys(one.model for one in found):
-        mine = [one for one in found if one.model == name]
-        row = [name, len(mine)]
-        for which in ((given, FIRST_LAUNCH), (chip, launch)):
-            ratios = [one.ratios(*which) for one in mine]
-            flat = [log(r) for row_ in ratios for r in row_]
-            mean, off = exp(np.mean(flat)), exp(np.mean(np.abs(flat)))
-            row += [f"{mean:.2f}", f"{off:.2f}"]
-        rows.append(row)
-    yield "## Measured by modelled times of designs that walk\n"
-    head = ["model", "designs", "geomean", "mean factor off"]
-    yield from _table([*head, "geomean, refitted", "factor off, refitted"], rows)
-    parts = [f"{key}={getattr(chip, key):.3g}" for key in FITTED]
-    yield f"Refitted: {', '.join(parts)}, {1e6 * launch:.2f} µs a launch.\n"
-
-
-# ------------------------------------------------------------ the rest
+        times = _result(line).get("seconds", {})
+        sizes = list(dict.fromkeys(n for seconds in times.values() for n in seconds))
+        rows = [
+            [design, *(f"{1e6 * seconds[n]:.1f}" for n in sizes)]
+            for design, seconds in times.items()
+        ]
+        if rows:
+            yield f"## Designs: µs of {name}\n"
+            yield from _table(["design", *(f"{int(n):,} rows" for n in sizes)], rows)
 
 
 def _contributions(lines: dict[str, Any]) -> Iterator[str]:

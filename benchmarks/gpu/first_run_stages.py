@@ -33,7 +33,6 @@ from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_sche
 from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
 from benchmarks.gpu.strategies import Measured, times
 from benchmarks.gpu.tables import ON_CPU
-from benchmarks.gpu.tuning import BATCHES
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
@@ -46,7 +45,9 @@ from skforge.tuning.search.strategies import Strategy
 #: Random models of Figures 8 and 9: of each number of trees and features, depth 7.
 RANDOM = [name for name in random_models(240) if name.endswith("-7")]
 SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
-MODELLED = (16, 256, 512, 4096, 16384, 65536)
+DESIGN_SIZES = (16, 256, 512, 4096, 16384, 65536)
+#: Sizes at which schedules of Table 5 are timed and searched.
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
 #: Models of which all of Table 5 is timed; its points in one item.
 WHOLE, POINTS = ("airline.json", "year_prediction_msd.json"), 96
 #: Calls of a sample, and samples.
@@ -181,13 +182,13 @@ def _points(
 
 
 def designs_of_models(setup: Setup) -> Iterator[Item]:
-    """Yield the designs of all models, whose times the report holds to the model's."""
+    """Yield the designs of all models."""
     for name in setup.names:
         yield Item(name, partial(_designs, setup, name), 25, 5)
 
 
 def _designs(setup: Setup, name: str) -> dict[str, Any]:
-    sizes = MODELLED[:2] if setup.quick else MODELLED
+    sizes = DESIGN_SIZES[:2] if setup.quick else DESIGN_SIZES
     known = islice(designs(setup.forest(name)[0]), 3 if setup.quick else None)
     given = {d.name: d.schedule for d in known}
     return _timed_all(setup, name, given, sizes)
@@ -336,7 +337,7 @@ STAGES = (
     Stage(3, "defaults beside other libraries", defaults),
     Stage(4, "strategies of other systems", strategies),
     Stage(5, "searches", searches),
-    Stage(6, "designs, for the model", designs_of_models),
+    Stage(6, "designs", designs_of_models),
     Stage(7, "contributions", contributions),
     Stage(8, "counters", counters),
 )

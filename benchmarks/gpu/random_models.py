@@ -1,11 +1,10 @@
 """SilvanForge's Figures 6 to 9: skforge beside the strategies of other systems.
 
-    python -m benchmarks.gpu.random_models --output benchmarks/results
+    python -m benchmarks.gpu.random_models --target cuda --output benchmarks/results
 
-models the default schedules, Algorithm 1 and the strategies of ``strategies.py`` for
-the paper's 700 random models and its eight real ones. **No time is a measurement**,
-unless ``--target cuda`` measures the same schedules on a GPU. Times are kept as they
-come, model by model, and another run goes on from there.
+times the default schedules and the strategies of ``strategies.py`` on a GPU, for the
+paper's 700 random models and its eight real ones. Times are kept as they come, model by
+model, and another run goes on from there.
 """
 
 from __future__ import annotations
@@ -24,58 +23,32 @@ from harness import Document, Output, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
-from benchmarks.gpu.chips import H200
-from benchmarks.gpu.modelled import ModelledGpu
-from benchmarks.gpu.strategies import (
-    OURS,
-    SEARCHED,
-    STRATEGIES,
-    TAHOE,
-    Measured,
-    Modelled,
-    Timer,
-    algorithm_1,
-    system,
-    times,
-)
+from benchmarks.gpu.strategies import OURS, STRATEGIES, TAHOE, Measured, system, times
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
 
 #: Batch sizes of Figures 8 and 9, and of Figures 6 and 7.
 RANDOM_BATCHES = (512, 4096)
 REAL_BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
-#: Algorithm 1 takes many times as long as the rest, so that it is modelled for few of
-#: the random models, and all real ones.
-SEARCHED_MODELS = (
-    *EIGHT,
-    *(f"synthetic-{t}x{f}-7" for t in (100, 500, 1000) for f in (8, 64, 512)),
-)
 
 Record = dict[str, Any]
-Make = Callable[[Forest, Any], Timer]
+Make = Callable[[Forest, Any], Measured]
 
 
 def main(
     number: Annotated[int, typer.Option(help="Random models.")] = N_RANDOM,
-    target: Annotated[
-        str, typer.Option(help="cuda or hip measures; default: models an H200.")
-    ] = "",
+    target: Annotated[str, typer.Option(help="cuda or hip.")] = "cuda",
     output: Output = None,
 ) -> None:
     """Take the times that are missing, print and write."""
-    make = timer_of(target)
-    kept = cache_folder() / f"gpu-random-{target or H200.name}.jsonl"
+
+    def make(forest: Forest, rows: Any) -> Measured:
+        return Measured(forest, rows, target)
+
+    kept = cache_folder() / f"gpu-random-{target}.jsonl"
     random = sweep(random_models(number), RANDOM_BATCHES, make, kept)
     real = sweep(EIGHT, REAL_BATCHES, make, kept)
     write(random, real, target, output)
-
-
-def timer_of(target: str) -> Make:
-    """Return what makes a timer of a forest and rows: by a model, or on a GPU."""
-    if target:
-        return lambda forest, rows: Measured(forest, rows, target)
-    codes: dict[Any, Any] = {}
-    return lambda forest, rows: Modelled(forest, rows, H200, codes)
 
 
 def sweep(
@@ -98,11 +71,7 @@ def sweep(
 def of_model(name: str, batches: Sequence[int], make: Make) -> Record:
     """Return the times of all strategies for a model, in seconds by batch size."""
     forest, rows = load(name)
-    timer = make(forest, rows)
-    found = times(timer, batches)
-    if isinstance(timer, Modelled) and name in SEARCHED_MODELS:
-        machine = ModelledGpu(timer.modeller("exact"))
-        found[SEARCHED] = algorithm_1(machine, batches)
+    found = times(make(forest, rows), batches)
     return {"model": name, "batches": list(batches), "times": found}
 
 
@@ -121,13 +90,11 @@ def load(name: str) -> tuple[Forest, Any]:
 # ------------------------------------------------------------ ratios
 
 
-def speedups(records: Sequence[Record], name: str, ours: str = OURS) -> list[Record]:
+def speedups(records: Sequence[Record], name: str) -> list[Record]:
     """Return a system's times by skforge's, where both are legal."""
     found = []
     for record in records:
-        if ours not in record["times"]:
-            continue
-        theirs, own = system(record["times"], name), record["times"][ours]
+        theirs, own = system(record["times"], name), record["times"][OURS]
         for n, a, b in zip(record["batches"], theirs, own, strict=True):
             if a is not None and b is not None:
                 found.append({"model": record["model"], "rows": n, "ratio": a / b})
@@ -172,12 +139,11 @@ def taken(record: Record, names: Iterable[str], rows: int) -> float | None:
 # ------------------------------------------------------------ the report
 
 WORDS = """\
-# SilvanForge's random and real models on a GPU: {how}
+# SilvanForge's random and real models on a GPU
 
-{source}
+Kernels were timed by events, the least of three rounds of 20 calls.
 
-- *skforge* is its default schedule, with exact sums. *Algorithm 1* is the best of the
-  paper's search, exact too, for the real models and nine of the random ones.
+- *skforge* is its default schedule, with exact sums.
 - The other systems are strategies, not programs: presets that skforge compiles. RAPIDS,
   Tahoe and XGBoost add in any order. Hummingbird is its perfect tree traversal in one
   launch, and Tahoe the fastest of its four, as it chooses by a model itself.
@@ -188,24 +154,12 @@ WORDS = """\
 - Models called *stand-in* are random forests with the trees, features, depth and
   classes of the paper's real models, which are not public.
 """
-MODELLED = """\
-No GPU was at hand. All times come from the model of `gpu_static.md` for an H200, which
-counts instructions in machine code and simulates reads with rows and trees. One
-kernel of each kind is compiled and stands for all sizes. A real GPU may differ.
-
-At 512 rows the default schedule shares each row's trees among threads and stores them
-as reorg, as RAPIDS does: the ratio is 1. The paper has 1.5 to 8 for RAPIDS's program,
-2.5 for Hummingbird's, 2 to 2.5 for Tahoe's and 9 to 40 for XGBoost's, on other GPUs."""
-MEASURED = "Kernels were timed by events, the least of three rounds of 20 calls."
 
 
 def page(document: Document) -> str:
     """Return the tables."""
     random, real = of_kinds(document)
-    measured = document["times"] == "measured"
-    how = document["times"]
-    lines = [WORDS.format(how=how, source=MEASURED if measured else MODELLED)]
-    lines += [f"## Figures 8 and 9: {len(random)} random models", ""]
+    lines = [WORDS, f"## Figures 8 and 9: {len(random)} random models", ""]
     lines += _ranges(random, RANDOM_BATCHES)
     lines += ["", f"![{PICTURE}]({document['picture']})", ""]
     lines += ["## Figures 6 and 7: the eight real models", ""]
@@ -229,11 +183,9 @@ PICTURE = "Times faster than what RAPIDS and Hummingbird do, by trees and featur
 
 def _ranges(records: Sequence[Record], batches: Sequence[int]) -> list[str]:
     rows = []
-    for ours in (OURS, SEARCHED):
-        for name in STRATEGIES:
-            found = speedups(records, name, ours)
-            which = name if ours == OURS else f"{name} ({ours})"
-            rows.append([which, *(_range(at(found, n)) for n in batches)])
+    for name in STRATEGIES:
+        found = speedups(records, name)
+        rows.append([name, *(_range(at(found, n)) for n in batches)])
     return table(["skforge against", *(f"{n:,} rows" for n in batches)], rows)
 
 
@@ -246,7 +198,7 @@ def _range(ratios: Sequence[float]) -> str:
 
 
 def _columns(records: Sequence[Record], rows: int) -> list[str]:
-    known = {OURS: (OURS,), SEARCHED: (SEARCHED,), **STRATEGIES}
+    known = {OURS: (OURS,), **STRATEGIES}
     lines = [
         [one["model"], *(_micro(taken(one, names, rows)) for names in known.values())]
         for one in records
@@ -276,11 +228,10 @@ def _micro(seconds: float | None) -> str:
 def write(
     random: Sequence[Record], real: Sequence[Record], target: str, folder: Path | None
 ) -> None:
-    """Print and write the tables and the picture; a target's under its name."""
-    name = f"gpu_random_{target}" if target else "gpu_random"
+    """Print and write the tables and the picture, under the target's name."""
+    name = f"gpu_random_{target}"
     document = rounded(
         {
-            "times": "measured" if target else "modelled, not measured",
             "picture": f"{name.replace('_', '-')}.png",
             "real": [record["model"] for record in real],
             "models": [*real, *random],
@@ -293,9 +244,8 @@ def write(
         return
     from benchmarks.gpu.plots import draw_grids
 
-    how = "" if target else ", modelled"
     grids = {
-        f"× {which}, {n:,} rows{how}": grid(speedups(random, which), n)
+        f"× {which}, {n:,} rows": grid(speedups(random, which), n)
         for which in ("RAPIDS", "Hummingbird")
         for n in RANDOM_BATCHES
     }

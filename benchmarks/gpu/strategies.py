@@ -1,4 +1,4 @@
-"""Strategies of other systems, as schedules, timed on one GPU or by a model of it.
+"""Strategies of other systems, as schedules, timed on one GPU.
 
 RAPIDS, Tahoe, Hummingbird and XGBoost are compared as what they do, not as what they
 are: their schedules are presets, compiled by skforge. Their sums are in any order, but
@@ -8,25 +8,17 @@ for Hummingbird's, which stores the leaves as exact sums do; skforge's own are e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.chips import Chip
-from benchmarks.gpu.cost import Known, Modeller
 from benchmarks.gpu.devices import clock_of
-from benchmarks.gpu.modelled import ModelledGpu
-from benchmarks.gpu.tuning import default_schedule
 from skforge import compile_forest
-from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError
-from skforge.tuning import ScheduleSpace
-from skforge.tuning.search.heuristic import gpu_points
 
 Seconds = dict[int, float]
 
@@ -45,39 +37,7 @@ STRATEGIES = {
     "XGBoost": ("xgboost-gpu", "tahoe-direct"),
 }
 PRESETS = tuple(dict.fromkeys(name for one in STRATEGIES.values() for name in one))
-OURS, SEARCHED = "skforge", "Algorithm 1"
-#: Points of Algorithm 1 whose sums move to shared memory in its second round.
-SECOND = 3
-
-
-@dataclass(slots=True)
-class Modelled:
-    """A GPU that is not here."""
-
-    forest: Forest
-    rows: NDArray[Any]
-    chip: Chip
-    codes: dict[Any, Any]
-    known: Known = field(default_factory=Known)
-
-    def seconds(
-        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
-    ) -> Seconds:
-        """Return modelled times by batch size; of the default schedules for None."""
-        if schedule is None:
-            found: Seconds = {}
-            for n in batches:
-                default = default_schedule(self.forest, self.chip, n)
-                found |= self.seconds(default, reduction, (n,))
-            return found
-        modeller = self.modeller(reduction)
-        return modeller.cost(modeller.made(schedule), batches).seconds
-
-    def modeller(self, reduction: Reduction) -> Modeller:
-        """Return the model; what it knows of the forest is shared."""
-        return Modeller(
-            self.forest, self.rows, reduction, self.chip, self.known, self.codes
-        )
+OURS = "skforge"
 
 
 class Measured:
@@ -110,10 +70,7 @@ class Measured:
         return found
 
 
-Timer = Modelled | Measured
-
-
-def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]:
+def times(timer: Measured, batches: Sequence[int]) -> dict[str, list[float | None]]:
     """Return the times of skforge's default and of all presets, None if not legal."""
     found = {OURS: seconds_of(timer, None, "exact", batches)}
     for name in PRESETS:
@@ -123,7 +80,7 @@ def times(timer: Timer, batches: Sequence[int]) -> dict[str, list[float | None]]
 
 
 def seconds_of(
-    timer: Timer,
+    timer: Measured,
     schedule: Schedule | None,
     reduction: Reduction,
     batches: Sequence[int],
@@ -134,30 +91,6 @@ def seconds_of(
     except SkforgeError:
         return [None] * len(batches)
     return [found[n] for n in batches]
-
-
-def algorithm_1(machine: ModelledGpu, batches: Sequence[int]) -> list[float]:
-    """Return the modelled times of the best of Algorithm 1, by batch size."""
-    forest, space = machine.modeller.forest, ScheduleSpace.gpu()
-    shape = ForestShape.of(forest)
-    known: dict[Schedule, Seconds] = {}
-
-    def taken(point: dict[str, Any], n_rows: int) -> float:
-        schedule = space.schedule(point, shape)
-        if schedule not in known:
-            try:
-                known[schedule] = machine.times(schedule, batches)
-            except SkforgeError:
-                known[schedule] = dict.fromkeys(batches, float("inf"))
-        return known[schedule][n_rows]
-
-    best = []
-    for n in batches:
-        tried = [(taken(point, n), point) for point in gpu_points(n, forest.n_features)]
-        tried.sort(key=lambda one: one[0])
-        second = [{**point, "shared_reduce": True} for _, point in tried[:SECOND]]
-        best.append(min(tried[0][0], *(taken(point, n) for point in second)))
-    return best
 
 
 def system(found: dict[str, list[float | None]], name: str) -> list[float | None]:

@@ -1,19 +1,24 @@
-"""Train the cost model of GPUs that is shipped, and say how good it is.
+"""Train a cost model of GPUs, and say how good it is.
 
-    python -m benchmarks.gpu.train model times.jsonl      # modelled: no GPU needed
-    python -m benchmarks.gpu.train measure times.jsonl    # measured: on a GPU
+    python -m benchmarks.gpu.train measure times.jsonl    # on a GPU
     python -m benchmarks.gpu.train fit times.jsonl
 
-``model`` writes times of the static model for an H200, an A100 and an MI210, in about
-half an hour. ``measure`` times random schedules on this machine's GPU and writes them
-to the same kind of file. ``fit`` trains on all times of a file, says how good the model
-is for forests that it was not trained on, and writes the model of the package.
+``measure`` times random schedules on this machine's GPU. ``fit`` trains on all times of
+a file, says how good the model is for forests that it was not trained on, and writes
+it. The file has a line for each forest, GPU and schedule::
+
+    {"model": ..., "arch": ..., "processors": ..., "schedule": ..., "seconds": {...}}
+
+with the seconds of a call by its rows. The model that is shipped was trained on times
+of a simulation, whose code is in commit 8415a0a6.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated
@@ -23,12 +28,12 @@ import typer
 from cost_model_family import get
 from train_cost_model import Group, boosted, left_out
 
-from benchmarks.gpu.learned_times import FORESTS, gpu, measured, modelled
 from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.runtime.gpu.cupy import current
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
 from skforge.tuning.cost.features import GPU_NAMES as NAMES
@@ -38,14 +43,16 @@ from skforge.tuning.search.strategies import Random
 app = typer.Typer(add_completion=False)
 
 ROUNDS = 200
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
-
-@app.command()
-def model(
-    file: Path, names: Annotated[list[str] | None, typer.Argument()] = None
-) -> None:
-    """Append modelled times of forests on three GPUs."""
-    modelled(file, names or FORESTS)
+#: The forests: random ones of SilvanForge's generator, trained ones, public ones.
+FORESTS = (
+    *("synthetic-100x64-8", "synthetic-1000x8-4", "synthetic-50x1024-6"),
+    *("xgboost-500x6x20", "xgboost-300x4x60", "xgboost-60x5x2400", "xgboost-20x3x10"),
+    *("lightgbm-100x31x28", "lightgbm-500x15x20", "RandomForestClassifier-100x10x30"),
+    *("ExtraTreesRegressor-100x8x30", "airline.json", "year_prediction_msd.json"),
+    "lightgbm/NYC_taxi.txt",
+)
 
 
 @app.command()
@@ -60,6 +67,36 @@ def measure(
     target = current("hip" if kind == "hip" else "cuda").target()
     tuner = Tuner(Random(n), ScheduleSpace.gpu_full(), records=None)
     measured(file, names or FORESTS, target, tuner, seconds)
+
+
+def measured(
+    file: Path, names: Iterable[str], target: Target, tuner: Tuner, seconds: float
+) -> None:
+    """Append the times of the schedules that a tuner tries."""
+    for name in names:
+        sample = get(name)
+        for rows in BATCHES:
+            result = tuner.tune(
+                sample.forest,
+                sample.rows,
+                target=target,
+                ranges={(rows, rows): rows},
+                budget=seconds,
+                random_state=zlib.crc32(name.encode()) + rows,
+                verbose=0,
+            )
+            timed = [t for t in result.trials if t.samples and t.schedule is not None]
+            with file.open("a", encoding="utf-8") as out:
+                for trial in timed:
+                    line = {
+                        "model": name,
+                        "arch": target.cpu,
+                        "processors": target.n_cores,
+                        "schedule": json.loads(trial.schedule.to_json()),
+                        "seconds": {str(rows): float(f"{trial.seconds:.5g}")},
+                    }
+                    out.write(json.dumps(line, separators=(",", ":")) + "\n")
+            print(f"{name}, {rows:,} rows: {len(timed)} times", flush=True)
 
 
 @app.command()
@@ -81,7 +118,8 @@ def groups(file: Path) -> Iterator[Group]:
             times = found.setdefault((one["model"], one["arch"], one["processors"]), {})
             times.setdefault(json.dumps(one["schedule"]), {}).update(one["seconds"])
     for (name, arch, processors), times in found.items():
-        target = gpu(arch, processors)
+        make = Target.hip if arch.startswith("gfx") else Target.cuda
+        target = replace(make(arch), n_cores=processors)
         forest = shape_on(get(name).forest, target)
         facts = facts_of(map(Schedule.from_json, times))
         for n in sorted({int(n) for seconds in times.values() for n in seconds}):

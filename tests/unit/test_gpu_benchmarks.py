@@ -1,4 +1,4 @@
-"""The GPU benchmarks without a GPU: the harness emulated, peers faked, the model."""
+"""The GPU benchmarks without a GPU: the harness emulated, peers faked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import gpu_sass
 from skforge import compile_forest, load_forest
-from tests.gpu_kernels import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "benchmarks"
@@ -34,26 +32,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNames
     import benchmarks.gpu.__main__ as main
     from benchmarks.gpu import (
         bench,
-        chips,
-        cost,
-        cost_nvforest,
-        deal,
         designs,
         tables,
-        walks,
     )
 
     yield SimpleNamespace(
         models=models,
         main=main,
         bench=bench,
-        chips=chips,
-        cost=cost,
-        deal=deal,
-        peer=cost_nvforest,
         designs=designs,
         tables=tables,
-        walks=walks,
     )
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)
@@ -192,183 +180,6 @@ def test_install_lines_name_the_packages(gpu) -> None:
         assert package in text
 
 
-# ---------------------------------------------------------------- the model
-
-
-def test_lanes_of_one_bank_take_turns(gpu) -> None:
-    walks = gpu.walks
-    same = np.full((1, 32), 7)
-    assert walks.bank_cycles(same) == 1.0  # one word is for all
-    two = np.arange(32)[None] * 2
-    assert walks.bank_cycles(two) == 2.0
-    idle = np.where(np.arange(32) < 4, np.arange(32) * 32, -1)[None]
-    assert walks.bank_cycles(idle) == 4.0
-    assert walks.line_cycles(np.arange(32)[None] * 4) == 1.0
-    assert walks.line_cycles(np.arange(32)[None] * 128) == 32.0
-    assert walks.sectors(np.array([[0, 31, 32, -1]])) == 2
-
-
-def test_walks_end_in_the_reference_s_leaves(gpu) -> None:
-    from skforge.compiler import pipeline
-    from skforge.compiler.forest.reference import reference_leaves
-    from skforge.compiler.schedule.families import Walk, rows_by_threads
-
-    model = gpu.models.get(MODEL)
-    forest, rows = load_forest(model.path), np.load(model.rows)[:40]
-    schedule = rows_by_threads(32, Walk())
-    hir = pipeline.build_hir(forest, schedule, "exact", kind="gpu")
-    paths = gpu.walks.walk(hir, rows, np.arange(forest.n_trees))
-    depth = forest.node_depths()[reference_leaves(forest, rows)]
-    assert (paths.hops == depth).all()
-
-
-def test_costs_of_a_small_forest(gpu) -> None:
-    needs("cuda")
-    if gpu_sass.nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    model = gpu.models.get("synthetic-40x8-6")
-    forest, rows = load_forest(model.path), np.load(model.rows)
-    wanted = {
-        "rows in shared memory",
-        "4 trees in flight, padded",
-        "32 rows by 4 parts of trees",
-        "tiles of 3 levels, 4 in flight",
-        "shared predicates, 256 rows",
-    }
-    chip = gpu.chips.H200
-    modeller = gpu.cost.Modeller(forest, rows, "exact", chip)
-    for design in gpu.designs.designs(forest):
-        if design.name not in wanted:
-            continue
-        one = modeller.cost(modeller.made(design.schedule), (1, 4096), design.name)
-        assert one.spill_bytes == one.stack_bytes == 0, design.name
-        assert 0 < one.occupancy <= 1 and one.row_trees > 0
-        assert one.seconds[1] <= one.seconds[4096]
-        if design.name == "4 trees in flight, padded":
-            assert one.instructions <= 13  # the nvForest-like loop has 23
-            assert one.row_cycles == 1.0  # rows by feature: no conflicts
-    like = gpu.peer.nvforest_like(forest, rows, chip)
-    assert like.instructions == 23 and like.row_cycles > 1.5
-
-
-def test_a_deal_has_every_row_and_tree_of_a_block_once(gpu) -> None:
-    from skforge import Schedule
-    from skforge.compiler import pipeline
-    from skforge.compiler.schedule.families import Walk, trees_by_blocks
-    from skforge.exceptions import ScheduleError
-    from skforge.tuning import ScheduleSpace
-
-    forest = load_forest(gpu.models.get("synthetic-40x8-6").path)
-    space = ScheduleSpace.gpu()
-    schedules = [space.schedule(point, forest) for point in space.sample(25, 0)]
-    names = ("tahoe-direct", "rapids", "forest-stationary", "subtrees", "packed-tiles")
-    schedules += [Schedule.preset(name) for name in names]
-    schedules.append(trees_by_blocks(2, 32, 8, Walk()))
-    for schedule in schedules:
-        try:
-            hir = pipeline.build_hir(forest, schedule, "exact", kind="gpu")
-        except ScheduleError:
-            continue  # too many threads
-        deal = gpu.deal.Deal.of(hir)
-        tree = np.broadcast_to(
-            deal.tree[:, None, :],
-            (deal.threads, deal.row.shape[1], deal.tree.shape[1]),
-        )
-        row = np.broadcast_to(deal.row[:, :, None], tree.shape)
-        there = tree >= 0
-        pairs = set(zip(row[there].tolist(), tree[there].tolist(), strict=True))
-        trees = -(-forest.n_trees // deal.tree_blocks) if deal.tree_blocks > 1 else 40
-        trees = deal.tile if deal.tree_blocks > 1 and deal.tile else trees
-        assert len(pairs) == there.sum() == deal.rows * trees, schedule
-
-
-def test_kernels_of_a_kind_share_their_counts(gpu) -> None:
-    needs("cuda")
-    if gpu_sass.nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    from skforge.exceptions import ScheduleError
-    from skforge.tuning import ScheduleSpace
-
-    model = gpu.models.get("synthetic-40x8-6")
-    forest, rows = load_forest(model.path), np.load(model.rows)
-    chip, known = gpu.chips.A100, gpu.cost.Known()
-    alone = gpu.cost.Modeller(forest, rows, "exact", chip, known)
-    shared = gpu.cost.Modeller(forest, rows, "exact", chip, known, {})
-    space, same = ScheduleSpace.gpu(), 0
-    few = space.with_values(
-        representation=["sparse"], interleave=[2], cache_rows=[True]
-    )
-    for point in few.sample(5, 0):
-        try:
-            made = alone.made(space.schedule(point, forest))
-        except ScheduleError:
-            continue
-        whole = alone.cost(made, (4096,)).seconds
-        assert shared.cost(made, (4096,)).seconds == pytest.approx(whole, rel=0.1)
-        same += 1
-    assert same >= 3 and len(shared.codes) < same
-
-
-@pytest.mark.parametrize("sums", [None, "shared_reduce", "atomic_reduce"])
-def test_the_walk_of_packed_trees_is_told_from_sums(gpu, sums) -> None:
-    needs("cuda")
-    if gpu_sass.nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    from skforge import Schedule
-
-    model, chip = gpu.models.get("synthetic-40x8-6"), gpu.chips.A100
-    forest, rows = load_forest(model.path), np.load(model.rows)
-    schedule = Schedule().tile("batch", "b0", "b1", 16).tile("tree", "t0", "t1", 10)
-    schedule = schedule.reorder("b0", "b1", "t1", "t0").interleave("t0", 2)
-    for index, dimension in (("b0", "grid.x"), ("b1", "block.x"), ("t1", "block.y")):
-        schedule = schedule.gpu_dimension(index, dimension)
-    if sums:
-        schedule = getattr(schedule, sums)("t1")
-    schedule = schedule.quantize("b0").tile_nodes(7, "complete").represent("packed")
-    modeller = gpu.cost.Modeller(forest, rows, "exact", chip)
-    found = modeller.walked(modeller.made(schedule), 2)
-    # A level of two trees, with what finds the leaf. A loop that adds takes 3.
-    assert 20 <= found.loop <= 35
-
-
-def test_searches_take_modelled_times(gpu) -> None:
-    from benchmarks.gpu.modelled import ModelledGpu
-    from skforge.compiler.defaults.gpu import default_gpu_schedules
-    from skforge.tuning import Heuristic, ScheduleSpace, Tuner
-
-    model, chip = gpu.models.get("synthetic-40x8-6"), gpu.chips.A100
-    forest, rows = load_forest(model.path), np.load(model.rows)
-    modeller = gpu.cost.Modeller(forest, rows, "exact", chip)
-    machine, space = ModelledGpu(modeller), ScheduleSpace.gpu()
-    schedules = list(default_gpu_schedules(forest, chip.target).values())
-    schedules += [space.schedule(point, forest) for point in space]
-    random = np.random.default_rng(0)
-    for schedule, seconds in zip(schedules, random.uniform(1, 2, 9999), strict=False):
-        machine.keep(schedule, dict.fromkeys((1, 4096), 1e-5 * seconds))
-    result = Tuner(Heuristic(), measurer=machine).tune(
-        forest, target=chip.target, ranges={(1, None): 4096}, budget=1e9
-    )
-    own = [t for t in result.trials if t.candidate.origin == "heuristic"]
-    # As many as Algorithm 1 has: 108 points, and three with sums in shared memory.
-    assert len(own) == 111 and result.n_points == 5184
-    timed = [t for t in own if t.samples]
-    best = min(timed, key=lambda t: t.seconds)
-    assert result.best[1, None].schedule == best.schedule
-    assert best.seconds == machine.seconds(best.schedule, 4096)
-    assert 1 / 50 < result.seconds / result.exhaustive_seconds < 1 / 40
-
-
-def test_a_point_that_another_gpu_lacks_gives_way_to_the_next(gpu) -> None:
-    from tuning_plots import carried, slowdowns
-
-    nan = np.nan
-    first, other = np.array([1.0, 2.0, nan, 3.0]), np.array([nan, 6.0, 3.0, 4.0])
-    assert carried(first, other) == 2.0
-    assert carried(first, first) == 1.0
-    found = slowdowns([first, other])
-    np.testing.assert_array_equal(found, [[1.0, nan], [nan, 1.0]])
-
-
 def test_kernels_are_timed_by_events_behind_one_that_spins(gpu, monkeypatch) -> None:
     done: list[Any] = []
 
@@ -444,27 +255,6 @@ def test_strategies_are_timed_on_a_device_and_kept(gpu, tmp_path) -> None:
     assert all(x > 0 for values in times.values() for x in values)
 
 
-def test_strategies_are_modelled(gpu) -> None:
-    needs("cuda")
-    if gpu_sass.nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    from benchmarks.gpu import random_models, strategies
-    from skforge import Schedule
-
-    codes: dict[Any, Any] = {}
-    found = []
-    for name in ("synthetic-40x2048-6", "synthetic-40x2048-6-1"):
-        timer = strategies.Modelled(*random_models.load(name), gpu.chips.H200, codes)
-        for preset in ("rapids", "xgboost-gpu"):
-            schedule = Schedule.preset(preset)
-            found.append(strategies.seconds_of(timer, schedule, "fast", (512, 4096)))
-    rapids, xgboost, *_ = found
-    assert rapids[0] < rapids[1]
-    # 128 rows of 2,048 features are more than shared memory.
-    assert xgboost == [None, None]
-    assert len(codes) == 1  # the kernels of both forests are of one kind
-
-
 def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
     from benchmarks.gpu import random_models, strategies
 
@@ -478,11 +268,9 @@ def test_a_system_has_the_fastest_of_its_strategies(gpu) -> None:
     assert not random_models.winners([record], 4096)
     real = {"batches": list(random_models.REAL_BATCHES), "model": "real"}
     real["times"] = {name: [1e-6] * 6 for name in times}
-    how = "modelled, not measured"
-    known = {"times": how, "picture": "gpu-random.png", "real": ["real"]}
+    known = {"picture": "gpu-random.png", "real": ["real"]}
     text = random_models.page({**known, "models": [record, real]})
     assert "| RAPIDS | **4.00** (4.00–4.00) | – |" in text
-    assert "modelled, not measured" in text
 
 
 def test_random_models_are_files_of_xgboost_made_without_it(
@@ -500,20 +288,3 @@ def test_random_models_are_files_of_xgboost_made_without_it(
     matrix = xgboost.DMatrix(rows)
     wanted = random_model(MODEL).model.predict(matrix, output_margin=True)
     assert np.array_equal(got.reshape(wanted.shape), wanted)
-
-
-def test_all_of_a_forest_is_looked_at_however_many_trees_are_in_flight(gpu) -> None:
-    from benchmarks.gpu import reads
-    from skforge import Schedule
-    from skforge.compiler import pipeline
-
-    forest = load_forest(gpu.models.get("synthetic-40x8-6").path)
-    schedule = Schedule().tile("batch", "b0", "b1", 32).reorder("b0", "b1", "tree")
-    schedule = schedule.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
-    schedule = schedule.interleave("tree", 8)
-    hir = pipeline.build_hir(forest, schedule, "exact", kind="gpu")
-    deal = gpu.deal.Deal.of(hir)
-    some, trees = reads.sample(np.zeros((1, 8), np.float32), forest.n_trees)
-    paths = gpu.walks.walk(hir, some, trees)
-    _, tree, walks = reads._sampled(deal, paths, 32, 8)
-    assert {0, 39} <= set(tree[walks].tolist())

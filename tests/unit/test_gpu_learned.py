@@ -1,4 +1,4 @@
-"""Training of the cost model of GPUs: times of one that is none become a model."""
+"""Training of the cost model of GPUs: times of a fake machine become a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.gpu import learned_times, train
+from benchmarks.gpu import train
 from skforge.compiler.target import Target
 from skforge.tuning import CostModel, ScheduleSpace, Tuner
 from skforge.tuning.search.strategies import Random
@@ -23,19 +23,18 @@ def file(tmp_path, monkeypatch):
     class Sample:
         forest, rows = drawn(20, 4), None
 
-    for module in (learned_times, train):
-        monkeypatch.setattr(module, "get", lambda name: Sample)
-    monkeypatch.setattr(learned_times, "BATCHES", (64, 128))
+    monkeypatch.setattr(train, "get", lambda name: Sample)
+    monkeypatch.setattr(train, "BATCHES", (64, 128))
     return tmp_path / "times.jsonl"
 
 
 def test_times_of_a_gpu_become_a_model_of_it(file, tmp_path, capsys):
-    forest = learned_times.get("one").forest
+    forest = train.get("one").forest
     machine = FakeMachine(forest, lambda s, n: 1e-6 * (len(repr(s)) + n))
     space = ScheduleSpace.gpu().with_values(cache_trees=[False])
     tuner = Tuner(Random(20), space, measurer=machine, records=None)
     target = replace(Target.cuda("sm_86"), n_cores=84)
-    learned_times.measured(file, ["one"], target, tuner, 100.0)
+    train.measured(file, ["one"], target, tuner, 100.0)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert {one["arch"] for one in lines} == {"sm_86"}
     found = list(train.groups(file))
@@ -52,13 +51,3 @@ def test_times_of_a_gpu_become_a_model_of_it(file, tmp_path, capsys):
     assert not model.knows(Target.cuda("sm_80"))
     assert not model.knows(Target.x86_64())
     assert np.isfinite(model.log_row(one.featured)).all()
-
-
-def test_points_that_are_drawn_are_those_that_the_model_walks():
-    forest = drawn(20, 4)
-    shape = learned_times.ForestShape.of(forest)
-    schedules = list(learned_times.draw(forest, shape, 0))
-    assert len({*schedules}) > 100
-    texts = [repr(schedule) for schedule in schedules]
-    assert not any("tile_nodes(2" in text or "tile_nodes(4" in text for text in texts)
-    assert any("bitsliced" in text for text in texts)

@@ -70,6 +70,16 @@ def test_matrices_say_what_a_carried_schedule_loses(benchmarks):
     assert (np.diag(made) == 1.0).all()
 
 
+def test_a_point_that_another_gpu_lacks_gives_way_to_the_next(benchmarks):
+    plots = benchmarks["tuning_plots"]
+    nan = np.nan
+    first, other = np.array([1.0, 2.0, nan, 3.0]), np.array([nan, 6.0, 3.0, 4.0])
+    assert plots.carried(first, other) == 2.0
+    assert plots.carried(first, first) == 1.0
+    found = plots.slowdowns([first, other])
+    np.testing.assert_array_equal(found, [[1.0, nan], [nan, 1.0]])
+
+
 def test_figures_are_drawn_of_all_machines(benchmarks, tmp_path):
     pytest.importorskip("matplotlib")
     module = benchmarks["tuning"]

@@ -3,11 +3,10 @@
 ``GpuShape`` has the cycles of a tree by which defaults are chosen. ``GpuWork`` has the
 time of any schedule, by which a search orders its candidates.
 
-The terms are those of ``benchmarks/gpu/cost.py``: what a block issues, reads from
-shared memory and caches, and waits for, and how many blocks a processor holds. There,
-instructions are counted in machine code and reads are simulated with real rows; here,
-both are formulas of the forest's shape, for all schedules at once. The time that
-follows orders candidates; the cost model learns by how much it is wrong.
+The terms are what a block issues, reads from shared memory and caches, and waits for,
+and how many blocks a processor holds: formulas of the forest's shape, for all schedules
+at once. They were fitted to a simulation, not to a GPU (docs/cost_model.md). The time
+that follows orders candidates; the cost model learns by how much it is wrong.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ idle, and a thread would wait for thousands of reads in turn. Medium batches: ro
 the lanes of a warp, and each warp takes a part of the trees. Many rows: one thread a
 row, whose sum stays in a register.
 
-The numbers come from the model of ``benchmarks/gpu/static.py`` for an H200, airline
+The numbers come from ``benchmarks/results/gpu_static.md``: a model of an H200, airline
 (100 trees of depth 8) unless stated otherwise: 1 row takes 136, 38 or 4 µs with 1
 thread, 4 trees in flight, and 128 threads; 4096 rows take 16, 6 or 22 µs with trees by
 128 threads, rows and 16 parts, and a thread a row; a large batch runs at 32, 162 and

@@ -3,7 +3,7 @@
 Presets, defaults and search spaces build their loops from these. On a GPU,
 :func:`rows_by_threads` suits large batches, :func:`rows_and_trees` medium ones, where
 rows alone give too few threads, and :func:`trees_by_threads` small ones, according to
-the model that ``benchmarks/gpu/static.py`` prints.
+the model of ``benchmarks/results/gpu_static.md``.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidModelError, shortened
 from skforge.tuning.cost.features import GPU_NAMES, NAMES, Featured, Setting, featurize
 
-#: The shipped model of GPUs, trained by benchmarks/gpu/train.py. CPUs have none: one
+#: The shipped model of GPUs, trained on times of a simulation. CPUs have none: one
 #: trained by benchmarks/train_cost_model.py gained .3 % over the estimate's choices.
 SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.npz")
 
